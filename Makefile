@@ -1,0 +1,73 @@
+# Every target installs what it misses and builds what has changed: there is no set-up step.
+# The work is done by tools/*.sh; docs and options are at the top of each.
+
+VENV := .venv/bin
+RANKS ?= 2
+# One compute thread per rank, else the ranks of one machine fight for its cores.
+export OMP_NUM_THREADS ?= 1
+
+CPP_FILES = find csrc tests -name '*.h' -o -name '*.cc' -o -name '*.cu'
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-cpp test-python bench build lint format sanitize clean
+
+help:
+	@echo 'torch-ringdist: start with `make demo`.'
+	@echo
+	@echo '  make demo         train a small network on handwritten digits, 2 ranks (RANKS=4: four)'
+	@echo '  make test         all tests: test-cpp, then test-python'
+	@echo '  make test-cpp     the C++ tests; one of them: build/release/out/base_test --gtest_filter=...'
+	@echo '  make test-python  the Python tests; one of them: .venv/bin/python -m pytest -k ...'
+	@echo '  make bench        allreduce against gloo, 8 B to 64 MiB'
+	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
+	@echo '  make lint         format, style and include rules (what CI checks first)'
+	@echo '  make format       rewrite the files so that lint is content'
+	@echo '  make sanitize     the C++ tests under ASan + UBSan, then under TSan'
+	@echo '  make clean        remove what was built; .venv stays'
+	@echo
+	@echo 'Each makes .venv and installs what is missing first. PYTHON=python3.12 chooses the interpreter,'
+	@echo 'RINGDIST_UCX=system the UCX of the machine, MAX_JOBS=1 how many compilers run at once.'
+
+demo: build
+	$(VENV)/torchrun --nproc-per-node=$(RANKS) examples/ddp_digits.py
+
+test:
+	@$(MAKE) --no-print-directory test-cpp
+	@$(MAKE) --no-print-directory test-python
+
+test-cpp:
+	@tools/bootstrap.sh tests
+	@tools/build.sh cpp_tests
+	$(VENV)/ctest --test-dir build/release --output-on-failure --no-tests=error --progress \
+	  --parallel $$(nproc)
+
+test-python: build
+	$(VENV)/python -m pytest tests/python -q
+
+bench: build
+	$(VENV)/python benchmarks/allreduce.py
+
+build:
+	@tools/bootstrap.sh
+	@tools/build.sh python
+
+lint:
+	@tools/bootstrap.sh
+	$(CPP_FILES) | xargs -r $(VENV)/clang-format --dry-run -Werror
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/python tools/check_includes.py
+
+format:
+	@tools/bootstrap.sh
+	$(CPP_FILES) | xargs -r $(VENV)/clang-format -i
+	$(VENV)/ruff check --fix .
+	$(VENV)/ruff format .
+
+sanitize:
+	@tools/bootstrap.sh tests
+	tools/sanitize.sh address
+	tools/sanitize.sh thread
+
+clean:
+	rm -rf build torch_ringdist/*.so torch_ringdist/_build_info.py .venv/installed

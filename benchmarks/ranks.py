@@ -1,0 +1,100 @@
+"""What benchmarks share: starting ranks, a barrier that belongs to no backend, plain sockets."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch.multiprocessing
+from torch.distributed import Store
+
+SLOT = 64  # bytes between two ranks' counters: one cache line each
+
+
+class SpinBarrier:
+    """Lets all ranks start within a microsecond, whatever the backends under test are doing.
+
+    Starting with a backend's own barrier would charge its skew, and its threads that are still
+    settling, to the operation that is timed next.
+    """
+
+    def __init__(self, path: Path, rank: int, world: int) -> None:
+        with path.open("r+b") as file:
+            self._counters = memoryview(mmap.mmap(file.fileno(), SLOT * world)).cast("Q")
+        self._mine = rank * SLOT // 8
+        self._others = [other * SLOT // 8 for other in range(world) if other != rank]
+        self._turn = 0
+
+    def wait(self) -> None:
+        self._turn += 1
+        self._counters[self._mine] = self._turn
+        for other in self._others:
+            while self._counters[other] < self._turn:
+                os.sched_yield()
+
+
+class TcpRing:
+    """Plain sockets from every rank to the next: what any backend over loopback TCP has to beat.
+
+    exchange(n) moves as many bytes as the wire work of an allreduce of n bytes, 2(N-1)/N n out of
+    and into every rank at once, and does nothing with them.
+    """
+
+    _CHUNK = 1 << 18
+
+    def __init__(self, store: Store, rank: int, world: int) -> None:
+        self._world = world
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            store.set(f"tcp_ring/{rank}", str(listener.getsockname()[1]))
+            port = int(store.get(f"tcp_ring/{(rank + 1) % world}"))
+            self._next = socket.create_connection(("127.0.0.1", port))
+            self._previous, _ = listener.accept()
+        self._next.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for end in (self._next, self._previous):
+            end.setblocking(False)
+        self._out = memoryview(bytes(self._CHUNK))
+        self._in = memoryview(bytearray(self._CHUNK))
+
+    def exchange(self, size: int) -> None:
+        to_send = to_receive = 2 * (self._world - 1) * size // self._world
+        while to_send or to_receive:
+            sent = self._try(self._next.send, self._out[: min(to_send, self._CHUNK)])
+            got = self._try(self._previous.recv_into, self._in[: min(to_receive, self._CHUNK)])
+            to_send -= sent
+            to_receive -= got
+            if not sent and not got:
+                select.select(
+                    [self._previous] if to_receive else [], [self._next] if to_send else [], []
+                )
+
+    @staticmethod
+    def _try(call: Callable[[memoryview], int], data: memoryview) -> int:
+        if not data:
+            return 0
+        try:
+            return call(data)
+        except BlockingIOError:
+            return 0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def launch(world: int, body: Callable[..., None], *arguments: Any) -> None:
+    """Run body(rank, world, port, barrier_path, *arguments) in `world` fresh processes."""
+    # Read when a process loads its math libraries, so it has to be set before they start.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as folder:
+        barrier = Path(folder, "barrier")
+        barrier.write_bytes(bytes(SLOT * world))
+        torch.multiprocessing.spawn(
+            body, args=(world, free_port(), barrier, *arguments), nprocs=world
+        )

@@ -1,0 +1,49 @@
+# Compiler and linker settings that every target of the project has.
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+# -g1: backtraces with lines at a tenth of the size of -g.
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1 -DNDEBUG")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+add_library(ringdist_flags INTERFACE)
+# -iquote, not -I: a file of csrc/torch/ must never answer for <torch/...>.
+# -ffp-contract=off: a loop gives the same bits with and without FMA instructions.
+target_compile_options(ringdist_flags INTERFACE
+  "SHELL:-iquote ${PROJECT_SOURCE_DIR}/csrc"
+  -Wall -Wextra -Wnon-virtual-dtor -Woverloaded-virtual
+  -ffp-contract=off
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+  $<$<BOOL:${RINGDIST_WERROR}>:-Werror>)
+
+find_package(Threads REQUIRED)
+target_link_libraries(ringdist_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+
+if(SANITIZE STREQUAL "address")
+  set(sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all)
+elseif(SANITIZE STREQUAL "thread")
+  # GCC warns that TSan does not model std::atomic_thread_fence. It stays a warning: where a fence
+  # is needed, the code says so, and what TSan then reports is judged by hand.
+  set(sanitizers -fsanitize=thread $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=tsan>)
+elseif(SANITIZE)
+  message(FATAL_ERROR "SANITIZE is '${SANITIZE}'; have: address, thread")
+endif()
+if(SANITIZE)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1")
+  target_compile_options(ringdist_flags INTERFACE ${sanitizers} -fno-omit-frame-pointer)
+  target_compile_definitions(ringdist_flags INTERFACE RINGDIST_SANITIZED=1)
+  target_link_options(ringdist_flags INTERFACE ${sanitizers})
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()

@@ -1,0 +1,39 @@
+// Dissemination barrier: in round k every rank tells the one 2^k further, and hears from the one 2^k
+// back; after ceil(log2(size)) rounds each has heard, directly or not, from all.
+// D. Hensgen, R. Finkel, U. Manber: "Two Algorithms for Barrier Synchronization", International
+// Journal of Parallel Programming 17(1), 1988.
+#include <array>
+#include <cstdint>
+
+#include "algorithm/ranges.h"
+#include "algorithm/schedule.h"
+
+namespace ringdist {
+namespace {
+
+Schedule build(Collective kind, const Shape& shape) {
+  if (kind != Collective::kBarrier) unsupported("dissemination", kind);
+  Schedule out;
+  // A round's message must not leave before the last round's came. Order is by data dependence on
+  // ranges, and empty ranges have none: so all rounds pass one element of scratch around.
+  const Range token{BufferId::kScratch, 0, 1};
+  for (int64_t hop = 1; hop < shape.size; hop *= 2) {
+    const int distance = static_cast<int>(hop);
+    const int to = wrap(shape.rank + distance, shape.size);
+    const int from = wrap(shape.rank - distance, shape.size);
+    out.scratch_count = 1;
+    out.steps.push_back(Step::send(token, {to}, EdgeMark::kContribution));
+    out.steps.push_back(Step::recv(token, from, EdgeMark::kContribution));
+  }
+  return out;
+}
+
+constexpr std::array kCollectives{Collective::kBarrier};
+
+}  // namespace
+
+Algorithm dissemination_algorithm() {
+  return {"dissemination", "barrier in ceil(log2(size)) rounds", false, kCollectives, build};
+}
+
+}  // namespace ringdist

@@ -1,0 +1,121 @@
+#include "algorithm/planner.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/check.h"
+
+namespace ringdist {
+namespace {
+
+// Up to here the direct algorithm's single rounding of fp16 and bf16 costs little time.
+constexpr int64_t kPreciseHalfBytes = 64 * 1024;
+// Whole vectors and cache lines for every dtype, so that few segments begin unaligned.
+constexpr int64_t kSegmentMultiple = 128;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+bool reduces(Collective kind) {
+  return kind == Collective::kAllreduce || kind == Collective::kReduceScatter;
+}
+
+bool wants_direct(const PlanRequest& request) {
+  if (request.layout_deterministic) return true;
+  const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAvg;
+  if (!is_half(request.dtype) || !sums) return false;
+  const int64_t parts = request.kind == Collective::kReduceScatter ? request.size : 1;
+  const auto element = static_cast<int64_t>(dtype_size(request.dtype));
+  return request.count <= kPreciseHalfBytes / element / parts;
+}
+
+std::string_view default_algorithm(const PlanRequest& request) {
+  switch (request.kind) {
+    case Collective::kBarrier:
+      return "dissemination";
+    case Collective::kBroadcast:
+      return "tree";
+    case Collective::kAllgather:
+      return "ring";
+    case Collective::kAllreduce:
+    case Collective::kReduceScatter:
+      return wants_direct(request) ? "direct" : "ring";
+  }
+  check_failed("no such collective", std::source_location::current());
+}
+
+Result<const Algorithm*> choose(const PlanRequest& request) {
+  if (!request.forced_algorithm.empty()) {
+    const std::string name(request.forced_algorithm);
+    const Algorithm* forced = find_algorithm(name);
+    if (forced == nullptr)
+      return Error(ErrorKind::kInvalidArgument,
+                   "unknown algorithm '" + name + "'; have: " + algorithm_names());
+    if (forced->supports(request.kind)) {
+      if (request.layout_deterministic && reduces(request.kind) && !forced->rank_ordered)
+        return Error(ErrorKind::kInvalidArgument,
+                     "algorithm '" + name +
+                         "' does not reduce in rank order, which deterministic='layout' needs");
+      return forced;
+    }
+  }
+  const Algorithm* chosen = find_algorithm(default_algorithm(request));
+  check(chosen != nullptr && chosen->supports(request.kind), "a default that is not registered");
+  return chosen;
+}
+
+// The longest range that any step moves: every algorithm cuts an allreduce into even shards, and
+// moves what else there is as it comes. By arithmetic rather than from a schedule, because every op
+// is planned, while its schedule is built once; a test holds it against the schedules.
+int64_t longest_range(Collective kind, int64_t count, int size) {
+  switch (kind) {
+    case Collective::kAllreduce:
+      return ceil_div(count, size);
+    case Collective::kBarrier:
+      return 1;
+    default:
+      return count;
+  }
+}
+
+// Cuts `longest` elements into the fewest segments of at most `most` elements, of equal length as far
+// as that goes.
+int64_t even_segment(int64_t longest, int64_t most) {
+  if (longest == 0) return 1;
+  const int64_t even = ceil_div(longest, ceil_div(longest, most));
+  const int64_t rounded = ceil_div(even, kSegmentMultiple) * kSegmentMultiple;
+  return rounded <= most ? rounded : even;
+}
+
+// FNV-1a, 64 bits.
+constexpr uint64_t kFnvOffset = 0xcbf29ce484222325;
+constexpr uint64_t kFnvPrime = 0x100000001b3;
+
+uint64_t fnv(uint64_t hash, uint8_t byte) { return (hash ^ byte) * kFnvPrime; }
+
+}  // namespace
+
+uint64_t Plan::hash() const {
+  uint64_t hash = kFnvOffset;
+  for (char c : algorithm->name) hash = fnv(hash, static_cast<uint8_t>(c));
+  hash = fnv(hash, 0);  // where the name ends
+  const auto count = static_cast<uint64_t>(segment_count);
+  for (int shift = 0; shift < 64; shift += 8) hash = fnv(hash, static_cast<uint8_t>(count >> shift));
+  return hash;
+}
+
+Result<Plan> make_plan(const PlanRequest& request) {
+  check(request.count >= 0 && request.size >= 1, "a plan for a negative count or no rank");
+  const int64_t most = request.segment_bytes / static_cast<int64_t>(dtype_size(request.dtype));
+  if (most < 1)
+    return Error(ErrorKind::kInvalidArgument,
+                 "a segment of " + std::to_string(request.segment_bytes) +
+                     " bytes holds no element of " + std::string(dtype_name(request.dtype)));
+  Result<const Algorithm*> chosen = choose(request);
+  if (!chosen.ok()) return chosen.error();
+  Plan plan;
+  plan.algorithm = chosen.value();
+  plan.segment_count = even_segment(longest_range(request.kind, request.count, request.size), most);
+  return plan;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,36 @@
+// Chooses what all ranks of an op must choose alike. Pure: the same request gives the same plan on
+// every rank, because nothing in a request is measured and it names no rank.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "algorithm/schedule.h"
+#include "base/dtype.h"
+#include "base/error.h"
+
+namespace ringdist {
+
+struct PlanRequest {
+  Collective kind = Collective::kAllreduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp reduce_op = ReduceOp::kNone;  // read for allreduce and reduce-scatter
+  int64_t count = 0;                     // elements, as in Shape
+  int size = 1;
+  std::string_view forced_algorithm;  // by name; "" for none. Applies to what it supports
+  bool layout_deterministic = false;  // an element's bits must not depend on where it lies
+  int64_t segment_bytes = 0;          // the most that a message may carry
+};
+
+struct Plan {
+  const Algorithm* algorithm = nullptr;  // in algorithms(): lives as long as the process
+  int64_t segment_count = 1;             // elements of every segment but a range's last
+
+  uint64_t hash() const;  // equal on all ranks (and builds) for equal plans
+};
+
+// Errors (kInvalidArgument): an unknown algorithm, one that layout_deterministic rules out, a
+// segment size that holds no element.
+Result<Plan> make_plan(const PlanRequest& request);
+
+}  // namespace ringdist

@@ -1,0 +1,37 @@
+// What the algorithm files share: ranks on a circle and the ranges of shards.
+#pragma once
+
+#include <cstdint>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "algorithm/schedule.h"
+#include "base/check.h"
+
+namespace ringdist {
+
+// `rank` on a circle of `size`; `rank` may lie up to any number of turns outside.
+inline int wrap(int rank, int size) {
+  const int r = rank % size;
+  return r < 0 ? r + size : r;
+}
+
+// The i-th shard of kOutput; `bounds` as even_shards returns them.
+inline Range output_shard(const std::vector<int64_t>& bounds, int i) {
+  const auto at = static_cast<size_t>(i);
+  return {BufferId::kOutput, bounds[at], bounds[at + 1] - bounds[at]};
+}
+
+// The i-th of consecutive parts of `count` elements each.
+inline Range part(BufferId buffer, int i, int64_t count) { return {buffer, i * count, count}; }
+
+// A build() was asked for a collective that is not in its algorithm's list: a bug of the caller.
+[[noreturn]] inline void unsupported(std::string_view algorithm, Collective kind) {
+  check_failed(std::string(algorithm) + " has no schedule for " +
+                   std::string(collective_name(kind)),
+               std::source_location::current());
+}
+
+}  // namespace ringdist

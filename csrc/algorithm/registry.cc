@@ -1,0 +1,38 @@
+// The algorithms there are. To add one: a file that defines x_algorithm(), and its row here.
+#include <array>
+
+#include "algorithm/schedule.h"
+
+namespace ringdist {
+
+Algorithm ring_algorithm();
+Algorithm direct_algorithm();
+Algorithm tree_algorithm();
+Algorithm dissemination_algorithm();
+
+std::span<const Algorithm> algorithms() {
+  static const std::array kTable{
+      ring_algorithm(),
+      direct_algorithm(),
+      tree_algorithm(),
+      dissemination_algorithm(),
+  };
+  return kTable;
+}
+
+const Algorithm* find_algorithm(std::string_view name) {
+  for (const Algorithm& algorithm : algorithms())
+    if (algorithm.name == name) return &algorithm;
+  return nullptr;
+}
+
+std::string algorithm_names() {
+  std::string out;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (!out.empty()) out += ", ";
+    out += algorithm.name;
+  }
+  return out;
+}
+
+}  // namespace ringdist

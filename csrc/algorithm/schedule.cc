@@ -1,0 +1,78 @@
+#include "algorithm/schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ringdist {
+
+Step Step::send(Range range, std::vector<int> to, EdgeMark mark) {
+  Step step;
+  step.kind = StepKind::kSend;
+  step.mark = mark;
+  step.range = range;
+  step.to = std::move(to);
+  return step;
+}
+
+Step Step::recv(Range range, int from, EdgeMark mark) {
+  Step step;
+  step.kind = StepKind::kRecv;
+  step.mark = mark;
+  step.range = range;
+  step.from = from;
+  return step;
+}
+
+Step Step::reduce(Range range, std::vector<Source> sources, bool finish) {
+  Step step;
+  step.kind = StepKind::kReduce;
+  step.mark = EdgeMark::kContribution;
+  step.range = range;
+  step.sources = std::move(sources);
+  step.finish = finish;
+  return step;
+}
+
+Step Step::relay(Range range, int from, std::vector<int> to) {
+  Step step;
+  step.kind = StepKind::kRelay;
+  step.mark = EdgeMark::kRelay;
+  step.range = range;
+  step.from = from;
+  step.to = std::move(to);
+  return step;
+}
+
+Step Step::copy(Range range, Range source) {
+  Step step;
+  step.kind = StepKind::kCopy;
+  step.range = range;
+  step.sources = {Source{-1, source}};
+  return step;
+}
+
+std::string_view collective_name(Collective kind) {
+  constexpr std::array<std::string_view, 5> kNames{"all_reduce", "broadcast", "all_gather",
+                                                   "reduce_scatter", "barrier"};
+  const auto i = static_cast<size_t>(kind);  // also names what a peer sent: any number is safe
+  return i < kNames.size() ? kNames[i] : "unknown collective";
+}
+
+std::vector<int64_t> even_shards(int64_t count, int size) {
+  check(count >= 0 && size >= 1, "shards of a negative count or for no rank");
+  const int64_t each = count / size;
+  const int64_t longer = count % size;
+  std::vector<int64_t> bounds(static_cast<size_t>(size) + 1);
+  for (int64_t r = 0; r <= size; ++r)
+    bounds[static_cast<size_t>(r)] = r * each + std::min(r, longer);
+  return bounds;
+}
+
+bool Algorithm::supports(Collective kind) const {
+  return std::find(collectives.begin(), collectives.end(), kind) != collectives.end();
+}
+
+}  // namespace ringdist

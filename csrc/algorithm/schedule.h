@@ -1,0 +1,107 @@
+// A collective is a schedule: a short list of steps, a pure function of (rank, size, counts), with a
+// length of the order of the number of ranks. No I/O, no threads, no bytes: the executor cuts ranges
+// into segments, pipelines them and moves them.
+//
+// Rules that the symbolic checker enforces for sizes 1..64:
+//  - Messages of one ordered pair of ranks match in schedule order: the i-th send of `a` to `b` meets
+//    the i-th receive of `b` from `a` (an *edge*, numbered i), and both name the same count.
+//  - Order on one rank is by data dependence on ranges, not by position: a step waits only for the
+//    earlier steps that wrote what it reads, or use what it writes.
+//  - It ends over channels of capacity one, FIFO per ordered pair.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/buffers.h"
+#include "base/dtype.h"
+#include "base/topology.h"
+
+namespace ringdist {
+
+enum class StepKind : uint8_t {
+  kSend,    // range -> every peer in `to`
+  kRecv,    // from `from` -> range
+  kReduce,  // range = op over `sources` in their order (this fixes the bits)
+  kRelay,   // from `from` -> range, and the bytes as they came on to every peer in `to`
+  kCopy,    // local: sources[0].range -> range
+};
+
+// What travels on an edge; the engine maps it to a codec.
+enum class EdgeMark : uint8_t {
+  kContribution,  // one rank's input, or a partial sum of several
+  kResult,        // final values, sent by the rank that owns them
+  kRelay,         // final values that another rank encoded
+};
+
+// One operand of a reduce: what arrives from `peer`, or (peer < 0) the local `range`.
+struct Source {
+  int peer = -1;
+  Range range;
+};
+
+struct Step {
+  StepKind kind = StepKind::kSend;
+  EdgeMark mark = EdgeMark::kContribution;  // of what it sends or receives
+  Range range;
+  int from = -1;
+  std::vector<int> to;
+  std::vector<Source> sources;
+  bool finish = false;  // a reduce whose result is final: AVG divides here, once
+
+  static Step send(Range range, std::vector<int> to, EdgeMark mark);
+  static Step recv(Range range, int from, EdgeMark mark);
+  static Step reduce(Range range, std::vector<Source> sources, bool finish);
+  static Step relay(Range range, int from, std::vector<int> to);
+  static Step copy(Range range, Range source);
+};
+
+struct Schedule {
+  std::vector<Step> steps;
+  int64_t scratch_count = 0;  // elements of pooled scratch that the steps use
+};
+
+enum class Collective : uint8_t {
+  kAllreduce = 0,
+  kBroadcast,
+  kAllgather,      // input: count, output: size * count
+  kReduceScatter,  // input: size * count, output: count
+  kBarrier,
+};
+
+std::string_view collective_name(Collective kind);  // torch's name: "all_reduce"
+
+// All that a schedule may depend on. Every rank of a group has the same but for `rank`.
+struct Shape {
+  int rank = 0;
+  int size = 1;
+  int root = 0;
+  // Elements: of the tensor (allreduce, broadcast), of one rank's part (allgather, reduce-scatter).
+  int64_t count = 0;
+  // Allreduce and broadcast work in place on kOutput. Allgather reads kInput, writes kOutput.
+  // Reduce-scatter reads kInput (never writes it) and writes kOutput.
+};
+
+// The shards of a count: rank r owns [bounds[r], bounds[r + 1]). Cut as evenly as elements allow;
+// the first (count mod size) shards are one longer.
+std::vector<int64_t> even_shards(int64_t count, int size);
+
+struct Algorithm {
+  std::string_view name;
+  std::string_view description;
+  bool rank_ordered;  // reduces in rank order: an element's bits do not depend on where it lies
+  std::span<const Collective> collectives;
+  Schedule (*build)(Collective kind, const Shape& shape);
+
+  bool supports(Collective kind) const;
+};
+
+// One row per algorithm; the order is the order of preference where several fit.
+std::span<const Algorithm> algorithms();
+const Algorithm* find_algorithm(std::string_view name);
+std::string algorithm_names();  // "ring, direct, ...", for messages
+
+}  // namespace ringdist

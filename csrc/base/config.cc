@@ -1,0 +1,265 @@
+#include "base/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string_view>
+
+namespace ringdist {
+namespace {
+
+constexpr std::string_view kPrefix = "RINGDIST_";
+constexpr int64_t kMinSegment = 4096;
+constexpr int64_t kMaxSegment = 252 * 1024;
+constexpr int64_t kMinMemory = int64_t{1} << 20;
+
+struct Unit {
+  std::string_view suffix;
+  int64_t bytes;
+};
+constexpr std::array<Unit, 3> kUnits = {
+    {{"GiB", int64_t{1} << 30}, {"MiB", int64_t{1} << 20}, {"KiB", int64_t{1} << 10}}};
+
+std::optional<int64_t> parse_bytes(std::string_view text) {
+  int64_t unit = 1;
+  for (const Unit& u : kUnits) {
+    if (!text.ends_with(u.suffix)) continue;
+    unit = u.bytes;
+    text.remove_suffix(u.suffix.size());
+    break;
+  }
+  int64_t count = 0;
+  auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (count < 0 || count > INT64_MAX / unit) return std::nullopt;
+  return count * unit;
+}
+
+std::string format_bytes(int64_t bytes) {
+  for (const Unit& u : kUnits)
+    if (bytes >= u.bytes && bytes % u.bytes == 0)
+      return std::to_string(bytes / u.bytes).append(u.suffix);
+  return std::to_string(bytes);
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  double value = 0;
+  auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    return std::nullopt;
+  return value;
+}
+
+std::string format_number(double value) {
+  std::array<char, 32> text;
+  auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return std::string(text.data(), end);
+}
+
+// One setting. parse() returns false for what is not accepted.
+struct Row {
+  std::string_view field;
+  std::string_view meaning;
+  std::string_view accepted;
+  std::function<bool(Config&, std::string_view)> parse;
+  std::function<std::string(const Config&)> format;
+  bool empty_is_a_value = false;  // else an empty text means unset
+};
+
+Row text_row(std::string_view field, std::string Config::* member, std::string_view meaning,
+             std::string_view accepted) {
+  return {field,
+          meaning,
+          accepted,
+          [member](Config& c, std::string_view text) {
+            c.*member = text;
+            return true;
+          },
+          [member](const Config& c) { return c.*member; },
+          true};
+}
+
+Row choice_row(std::string_view field, std::string Config::* member, std::string_view meaning,
+               std::string_view accepted, std::vector<std::string_view> choices) {
+  bool has_empty = std::find(choices.begin(), choices.end(), "") != choices.end();
+  return {field,
+          meaning,
+          accepted,
+          [member, choices = std::move(choices)](Config& c, std::string_view text) {
+            if (std::find(choices.begin(), choices.end(), text) == choices.end()) return false;
+            c.*member = text;
+            return true;
+          },
+          [member](const Config& c) { return c.*member; },
+          has_empty};
+}
+
+Row bytes_row(std::string_view field, int64_t Config::* member, std::string_view meaning,
+              std::string_view accepted, int64_t low, int64_t high) {
+  return {field, meaning, accepted,
+          [=](Config& c, std::string_view text) {
+            auto value = parse_bytes(text);
+            if (!value || *value < low || *value > high) return false;
+            c.*member = *value;
+            return true;
+          },
+          [member](const Config& c) { return format_bytes(c.*member); }};
+}
+
+Row peer_timeout_row() {
+  return {"peer_timeout", "silence after which a process or host counts as lost",
+          "seconds, at least 0.5",
+          [](Config& c, std::string_view text) {
+            auto value = parse_number(text);
+            if (!value || *value < 0.5) return false;
+            c.peer_timeout = *value;
+            return true;
+          },
+          [](const Config& c) { return format_number(c.peer_timeout); }};
+}
+
+Row log_level_row() {
+  return {"log_level", "which lines go to stderr", "error, warn, info or debug",
+          [](Config& c, std::string_view text) {
+            auto level = parse_log_level(text);
+            if (level) c.log_level = *level;
+            return level.has_value();
+          },
+          [](const Config& c) { return std::string(log_level_name(c.log_level)); }};
+}
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> table = {
+      text_row("algorithm", &Config::algorithm, "forces this algorithm; empty: chosen per call",
+               "a name that `info` lists"),
+      bytes_row("segment_bytes", &Config::segment_bytes, "unit of pipelining",
+                "bytes from 4096 to 258048 (252KiB); KiB is a unit", kMinSegment, kMaxSegment),
+      bytes_row("memory", &Config::memory, "limit of the transports' memory in this process",
+                "bytes, at least 1MiB; KiB, MiB and GiB are units", kMinMemory, INT64_MAX),
+      peer_timeout_row(),
+      text_row("socket_ifname", &Config::socket_ifname,
+               "network interfaces to use; empty: the one that routes to the store",
+               "comma separated names, name prefixes or networks like 10.0.0.0/8"),
+      choice_row("deterministic", &Config::deterministic,
+                 "run: same call, same bits; layout: also wherever an element lies",
+                 "\"\", \"run\" or \"layout\"", {"", "run", "layout"}),
+      choice_row("ucx", &Config::ucx, "which UCX is loaded", "\"wheel\" or \"system\"",
+                 {"wheel", "system"}),
+      log_level_row(),
+  };
+  return table;
+}
+
+const Row* find_row(std::string_view field) {
+  for (const Row& row : rows())
+    if (row.field == field) return &row;
+  return nullptr;
+}
+
+std::string variable_name(std::string_view field) {
+  std::string name(kPrefix);
+  for (char c : field) name.push_back(c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c);
+  return name;
+}
+
+std::string field_list() {
+  std::string list;
+  for (const Row& row : rows()) list.append(list.empty() ? "" : ", ").append(row.field);
+  return list;
+}
+
+Error rejected(std::string_view name, std::string_view given, const Row& row) {
+  return Error(ErrorKind::kInvalidArgument,
+               std::string(name) + "=\"" + std::string(given) +
+                   "\" is not valid; accepted: " + std::string(row.accepted));
+}
+
+std::map<std::string, std::string> read_environment() {
+  std::map<std::string, std::string> out;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    std::string_view text(*entry);
+    auto equals = text.find('=');
+    if (!text.starts_with(kPrefix) || equals == std::string_view::npos) continue;
+    out.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return out;
+}
+
+// Every group reads the environment; one warning per process is enough.
+void warn_once_about(const std::vector<std::string>& unknown) {
+  static std::once_flag warned;
+  if (unknown.empty()) return;
+  std::call_once(warned, [&] {
+    std::string text = "these environment variables are set but nothing reads them:";
+    for (const std::string& name : unknown) text.append(" ").append(name);
+    log(LogLevel::kWarn, text + " (fields: " + field_list() + ")");
+  });
+}
+
+}  // namespace
+
+Result<Config> Config::parse(const std::map<std::string, std::string>& environment,
+                             const std::map<std::string, std::string>& overrides) {
+  Config out;
+  for (const Row& row : rows()) {
+    std::string name = variable_name(row.field);
+    auto given = environment.find(name);
+    if (given == environment.end()) continue;
+    if (given->second.empty() && !row.empty_is_a_value) continue;
+    if (!row.parse(out, given->second)) return rejected(name, given->second, row);
+    out.sources_[std::string(row.field)] = "environment";
+  }
+  for (const auto& [field, text] : overrides) {
+    const Row* row = find_row(field);
+    if (!row)
+      return Error(ErrorKind::kInvalidArgument,
+                   "unknown option \"" + field + "\"; options are: " + field_list());
+    if (!row->parse(out, text)) return rejected("option " + field, text, *row);
+    out.sources_[field] = "option";
+  }
+  for (const auto& [name, text] : environment) {
+    bool ours = std::any_of(rows().begin(), rows().end(),
+                            [&](const Row& row) { return variable_name(row.field) == name; });
+    if (!ours && name.starts_with(kPrefix)) out.unknown_.push_back(name);
+  }
+  return out;
+}
+
+Result<Config> Config::from_environment(const std::map<std::string, std::string>& overrides) {
+  Result<Config> out = parse(read_environment(), overrides);
+  if (out.ok()) warn_once_about(out.value().unknown_);
+  return out;
+}
+
+std::vector<Config::Variable> Config::variables() const {
+  const Config defaults;
+  std::vector<Variable> out;
+  for (const Row& row : rows()) {
+    std::string field(row.field);
+    auto source = sources_.find(field);
+    bool set = source != sources_.end();
+    out.push_back({variable_name(row.field), field, row.format(*this), row.format(defaults),
+                   std::string(row.meaning), std::string(row.accepted),
+                   set ? source->second : "default", set});
+  }
+  return out;
+}
+
+std::string Config::options_text() const {
+  return "algorithm=\"" + algorithm + "\" segment_bytes=" + std::to_string(segment_bytes) +
+         " deterministic=\"" + deterministic + "\"";
+}
+
+uint64_t Config::options_hash() const {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (char c : options_text()) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace ringdist

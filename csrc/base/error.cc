@@ -1,0 +1,60 @@
+#include "base/error.h"
+
+#include <cstring>
+
+namespace ringdist {
+
+std::string_view error_kind_name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kInvalidArgument:
+      return "invalid argument";
+    case ErrorKind::kNotSupported:
+      return "not supported";
+    case ErrorKind::kMismatch:
+      return "mismatch";
+    case ErrorKind::kPeerLost:
+      return "peer lost";
+    case ErrorKind::kTimeout:
+      return "timeout";
+    case ErrorKind::kAborted:
+      return "aborted";
+    case ErrorKind::kSystem:
+      return "system error";
+    case ErrorKind::kProtocol:
+      return "protocol error";
+  }
+  return "unknown";
+}
+
+Error::Error(ErrorKind kind, std::string message, std::source_location where)
+    : detail_(std::make_shared<const Detail>(Detail{kind, std::move(message), -1, where})) {}
+
+std::string Error::what() const {
+  std::string_view file = detail_->where.file_name();
+  if (auto slash = file.rfind("csrc/"); slash != std::string_view::npos) file.remove_prefix(slash);
+  return detail_->message + " (" + std::string(file) + ":" + std::to_string(detail_->where.line()) +
+         ")";
+}
+
+Error Error::changed(std::string message, int culprit) const {
+  Error out;
+  out.detail_ = std::make_shared<const Detail>(
+      Detail{detail_->kind, std::move(message), culprit, detail_->where});
+  return out;
+}
+
+Error Error::blame(int rank) const { return changed(detail_->message, rank); }
+
+Error Error::prefixed(std::string_view before) const {
+  return changed(std::string(before) + detail_->message, detail_->culprit);
+}
+
+Error Error::suffixed(std::string_view after) const {
+  return changed(detail_->message + std::string(after), detail_->culprit);
+}
+
+Error system_error(std::string_view what, int errno_value, std::source_location where) {
+  return Error(ErrorKind::kSystem, std::string(what) + ": " + std::strerror(errno_value), where);
+}
+
+}  // namespace ringdist

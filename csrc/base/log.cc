@@ -1,0 +1,36 @@
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <string>
+
+namespace ringdist {
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames = {"error", "warn", "info", "debug"};
+
+std::atomic<LogLevel> g_level{LogLevel::kWarn};
+
+}  // namespace
+
+std::string_view log_level_name(LogLevel level) { return kNames[static_cast<size_t>(level)]; }
+
+std::optional<LogLevel> parse_log_level(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i)
+    if (kNames[i] == name) return static_cast<LogLevel>(i);
+  return std::nullopt;
+}
+
+void set_log_level(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
+
+void log(LogLevel level, std::string_view text) {
+  if (level > g_level.load(std::memory_order_relaxed)) return;
+  std::string line = "[ringdist " + std::to_string(getpid()) + "] ";
+  line.append(log_level_name(level)).append(": ").append(text).push_back('\n');
+  // A log line that cannot be written has nowhere else to go.
+  [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace ringdist

@@ -1,0 +1,80 @@
+// Flat little-endian encoding for what goes over the store and the control plane. Reading past the
+// end is remembered, not undefined: check ok() once at the end.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/buffers.h"
+
+namespace ringdist {
+
+static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
+
+class Writer {
+ public:
+  template <typename T>
+    requires std::is_trivially_copyable_v<T>
+  Writer& put(const T& value) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+    out_.insert(out_.end(), bytes, bytes + sizeof(T));
+    return *this;
+  }
+  Writer& put_bytes(ConstBytes bytes) {
+    put(static_cast<uint32_t>(bytes.size()));
+    out_.insert(out_.end(), bytes.begin(), bytes.end());
+    return *this;
+  }
+  Writer& put_string(std::string_view text) {
+    return put_bytes({reinterpret_cast<const std::byte*>(text.data()), text.size()});
+  }
+  std::vector<std::byte> take() { return std::move(out_); }
+
+ private:
+  std::vector<std::byte> out_;
+};
+
+class Reader {
+ public:
+  explicit Reader(ConstBytes in) : in_(in) {}
+
+  template <typename T>
+    requires std::is_trivially_copyable_v<T>
+  T get() {
+    T value{};
+    if (ConstBytes bytes = next(sizeof(T)); bytes.size() == sizeof(T))
+      std::memcpy(&value, bytes.data(), sizeof(T));
+    return value;
+  }
+  std::vector<std::byte> get_bytes() {
+    ConstBytes bytes = next(get<uint32_t>());
+    return {bytes.begin(), bytes.end()};
+  }
+  std::string get_string() {
+    ConstBytes bytes = next(get<uint32_t>());
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  bool ok() const { return ok_; }
+
+ private:
+  ConstBytes next(size_t n) {
+    if (n > in_.size()) {
+      ok_ = false;
+      return {};
+    }
+    ConstBytes out = in_.first(n);
+    in_ = in_.subspan(n);
+    return out;
+  }
+
+  ConstBytes in_;
+  bool ok_ = true;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,11 @@
+// Clang's thread-safety attributes, so that locks and what they guard are written where they are
+// declared; other compilers ignore them.
+#pragma once
+
+#if defined(__clang__)
+#define RINGDIST_GUARDED_BY(x) __attribute__((guarded_by(x)))
+#define RINGDIST_REQUIRES(...) __attribute__((requires_capability(__VA_ARGS__)))
+#else
+#define RINGDIST_GUARDED_BY(x)
+#define RINGDIST_REQUIRES(...)
+#endif

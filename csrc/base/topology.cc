@@ -1,0 +1,25 @@
+#include "base/topology.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace ringdist {
+
+Topology Topology::one_host(int size) {
+  std::vector<int> all(size);
+  std::iota(all.begin(), all.end(), 0);
+  return from_hosts({all}, size);
+}
+
+Topology Topology::from_hosts(std::vector<std::vector<int>> hosts, int size) {
+  Topology out;
+  for (auto& host : hosts) std::sort(host.begin(), host.end());
+  std::sort(hosts.begin(), hosts.end());
+  out.host_of.assign(size, 0);
+  for (size_t h = 0; h < hosts.size(); ++h)
+    for (int rank : hosts[h]) out.host_of[rank] = static_cast<int>(h);
+  out.hosts = std::move(hosts);
+  return out;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,20 @@
+// Which ranks of a group share a host. The same on all ranks: it is an input of every plan.
+#pragma once
+
+#include <vector>
+
+namespace ringdist {
+
+struct Topology {
+  // host_of[rank] is an index into hosts; hosts are in the order of their lowest rank.
+  std::vector<int> host_of;
+  std::vector<std::vector<int>> hosts;
+
+  bool same_host(int a, int b) const { return host_of[a] == host_of[b]; }
+
+  // Every rank on one host (or each on its own): what tests and single-host groups use.
+  static Topology one_host(int size);
+  static Topology from_hosts(std::vector<std::vector<int>> hosts, int size);
+};
+
+}  // namespace ringdist

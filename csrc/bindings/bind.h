@@ -1,0 +1,11 @@
+// One function per bind_x.cc; module.cc calls them all.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+namespace ringdist {
+
+void bind_backend(pybind11::module_& module);
+void bind_info(pybind11::module_& module);
+
+}  // namespace ringdist

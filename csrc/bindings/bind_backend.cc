@@ -1,0 +1,62 @@
+// Groups: create_backend, ProcessGroupRing, shutdown.
+#include <pybind11/chrono.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bindings/bind.h"
+#include "torch/backend.h"
+#include "torch/errors.h"
+#include "torch/process_context.h"
+#include "torch/store.h"
+
+namespace py = pybind11;
+
+namespace ringdist {
+namespace {
+
+c10::intrusive_ptr<ProcessGroupRing> create_backend(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+    std::chrono::milliseconds timeout, const std::string& group_name,
+    std::vector<int> global_ranks, const std::map<std::string, std::string>& options) {
+  auto config = Config::from_environment(options);
+  throw_if(config.error());
+  if (size < 1 || rank < 0 || rank >= size || static_cast<int>(global_ranks.size()) != size)
+    throw_error(Error(ErrorKind::kInvalidArgument,
+                      "ringdist: rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                          " with " + std::to_string(global_ranks.size()) +
+                          " global ranks cannot be a group"));
+  auto context = process_context(config.value(), store_host(store));
+  throw_if(context.error());
+  CommunicatorOptions wanted;
+  wanted.rank = rank;
+  wanted.size = size;
+  wanted.name = group_name.empty() ? "default" : group_name;
+  wanted.members = std::move(global_ranks);
+  wanted.timeout = timeout;
+  wanted.config = config.value();
+  wanted.store = wrap_store(store);
+  auto communicator = Communicator::create(context.value(), std::move(wanted));
+  throw_if(communicator.error());
+  return c10::make_intrusive<ProcessGroupRing>(communicator.value());
+}
+
+void shutdown() {
+  if (auto context = existing_process_context()) context->shutdown();
+}
+
+}  // namespace
+
+void bind_backend(py::module_& module) {
+  // torch's own holder for these lets the GIL go in destructors, which may wait for threads.
+  py::class_<ProcessGroupRing, c10d::Backend, c10::intrusive_ptr<ProcessGroupRing>>(
+      module, "ProcessGroupRing");
+  module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"),
+             py::arg("size"), py::arg("timeout"), py::arg("group_name"), py::arg("global_ranks"),
+             py::arg("options"), py::call_guard<py::gil_scoped_release>());
+  module.def("shutdown", &shutdown, py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace ringdist

@@ -1,0 +1,132 @@
+// Looking inside: info, options, stats, dump.
+#include <torch/headeronly/version.h>
+
+#include <string>
+
+#include "algorithm/schedule.h"
+#include "base/config.h"
+#include "bindings/bind.h"
+#include "codec/codec.h"
+#include "torch/errors.h"
+#include "torch/process_context.h"
+#include "transport/plugin.h"
+#include "transport/registry.h"
+
+namespace py = pybind11;
+
+namespace ringdist {
+namespace {
+
+py::dict ucx_info(const Config& config) {
+  py::dict out;
+  const bool system = config.ucx == "system";
+  auto plugin = load_ucx(system);
+  out["version"] = plugin.ok() ? plugin.value()->info().version : "";
+  out["path"] = plugin.ok() ? plugin.value()->info().path : "";
+  out["origin"] = plugin.ok() ? config.ucx : "not loaded: " + plugin.error().message();
+  return out;
+}
+
+py::list transport_rows(const Config& config) {
+  TransportConfig transport_config;
+  transport_config.system_ucx = config.ucx == "system";
+  py::list out;
+  for (const TransportRow& row : transports()) {
+    const Error error = row.viable(transport_config);
+    out.append(py::make_tuple(std::string(row.name), std::string(row.description),
+                              error ? error.message() : "ok"));
+  }
+  return out;
+}
+
+py::list limit_rows(const Config& config) {
+  const TransportConfig defaults;
+  py::list out;
+  const auto add = [&](const char* name, const std::string& value, const char* meaning) {
+    out.append(py::make_tuple(name, value, meaning));
+  };
+  add("transport memory", std::to_string(config.memory) + " bytes",
+      "what peers may have on their way to this process (RINGDIST_MEMORY)");
+  add("largest message", std::to_string(defaults.max_payload) + " bytes",
+      "a segment is never longer");
+  add("early window", std::to_string(2 * config.segment_bytes) + " bytes",
+      "what a peer may send to this rank before it has called the operation");
+  return out;
+}
+
+py::dict info() {
+  auto config = Config::from_environment({});
+  throw_if(config.error());
+  py::dict out;
+  out["torch"] =
+      std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
+  out["version"] = RINGDIST_VERSION;
+  out["ucx"] = ucx_info(config.value());
+  out["transports"] = transport_rows(config.value());
+  py::list algorithm_rows;
+  for (const Algorithm& row : algorithms())
+    algorithm_rows.append(py::make_tuple(std::string(row.name), std::string(row.description)));
+  out["algorithms"] = algorithm_rows;
+  py::list codec_rows;
+  for (const CodecRow& row : codecs())
+    codec_rows.append(py::make_tuple(std::string(row.name), std::string(row.description)));
+  out["codecs"] = codec_rows;
+  out["operations"] = std::vector<std::string>{
+      "all_reduce",     "broadcast", "all_gather", "all_gather_into_tensor",
+      "reduce_scatter_tensor", "barrier"};
+  out["limits"] = limit_rows(config.value());
+  py::list variables;
+  for (const Config::Variable& v : config.value().variables())
+    variables.append(
+        py::make_tuple(v.name, v.value, v.default_value, v.meaning, v.set ? "set" : "default"));
+  out["variables"] = variables;
+  return out;
+}
+
+std::string option_type(const std::string& field) {
+  if (field == "segment_bytes") return "int";
+  if (field == "peer_timeout") return "float";
+  return "str";
+}
+
+py::list options() {
+  auto config = Config::parse({}, {});
+  throw_if(config.error());
+  py::list out;
+  for (const Config::Variable& v : config.value().variables())
+    out.append(py::make_tuple(v.field, option_type(v.field), v.default_value, v.meaning));
+  return out;
+}
+
+py::dict stats() {
+  py::dict out;
+  auto context = existing_process_context();
+  static const Statistics nothing_yet;
+  const Statistics& s = context ? context->statistics() : nothing_yet;
+  out["bytes_sent"] = s.bytes_sent.load();
+  out["bytes_received"] = s.bytes_received.load();
+  out["messages_sent"] = s.messages_sent.load();
+  out["messages_received"] = s.messages_received.load();
+  out["control_messages"] = s.control_messages.load();
+  out["messages_kept"] = s.messages_kept.load();
+  out["ops_completed"] = s.ops_completed.load();
+  out["ops_failed"] = s.ops_failed.load();
+  return out;
+}
+
+std::string dump() {
+  py::gil_scoped_release release;
+  auto context = existing_process_context();
+  return context ? context->dump() : "ringdist: no group has been created in this process\n";
+}
+
+}  // namespace
+
+void bind_info(py::module_& module) {
+  module.def("info", &info);
+  module.def("options", &options);
+  module.def("stats", &stats);
+  module.def("dump", &dump);
+}
+
+}  // namespace ringdist

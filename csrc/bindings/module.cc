@@ -1,0 +1,7 @@
+#include "bindings/bind.h"
+
+PYBIND11_MODULE(_C, module) {
+  module.doc() = "The native part of torch_ringdist; see _C.pyi.";
+  ringdist::bind_backend(module);
+  ringdist::bind_info(module);
+}

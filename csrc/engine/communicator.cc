@@ -1,0 +1,169 @@
+#include "engine/communicator.h"
+
+#include <thread>
+
+#include "os/random.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMaxSchedules = 256;
+constexpr auto kTaskTime = std::chrono::seconds(10);
+constexpr auto kFlushTime = std::chrono::milliseconds(1000);
+
+}  // namespace
+
+Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions options)
+    : context_(std::move(context)),
+      options_(std::move(options)),
+      rendezvous_(options_.store, options_.rank, options_.members),
+      timeout_(options_.timeout) {}
+
+Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Context> context,
+                                                           CommunicatorOptions options) {
+  std::shared_ptr<Communicator> out(new Communicator(std::move(context), std::move(options)));
+  Communicator& self = *out;
+  GroupConfig config;
+  config.rank = self.rank();
+  config.size = self.size();
+  config.name = self.name();
+  config.early_window = 2 * self.options_.config.segment_bytes;
+  config.contribution_codec = self.options_.contribution_codec;
+  config.result_codec = self.options_.result_codec;
+  config.on_failed = [weak = std::weak_ptr(out)](const Error& error) {
+    auto communicator = weak.lock();
+    if (!communicator) return;
+    std::lock_guard lock(communicator->mutex_);
+    communicator->failure_ = error;
+  };
+  Lane& lane = self.context_->lane();
+  self.group_ = std::make_shared<Group>(lane.executor(), std::move(config));
+  if (self.size() > 1)
+    if (Error error = self.publish()) return error;
+  lane.post([&lane, group = self.group_] { lane.executor().add_group(group); });
+  self.context_->add_leaver(out.get(), [weak = std::weak_ptr(out)] {
+    if (auto communicator = weak.lock()) communicator->leave();
+  });
+  return out;
+}
+
+Communicator::~Communicator() {
+  if (context_->forked()) return;
+  context_->remove_leaver(this);
+  cancelled_ = true;
+  Lane& lane = context_->lane();
+  lane.post([&lane, group = group_] { lane.executor().remove_group(group); });
+}
+
+Error Communicator::publish() {
+  auto entry = context_->entry();
+  if (!entry.ok()) return entry.error();
+  entry.value().size = size();
+  entry.value().options_hash = options_.config.options_hash();
+  entry.value().options = options_.config.options_text();
+  entry.value().nonce = rank() == 0 ? random_id() : 0;
+  return rendezvous_.publish(entry.value());
+}
+
+Result<Plan> Communicator::plan(const OpRequest& request) const {
+  PlanRequest wanted;
+  wanted.kind = request.kind;
+  wanted.dtype = request.dtype;
+  wanted.reduce_op = request.reduce_op;
+  wanted.count = request.count;
+  wanted.size = size();
+  wanted.forced_algorithm = options_.config.algorithm;
+  wanted.layout_deterministic = options_.config.deterministic == "layout";
+  wanted.segment_bytes = options_.config.segment_bytes;
+  return make_plan(wanted);
+}
+
+std::shared_ptr<const CompiledSchedule> Communicator::schedule(const OpRequest& request,
+                                                               const Plan& plan) {
+  const ScheduleKey key{request.kind, plan.algorithm, plan.segment_count, request.count,
+                        request.root};
+  if (auto it = schedules_.find(key); it != schedules_.end()) return it->second;
+  if (schedules_.size() >= kMaxSchedules) schedules_.clear();
+  const Shape shape{rank(), size(), request.root, request.count};
+  return schedules_[key] = compile(plan.algorithm->build(request.kind, shape), plan.segment_count);
+}
+
+Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wait) {
+  if (context_->forked())
+    return Error(ErrorKind::kAborted,
+                 "ringdist: this process was forked from one that had created group '" + name() +
+                     "'; a child must create groups of its own");
+  auto planned = plan(request);
+  if (!planned.ok()) return planned.error();
+  auto op = std::make_shared<Op>(std::move(request));
+  op->plan = planned.value();
+  std::lock_guard lock(mutex_);
+  if (closed_)
+    return Error(ErrorKind::kAborted, "ringdist: group '" + name() + "' has been destroyed");
+  if (failure_)
+    return failure_.prefixed("ringdist: group '" + name() + "' has failed and cannot be used " +
+                             "(destroy it and create another): ");
+  op->schedule = schedule(op->request, op->plan);
+  op->number = next_number_.fetch_add(1);
+  op->fingerprint = {op->request.kind, op->request.dtype,   op->request.reduce_op, 0,
+                     op->request.root, op->plan.hash(), op->request.count};
+  op->started = Clock::now();
+  op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
+  context_->lane().post([group = group_, op] { group->enqueue(op); }, !will_wait);
+  if (!std::exchange(set_up_started_, true))
+    context_->pool().run(
+        [self = shared_from_this(), deadline = op->deadline] { self->set_up(deadline); });
+  return op;
+}
+
+bool Communicator::wait(const Op& op, std::optional<Milliseconds> timeout) {
+  // The op itself ends by its deadline; the margin is for the lane to say why.
+  const TimePoint deadline = timeout ? Clock::now() + *timeout : TimePoint::max();
+  return context_->lane().wait(op, deadline);
+}
+
+Error Communicator::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Communicator::set_timeout(Milliseconds timeout) {
+  std::lock_guard lock(mutex_);
+  timeout_ = timeout;
+}
+
+void Communicator::abort(const std::string& why) {
+  if (context_->forked()) return;
+  cancelled_ = true;
+  const Error cause(ErrorKind::kAborted, why);
+  context_->lane().post([group = group_, cause] { group->fail(cause, /*tell_others=*/true); });
+}
+
+void Communicator::leave() {
+  Lane& lane = context_->lane();
+  lane.call([group = group_] { group->announce_leave(); }, Clock::now() + kTaskTime);
+}
+
+void Communicator::close() {
+  if (context_->forked()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true)) return;
+  }
+  Lane& lane = context_->lane();
+  auto idle = std::make_shared<bool>(false);
+  for (Duration pause = std::chrono::microseconds(100); !*idle; pause *= 2) {
+    if (!lane.call([group = group_, idle] { *idle = group->idle(); }, Clock::now() + kTaskTime))
+      break;
+    if (!*idle) std::this_thread::sleep_for(std::min<Duration>(pause, Milliseconds(10)));
+  }
+  cancelled_ = true;
+  leave();
+  lane.flush(Clock::now() + kFlushTime);
+  context_->remove_leaver(this);
+  if (nonce_ != 0) context_->control().disconnect_group(nonce_);
+  lane.call([&lane, group = group_] { lane.executor().remove_group(group); },
+            Clock::now() + kTaskTime);
+}
+
+}  // namespace ringdist

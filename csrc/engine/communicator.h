@@ -1,0 +1,95 @@
+// What a caller sees of a group: gives ops their number and plan, hands them to the lane, waits for
+// them. Any thread, without the GIL.
+//
+// Lock order: mutex_ before the lane's.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "codec/codec.h"
+#include "engine/context.h"
+#include "engine/op.h"
+#include "rendezvous/rendezvous.h"
+
+namespace ringdist {
+
+struct CommunicatorOptions {
+  int rank = 0;
+  int size = 1;
+  std::string name;
+  std::vector<int> members;  // global ranks
+  Milliseconds timeout{std::chrono::minutes(30)};
+  Config config;                 // what concerns the group; the rest is the Context's
+  std::shared_ptr<Store> store;  // may be null for size 1
+  const Codec* contribution_codec = nullptr;  // null: none
+  const Codec* result_codec = nullptr;
+};
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  // Publishes this rank; waits for nobody. The first op finds the others.
+  static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
+                                                      CommunicatorOptions options);
+  ~Communicator();
+
+  // Checks the plan, numbers the op and enqueues it. An Error means that nothing was sent and no
+  // number taken: a bad plan, or a group that has failed (its first cause), was closed or forked.
+  // `will_wait`: the caller calls wait() at once, so no other thread need be woken.
+  Result<std::shared_ptr<Op>> submit(OpRequest request, bool will_wait);
+
+  // True once the op has finished; false if the timeout passed first (that ends only this wait).
+  bool wait(const Op& op, std::optional<Milliseconds> timeout);
+
+  // The number of the last op that was submitted.
+  uint64_t sequence_number() const { return next_number_.load() - 1; }
+  Error failure() const;
+  void set_timeout(Milliseconds timeout);
+
+  // Ends all ops of the group, on all ranks.
+  void abort(const std::string& why);
+  // Waits for the ops in flight (each ends by its timeout), tells the others and leaves. Idempotent.
+  void close();
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  const std::string& name() const { return options_.name; }
+  Context& context() { return *context_; }
+
+ private:
+  Communicator(std::shared_ptr<Context> context, CommunicatorOptions options);
+  Error publish();
+  void set_up(TimePoint deadline);
+  Result<std::vector<GroupMember>> find_members(TimePoint deadline, uint64_t& nonce);
+  Error check_addresses(const std::vector<Entry>& entries, const Topology& topology) const;
+  Result<Plan> plan(const OpRequest& request) const;
+  std::shared_ptr<const CompiledSchedule> schedule(const OpRequest& request, const Plan& plan)
+      RINGDIST_REQUIRES(mutex_);
+  void leave();
+
+  const std::shared_ptr<Context> context_;
+  const CommunicatorOptions options_;
+  std::shared_ptr<Group> group_;  // touched on the lane only
+  Rendezvous rendezvous_;
+  std::atomic<uint64_t> next_number_{1};
+  std::atomic<bool> cancelled_{false};
+  std::atomic<uint64_t> nonce_{0};
+
+  mutable std::mutex mutex_;
+  Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_);
+  bool set_up_started_ RINGDIST_GUARDED_BY(mutex_) = false;
+  bool closed_ RINGDIST_GUARDED_BY(mutex_) = false;
+  Error failure_ RINGDIST_GUARDED_BY(mutex_);
+  using ScheduleKey = std::tuple<Collective, const Algorithm*, int64_t, int64_t, int>;
+  std::map<ScheduleKey, std::shared_ptr<const CompiledSchedule>> schedules_
+      RINGDIST_GUARDED_BY(mutex_);
+};
+
+}  // namespace ringdist

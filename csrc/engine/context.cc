@@ -1,0 +1,161 @@
+#include "engine/context.h"
+
+#include <unistd.h>
+
+#include "engine/message.h"
+#include "os/host.h"
+#include "os/interfaces.h"
+#include "os/random.h"
+#include "transport/self.h"
+
+namespace ringdist {
+namespace {
+
+constexpr auto kFlushTime = std::chrono::milliseconds(1000);
+constexpr auto kCallbackTime = std::chrono::milliseconds(1000);
+constexpr auto kDumpTime = std::chrono::milliseconds(300);
+
+}  // namespace
+
+Context::Context(ContextOptions options) : options_(std::move(options)), id_(random_id()) {}
+
+Result<std::shared_ptr<Context>> Context::create(ContextOptions options) {
+  std::shared_ptr<Context> context(new Context(std::move(options)));
+  if (Error error = context->start()) return error;
+  return context;
+}
+
+Error Context::start() {
+  host_name_ = host_name();
+  auto interfaces = choose_interfaces(config().socket_ifname, options_.store_host);
+  if (!interfaces.ok()) return interfaces.error();
+  for (const Interface& one : interfaces.value())
+    interface_name_ += (interface_name_.empty() ? "" : ",") + one.name;
+  auto lane = Lane::start(
+      statistics_, config().memory, [this](auto task) { pool_.run(std::move(task)); },
+      [this](const Notice& notice) { control_->flood(notice.encode()); });
+  if (!lane.ok()) return lane.error();
+  lane_ = std::move(lane.value());
+  auto control = Control::start(id_, config(), interfaces.value()[0].address, *this);
+  if (!control.ok()) return control.error();
+  control_ = std::move(control.value());
+  return {};
+}
+
+Context::~Context() {
+  if (!mark_.forked()) shutdown();
+}
+
+Error Context::open_transports() {
+  if (open_) return {};
+  TransportConfig transport_config;
+  transport_config.context_id = id_;
+  transport_config.interface_name = interface_name_;
+    transport_config.system_ucx = config().ucx == "system";
+  transport_config.local_network = options_.local_network;
+  std::vector<std::unique_ptr<Transport>> made;
+  Executor& receiver = lane_->executor();
+  made.push_back(std::make_unique<SelfTransport>(id_, transport_config.max_payload, receiver));
+  for (const std::string& name : options_.transports) {
+    const TransportRow* row = ringdist::find_transport(name);
+    if (!row)
+      return Error(ErrorKind::kInvalidArgument,
+                   "unknown transport '" + name + "'; have: " + transport_names());
+    auto transport = row->create(transport_config, receiver);
+    if (!transport.ok()) return transport.error().prefixed("transport " + name + ": ");
+    made.push_back(std::move(transport.value()));
+  }
+  for (const auto& transport : made) opened_.push_back(transport.get());
+  auto shared = std::make_shared<std::vector<std::unique_ptr<Transport>>>(std::move(made));
+  const bool added = lane_->call(
+      [this, shared] {
+        for (auto& transport : *shared) lane_->add_transport(std::move(transport));
+      },
+      Clock::now() + std::chrono::seconds(10));
+  if (!added) return Error(ErrorKind::kSystem, "the lane does not answer");
+  open_ = true;
+  return {};
+}
+
+Result<Entry> Context::entry() {
+  std::lock_guard lock(mutex_);
+  if (Error error = open_transports()) return error;
+  Entry out;
+  out.wire_version = kWireVersion;
+  out.context_id = id_;
+  out.pid = getpid();
+  out.host_name = host_name_;
+  out.host_key = host_key();
+  out.unix_name = control_->unix_name();
+  out.tcp_address = control_->tcp_address();
+  for (const Transport* transport : opened_)
+    out.transports.emplace_back(transport->name(), transport->address());
+  return out;
+}
+
+Result<Transport*> Context::reach(const Entry& peer) {
+  std::lock_guard lock(mutex_);
+  for (Transport* transport : opened_) {
+    for (const auto& [name, address] : peer.transports) {
+      if (name != transport->name()) continue;
+      if (Error error = transport->add_peer(peer.context_id, address)) return error;
+      if (transport->reaches(peer.context_id)) return transport;
+    }
+  }
+  return Error(ErrorKind::kPeerLost, "no transport reaches it (" + peer.where() + ")");
+}
+
+void Context::add_leaver(const void* key, std::function<void()> leave) {
+  std::lock_guard lock(mutex_);
+  leavers_[key] = std::move(leave);
+}
+
+void Context::remove_leaver(const void* key) {
+  std::lock_guard lock(mutex_);
+  leavers_.erase(key);
+}
+
+void Context::shutdown() {
+  std::map<const void*, std::function<void()>> leavers;
+  {
+    std::lock_guard lock(mutex_);
+    if (shut_down_ || mark_.forked()) return;
+    shut_down_ = true;
+    leavers.swap(leavers_);
+  }
+  for (auto& [key, leave] : leavers) leave();
+  if (lane_ && control_) {
+    lane_->flush(Clock::now() + kFlushTime);
+    control_->leave();
+  }
+  pool_.stop(Clock::now() + kCallbackTime);
+  if (control_) control_->stop();
+  if (lane_) lane_->stop();
+}
+
+void Context::on_process_lost(uint64_t context_id, const Error& cause) {
+  lane_->post([this, context_id, cause] {
+    lane_->executor().process_lost(context_id, cause);
+    lane_->drop_peer(context_id);
+  });
+}
+
+// The leave notices of its groups say all that matters; its connections just go.
+void Context::on_process_left(uint64_t) {}
+
+void Context::on_flood(std::span<const std::byte> payload) {
+  auto notice = Notice::decode(payload);
+  if (!notice) return;
+  lane_->post([this, notice = *notice] { lane_->executor().on_notice(notice); });
+}
+
+std::string Context::dump() {
+  auto text = std::make_shared<std::string>();
+  std::string head = "ringdist: process " + std::to_string(getpid()) + " on " + host_name_ +
+                     ", interface " + interface_name_ + "\n";
+  const bool answered = lane_->call([this, text] { *text = lane_->executor().dump(); },
+                                    Clock::now() + kDumpTime);
+  return head + (answered ? *text : "  the lane is busy: it did not answer within 300 ms\n");
+}
+
+}  // namespace ringdist

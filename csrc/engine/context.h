@@ -1,0 +1,89 @@
+// All state that is per process: the lane, the transports, the control plane, the task pool, and a
+// random id by which other processes know it. The module has one; tests make one per rank.
+//
+// Any thread. Owned by shared_ptr: groups hold it.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "base/thread_annotations.h"
+#include "engine/control.h"
+#include "engine/lane.h"
+#include "engine/statistics.h"
+#include "engine/task_pool.h"
+#include "os/fork_guard.h"
+#include "rendezvous/entry.h"
+#include "transport/registry.h"
+
+namespace ringdist {
+
+struct ContextOptions {
+  Config config;
+  std::string store_host;               // default choice of the network interface
+  std::vector<std::string> transports;  // by preference
+  std::shared_ptr<LocalNetwork> local_network;  // for transport `local`
+};
+
+class Context final : private ControlEvents {
+ public:
+  static Result<std::shared_ptr<Context>> create(ContextOptions options);
+  ~Context() override;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  ContextId id() const { return id_; }
+  const Config& config() const { return options_.config; }
+  Lane& lane() { return *lane_; }
+  Control& control() { return *control_; }
+  TaskPool& pool() { return pool_; }
+  const Statistics& statistics() const { return statistics_; }
+  bool forked() const { return mark_.forked(); }
+
+  // What this process publishes about itself; opens the transports if that has not happened.
+  Result<Entry> entry();
+  // The transport to reach a peer by, ready to send.
+  Result<Transport*> reach(const Entry& peer);
+
+  // For leaving in good order. Groups add themselves while they are open.
+  void add_leaver(const void* key, std::function<void()> leave);
+  void remove_leaver(const void* key);
+
+  // Leaves every group, sends what is queued (within a second) and stops all threads. Idempotent; also
+  // the destructor's work. Callbacks that run longer than that are left behind.
+  void shutdown();
+
+  std::string dump() override;
+
+ private:
+  explicit Context(ContextOptions options);
+  Error start();
+  Error open_transports() RINGDIST_REQUIRES(mutex_);
+
+  void on_process_lost(uint64_t context_id, const Error& cause) override;
+  void on_process_left(uint64_t context_id) override;
+  void on_flood(std::span<const std::byte> payload) override;
+
+  const ContextOptions options_;
+  const ContextId id_;
+  Statistics statistics_;
+  TaskPool pool_;
+  std::unique_ptr<Lane> lane_;
+  std::unique_ptr<Control> control_;
+  std::string interface_name_;
+  std::string host_name_;
+
+  std::mutex mutex_;  // never held in a call to the lane that waits, but for open_transports()
+  std::vector<Transport*> opened_ RINGDIST_GUARDED_BY(mutex_);  // owned by the lane
+  std::map<const void*, std::function<void()>> leavers_ RINGDIST_GUARDED_BY(mutex_);
+  bool open_ RINGDIST_GUARDED_BY(mutex_) = false;
+  bool shut_down_ RINGDIST_GUARDED_BY(mutex_) = false;
+  ForkMark mark_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,99 @@
+// The process' failure detector and its way to spread notices. It keeps a connection to every
+// process of the host (AF_UNIX) and a few links to other hosts (TCP), notices who dies, falls
+// silent or leaves, and floods payloads to every process that can be reached. It knows processes
+// (Context ids) and, of groups, only the members; what a payload means is its owner's business.
+//
+// Owned by the Context. One thread of its own, which needs neither the GIL nor any engine lock, so
+// that a busy lane does not look dead. All calls may come from any thread but that one (flood also
+// from it). In a forked child every call is an Error or does nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/error.h"
+#include "os/fork_guard.h"
+
+namespace ringdist {
+
+// What the control plane tells its owner: on the control thread, with no lock of its own held. They
+// must return quickly (dump: within 500 ms) and must not call back, but for flood.
+struct ControlEvents {
+  virtual ~ControlEvents() = default;
+
+  // A process died or fell silent (kPeerLost). It can be this process itself: others gave it up
+  // while it was stopped. For each context either this or on_process_left, once.
+  virtual void on_process_lost(uint64_t context_id, const Error& cause) = 0;
+  // A process said goodbye.
+  virtual void on_process_left(uint64_t context_id) = 0;
+  // A payload of another process, once.
+  virtual void on_flood(std::span<const std::byte> payload) = 0;
+  // What the owner is doing, for a human.
+  virtual std::string dump() = 0;
+};
+
+// A rank of a group, as its store entry and the host proof tell. Several ranks may share a Context.
+struct ControlMember {
+  int rank = -1;
+  uint64_t context_id = 0;
+  int host = 0;  // index in the group's topology
+  std::string unix_name;
+  std::string tcp_address;
+  int pid = 0;  // for messages only
+  std::string host_name;
+};
+
+class ControlLoop;
+
+class Control {
+ public:
+  using Events = ControlEvents;
+  using Member = ControlMember;
+
+  // Listens and runs its thread from here on. `local_ip` is a numeric address of this host that
+  // other hosts can reach. `events` must outlive the Control.
+  static Result<std::unique_ptr<Control>> start(uint64_t context_id, const Config& config,
+                                                std::string local_ip, Events& events);
+  ~Control();
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+  uint64_t context_id() const;
+  std::string unix_name() const;    // "@ringdist-<pid>-<context id>"
+  std::string tcp_address() const;  // "ip:port"
+
+  // Blocks until that process has answered on its abstract socket with our uid and this id, which
+  // proves that it shares our host; the connection stays. It answers whatever groups it knows.
+  Error prove_same_host(uint64_t peer_context_id, std::string unix_name, TimePoint deadline);
+
+  // Blocks until the processes of my host are connected and the links between hosts in which this
+  // process takes part are up (links_of in control_links.h). A process that can be reached but has
+  // not yet called this for the group counts as connected. The Error blames a rank.
+  Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members, TimePoint deadline);
+
+  // Forgets the group. Connections that no group of either side needs are closed.
+  void disconnect_group(uint64_t nonce);
+
+  // Delivers the payload once to every other process that can be reached. A payload may also reach
+  // processes that join up to a minute later. By custom it starts with a group's nonce.
+  void flood(std::vector<std::byte> payload);
+
+  // Says goodbye on all connections and flushes them for at most 200 ms; nothing is reported after.
+  void leave();
+  // Ends the thread, which others see as silence unless leave() came first. Idempotent.
+  void stop();
+
+ private:
+  Control(std::unique_ptr<ControlLoop> loop);
+
+  std::unique_ptr<ControlLoop> loop_;
+  ForkMark mark_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,185 @@
+// The control thread: owns all state of the control plane and decides who is lost. Other threads
+// reach it through commands and wait for answers, so nothing here but the command queue needs a
+// lock.
+//   control_loop.cc     life of the thread, commands, answers
+//   control_receive.cc  what arrives: hellos, frames, ends of connections, deaths
+//   control_upkeep.cc   what time brings: dialing, silence
+//   control_report.cc   texts for humans
+// Owned by Control, which must leak it in a forked child.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "engine/control.h"
+#include "engine/control_ledger.h"
+#include "engine/control_links.h"
+#include "engine/control_sockets.h"
+#include "os/epoll.h"
+#include "os/eventfd.h"
+#include "os/signal.h"
+
+namespace ringdist {
+
+// What is known of another process that we are, or were, connected to.
+struct ControlPeer {
+  // One per kind of link.
+  struct Line {
+    bool reached = false;  // was connected, and neither side gave it up
+    TimePoint heard{};
+    TimePoint wanted{};     // since when it has been missing
+    TimePoint retry_at{};   // next dial
+    int refusals = 0;       // by the kernel, in a row: nobody listens there
+    std::string rejection;  // by the process itself
+    std::string failure;    // of the last dial
+  };
+
+  Line& line(LinkKind kind) { return lines[static_cast<size_t>(kind)]; }
+  const Line& line(LinkKind kind) const { return lines[static_cast<size_t>(kind)]; }
+
+  int pid = 0;
+  Fd pidfd;
+  bool proven = false;    // by prove_same_host: kept until a group has used it
+  std::string unix_name;  // as given with the proof
+  Line lines[2];
+};
+
+class ControlLoop : private ControlSockets::Owner {
+ public:
+  static Result<std::unique_ptr<ControlLoop>> create(uint64_t context_id, const Config& config,
+                                                     const std::string& local_ip,
+                                                     ControlEvents& events);
+  ~ControlLoop() override;
+
+  uint64_t id() const { return id_; }
+  const std::string& unix_name() const { return sockets_.unix_name(); }
+  const std::string& tcp_address() const { return sockets_.tcp_address(); }
+
+  // From other threads. The blocking ones answer soon after the deadline at the latest.
+  Error prove(uint64_t peer, std::string unix_name, TimePoint deadline);
+  Error connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
+                TimePoint deadline);
+  void disconnect(uint64_t nonce);
+  void flood(std::vector<std::byte> payload);
+  void leave();
+  void stop();
+
+ private:
+  struct Group {
+    explicit Group(ControlRoster members) : roster(std::move(members)) {}
+
+    ControlRoster roster;
+    std::set<int> ranks;     // of this process
+    bool connected = false;  // connect_group succeeded; its hosts are judged from then on
+    bool representative = false;
+    TimePoint judged_since{};
+    std::map<int, size_t> scan;  // per neighbour host: where the search for a live process stands
+  };
+  struct Request {
+    bool is_proof = false;
+    uint64_t id = 0;  // of the peer or the group
+    TimePoint deadline;
+    std::shared_ptr<std::promise<Error>> answer;
+  };
+
+  ControlLoop(uint64_t id, const Config& config, ControlEvents& events, Epoll epoll, EventFd wake,
+              EventFd signalled);
+
+  // control_loop.cc
+  Error open(const std::string& local_ip);
+  void run();
+  void turn();
+  void handle(const Epoll::Event& event);
+  bool post(std::function<void()> command);
+  void run_commands();
+  void hurry() { next_tick_ = TimePoint(); }
+  Error ask(Request request, std::function<void()> begin);
+  void settle();
+  std::optional<Error> answer_to(const Request& request);
+  std::optional<Error> proof_answer(const Request& request);
+  std::optional<Error> group_answer(const Request& request);
+  std::optional<Error> missing_peer(Group& group, uint64_t peer, LinkKind kind, bool expired);
+  void say_goodbye();
+  void finish();
+
+  // control_receive.cc
+  ControlSockets::Admission admit(const ControlConnection& connection, const Hello& hello) override;
+  void on_reached(ControlConnection& connection) override;
+  void on_open(ControlConnection& connection) override;
+  void on_frame(ControlConnection& connection, const Frame& frame) override;
+  void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
+                 const std::string& reason) override;
+  void on_record(ControlConnection& connection, const Frame& frame);
+  void on_flood(ControlConnection& connection, const Frame& frame);
+  void on_dump_request(ControlConnection& connection);
+  void on_exit(uint64_t peer);
+  void watch_exit(uint64_t peer, int pid);
+  void learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from = nullptr);
+  void learn_left(uint64_t id, const ControlConnection* from);
+  void drop(uint64_t peer);  // and its connections
+  void forget(uint64_t peer);
+
+  // control_upkeep.cc
+  void upkeep();
+  void forgive_own_pause(TimePoint now, Duration planned);
+  void keep_linked(Group& group);
+  void want(uint64_t peer, LinkKind kind, bool dials_first);
+  void watch_hosts(Group& group);
+  void judge_host(Group& group, int host);
+  void judge_peers();
+  bool judge_line(uint64_t id, ControlPeer& peer, LinkKind kind);
+  void settle_needs();
+  bool needed(uint64_t peer) const;
+  bool unsettled();
+  Duration suspect_after() const;
+
+  // control_report.cc
+  const ControlMember* find_member(uint64_t peer) const;
+  std::string name_of(uint64_t peer) const;
+  std::string report();
+  std::string report_peer(uint64_t id, const ControlPeer& peer);
+  void report_to_stderr();
+
+  bool gone(uint64_t id) const { return ledger_.gone(id); }
+
+  const uint64_t id_;
+  const Duration peer_timeout_;
+  ControlEvents& events_;
+  Epoll epoll_;
+  const EventFd wake_;
+  const EventFd signalled_;
+
+  std::mutex mutex_;  // a leaf: nothing is called while it is held
+  std::vector<std::function<void()>> commands_ RINGDIST_GUARDED_BY(mutex_);
+  bool finished_ RINGDIST_GUARDED_BY(mutex_) = false;
+  std::mutex join_mutex_;  // one stop() joins, others wait
+  std::atomic<bool> stopping_{false};
+
+  // The control thread's alone.
+  ControlSockets sockets_;
+  ControlLedger ledger_;
+  std::map<uint64_t, ControlPeer> peers_;
+  std::map<uint64_t, Group> groups_;
+  std::map<uint64_t, uint64_t> exits_;  // epoll key of a pidfd -> peer
+  std::vector<Request> requests_;
+  std::shared_ptr<std::promise<Error>> goodbye_;  // while leaving
+  TimePoint goodbye_until_{};
+  bool silent_ = false;  // has left: events are no longer delivered
+  TimePoint now_{};      // of this turn
+  TimePoint next_tick_{};
+  uint64_t next_exit_key_ = uint64_t{1} << 40;
+  uint64_t sequence_ = 0;
+
+  std::unique_ptr<SignalWatch> signal_watch_;
+  std::thread thread_;
+};
+
+}  // namespace ringdist

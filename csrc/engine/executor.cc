@@ -1,0 +1,152 @@
+#include "engine/executor.h"
+
+#include <algorithm>
+
+namespace ringdist {
+namespace {
+
+constexpr int kWorkBatch = 32;  // segments between two looks at the wire
+constexpr auto kTickTime = std::chrono::milliseconds(50);
+constexpr auto kStrayTime = std::chrono::seconds(60);
+constexpr size_t kMaxStrays = 4096;  // each peer may send its early window only
+constexpr size_t kMaxClosed = 1024;
+
+}  // namespace
+
+Executor::Executor(Statistics& statistics, int64_t memory_limit, ExecutorHooks hooks)
+    : statistics_(statistics), hooks_(std::move(hooks)), promises_(memory_limit) {}
+
+void Executor::add_group(std::shared_ptr<Group> group) { groups_.insert(std::move(group)); }
+
+void Executor::make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
+                          std::vector<GroupMember> members) {
+  if (!groups_.contains(group) || group->failure()) return;
+  std::vector<ContextId> contexts;
+  for (const auto& member : members) contexts.push_back(member.context);
+  by_key_[{nonce, group->rank()}] = group;
+  group->make_ready(nonce, std::move(members));
+  for (ContextId context : contexts)
+    if (auto it = lost_.find(context); it != lost_.end()) group->process_lost(context, it->second);
+  const auto mine = [&](const Stray& stray) {
+    return stray.header.nonce == nonce && stray.header.destination == group->rank();
+  };
+  for (const Stray& stray : strays_)
+    if (mine(stray)) group->on_message(stray.header, stray.payload);
+  std::erase_if(strays_, mine);
+  for (const Notice& notice : stray_notices_)
+    if (notice.nonce == nonce) group->on_notice(notice);
+}
+
+void Executor::remove_group(const std::shared_ptr<Group>& group) {
+  if (!groups_.contains(group)) return;
+  group->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
+  groups_.erase(group);
+  if (!group->ready()) return;
+  by_key_.erase({group->nonce(), group->rank()});
+  closed_.push_back(group->nonce());
+  if (closed_.size() > kMaxClosed) closed_.pop_front();
+}
+
+void Executor::on_message(ConstBytes bytes, ConstBytes payload) {
+  MessageHeader header{};
+  if (!parse_header(bytes, header)) return;  // not ours: nothing in it can be trusted
+  auto it = by_key_.find({header.nonce, header.destination});
+  if (it == by_key_.end()) return keep_stray(header, payload);
+  const auto group = it->second;
+  group->on_message(header, payload);
+}
+
+void Executor::keep_stray(const MessageHeader& header, ConstBytes payload) {
+  if (strays_.size() >= kMaxStrays ||
+      std::find(closed_.begin(), closed_.end(), header.nonce) != closed_.end())
+    return;
+  strays_.push_back({header, {payload.begin(), payload.end()}, now_});
+}
+
+void Executor::on_peer_lost(ContextId peer, const Error& cause) {
+  for (const auto& group : std::set(groups_)) group->connection_lost(peer, cause);
+}
+
+void Executor::process_lost(ContextId context, const Error& cause) {
+  lost_.emplace(context, cause);
+  for (const auto& group : std::set(groups_)) group->process_lost(context, cause);
+}
+
+void Executor::on_notice(const Notice& notice) {
+  bool known = false;
+  for (const auto& group : std::set(groups_)) {
+    if (!group->ready() || group->nonce() != notice.nonce) continue;
+    known = true;
+    group->on_notice(notice);
+  }
+  if (known || stray_notices_.size() >= kMaxStrays ||
+      std::find(closed_.begin(), closed_.end(), notice.nonce) != closed_.end())
+    return;
+  stray_notices_.push_back(notice);
+}
+
+void Executor::queue_work(std::shared_ptr<OpRun> run, int step) {
+  work_.emplace_back(std::move(run), step);
+}
+
+bool Executor::run_work() {
+  int done = 0;
+  for (; done < kWorkBatch && !work_.empty(); ++done) {
+    auto [run, step] = std::move(work_.front());
+    work_.pop_front();
+    run->set_queued(step, false);
+    if (run->advance(step) && !run->queued(step)) {
+      run->set_queued(step, true);
+      work_.emplace_back(std::move(run), step);
+    }
+  }
+  release_retired();
+  return done > 0;
+}
+
+void Executor::finish_op(const std::shared_ptr<Op>& op, Error error) {
+  Statistics::add(error ? statistics_.ops_failed : statistics_.ops_completed, 1);
+  auto callbacks = op->finish(std::move(error));
+  hooks_.wake_waiters(*op);
+  if (!callbacks.empty())
+    hooks_.run_elsewhere([callbacks = std::move(callbacks)] {
+      for (const auto& callback : callbacks) callback();
+    });
+  retired_.push_back(op);
+}
+
+// Freeing a tensor may need the GIL, which a lane never takes. So the last owner of an op must not be
+// the lane: if nobody else holds it, the pool lets it go.
+void Executor::release_retired() {
+  if (retired_.empty()) return;
+  std::vector<std::shared_ptr<Op>> unowned;
+  for (auto& op : retired_)
+    if (op.use_count() == 1 && op->request.keep_alive) unowned.push_back(std::move(op));
+  retired_.clear();
+  if (!unowned.empty())
+    hooks_.run_elsewhere([unowned = std::move(unowned)]() mutable { unowned.clear(); });
+}
+
+void Executor::tick() {
+  if (now_ < next_tick_) return;
+  next_tick_ = now_ + kTickTime;
+  for (const auto& group : std::set(groups_)) group->tick();
+  while (!strays_.empty() && now_ - strays_.front().since > kStrayTime) strays_.pop_front();
+  if (strays_.empty() && groups_.empty()) stray_notices_.clear();
+  release_retired();
+}
+
+bool Executor::idle() const {
+  return work_.empty() && std::all_of(groups_.begin(), groups_.end(),
+                                      [](const auto& group) { return group->idle(); });
+}
+
+std::string Executor::dump() const {
+  std::string out = "  transport memory promised: " + std::to_string(promises_.promised()) +
+                    " of " + std::to_string(promises_.limit()) + " bytes; messages of unknown " +
+                    "groups: " + std::to_string(strays_.size()) + "\n";
+  for (const auto& group : groups_) out += group->dump();
+  return out;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,89 @@
+// Runs the ops of all groups of a lane: gives messages to the group that they name, keeps those of
+// groups that are not known yet, and works through the steps that can run.
+//
+// Every call comes with the lane's driver token held.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "engine/group.h"
+
+namespace ringdist {
+
+// What an Executor needs of its lane and Context.
+struct ExecutorHooks {
+  std::function<void(const Op&)> wake_waiters;              // the op has finished
+  std::function<void(std::function<void()>)> run_elsewhere;  // on the task pool
+  std::function<void(const Notice&)> flood;
+};
+
+class Executor final : public Receiver, public GroupHost {
+ public:
+  Executor(Statistics& statistics, int64_t memory_limit, ExecutorHooks hooks);
+
+  void add_group(std::shared_ptr<Group> group);
+  // From now on messages reach the group; those that came before are delivered.
+  void make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
+                  std::vector<GroupMember> members);
+  // Its ops end with kAborted; late messages are dropped.
+  void remove_group(const std::shared_ptr<Group>& group);
+
+  // Works on up to a fixed number of segments. True if it did anything.
+  bool run_work();
+  // Deadlines and stalls, if it is time for them.
+  void tick();
+  void set_now(TimePoint now) { now_ = now; }
+
+  // Nothing in flight and nothing to watch: the lane may sleep without a timeout.
+  bool idle() const;
+  bool has_work() const { return !work_.empty(); }
+
+  void on_notice(const Notice& notice);
+  void process_lost(ContextId context, const Error& cause);
+  std::string dump() const;
+
+  // Receiver
+  void on_message(ConstBytes header, ConstBytes payload) override;
+  void on_peer_lost(ContextId peer, const Error& cause) override;
+
+  // GroupHost
+  TimePoint now() const override { return now_; }
+  Statistics& statistics() override { return statistics_; }
+  PromiseBudget& promises() override { return promises_; }
+  std::shared_ptr<ScratchPool> scratch_pool() override { return scratch_pool_; }
+  void queue_work(std::shared_ptr<OpRun> run, int step) override;
+  void flood(const Notice& notice) override { hooks_.flood(notice); }
+  void finish_op(const std::shared_ptr<Op>& op, Error error) override;
+
+ private:
+  using GroupKey = std::pair<uint64_t, int>;  // nonce, rank: a Context may hold several ranks
+  struct Stray {
+    MessageHeader header;
+    std::vector<std::byte> payload;
+    TimePoint since;
+  };
+  void keep_stray(const MessageHeader& header, ConstBytes payload);
+  void release_retired();
+
+  Statistics& statistics_;
+  const ExecutorHooks hooks_;
+  PromiseBudget promises_;
+  const std::shared_ptr<ScratchPool> scratch_pool_ = std::make_shared<ScratchPool>();
+  std::set<std::shared_ptr<Group>> groups_;
+  std::map<GroupKey, std::shared_ptr<Group>> by_key_;
+  std::deque<uint64_t> closed_;  // nonces of removed groups, the last few
+  std::deque<Stray> strays_;     // of groups that are not known here yet
+  std::vector<Notice> stray_notices_;
+  std::map<ContextId, Error> lost_;
+  std::deque<std::pair<std::shared_ptr<OpRun>, int>> work_;
+  std::vector<std::shared_ptr<Op>> retired_;
+  TimePoint now_ = Clock::now();
+  TimePoint next_tick_ = now_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,139 @@
+#include "engine/group.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "codec/none.h"
+
+namespace ringdist {
+
+Group::Group(GroupHost& host, GroupConfig config) : host_(host), config_(std::move(config)) {
+  for (int rank = 0; rank < config_.size; ++rank) peers_.emplace_back(config_.early_window);
+}
+
+Group::~Group() {
+  for (auto& [number, run] : runs_) run->stop();  // sends in flight may outlive us
+}
+
+void Group::make_ready(uint64_t nonce, std::vector<GroupMember> members) {
+  nonce_ = nonce;
+  for (int rank = 0; rank < config_.size; ++rank)
+    peers_[rank].member = std::move(members[rank]);
+  for (auto& op : std::exchange(waiting_, {})) enqueue(std::move(op));
+}
+
+void Group::enqueue(std::shared_ptr<Op> op) {
+  last_number_ = std::max(last_number_, op->number);
+  if (failure_) return host_.finish_op(op, for_op(*op, nullptr, failure_));
+  if (!ready()) {
+    waiting_.push_back(std::move(op));
+    return;
+  }
+  const uint64_t number = op->number;
+  history_.called(number, op->fingerprint);
+  for (const auto& [rank, theirs] : history_.heard_of(number))
+    if (!agree(number, rank, theirs)) break;
+  if (failure_) return host_.finish_op(op, for_op(*op, nullptr, failure_));
+  start(std::move(op));
+  if (!failure_) check_left(number);
+}
+
+void Group::start(std::shared_ptr<Op> op) {
+  const uint64_t number = op->number;
+  auto run = std::make_shared<OpRun>(*this, std::move(op));
+  runs_[number] = run;
+  run->start();
+  auto it = parked_.find(number);
+  if (it == parked_.end()) return;
+  auto parked = std::move(it->second);
+  parked_.erase(it);
+  for (const Parked& message : parked)
+    if (!failure_ && runs_.contains(number)) deliver(*run, message.header, message.payload);
+}
+
+const Codec& Group::codec_for(EdgeMark mark) const {
+  const Codec* codec =
+      mark == EdgeMark::kContribution ? config_.contribution_codec : config_.result_codec;
+  return codec ? *codec : none_codec();
+}
+
+void Group::queue(OpRun& run, int step) {
+  if (run.queued(step)) return;
+  run.set_queued(step, true);
+  host_.queue_work(run.shared_from_this(), step);
+}
+
+bool Group::is_oldest(const OpRun& run) const {
+  return !runs_.empty() && runs_.begin()->second.get() == &run;
+}
+
+void Group::finished(OpRun& run) {
+  auto keep = run.shared_from_this();
+  run.stop();
+  runs_.erase(run.op()->number);
+  host_.finish_op(run.op(), {});
+  if (!runs_.empty()) runs_.begin()->second->grant_waiting();
+}
+
+void Group::fail(const Error& cause, bool tell_others) {
+  if (failure_) return;
+  failure_ = cause;
+  if (config_.on_failed) config_.on_failed(failure_);
+  if (tell_others && ready()) {
+    Notice notice;
+    notice.kind = NoticeKind::kAbort;
+    notice.error_kind = cause.kind();
+    notice.culprit = cause.culprit();
+    notice.op = runs_.empty() ? last_number_ : runs_.begin()->first;
+    notice.text = cause.message();
+    notice.nonce = nonce_;
+    notice.generation = generation_;
+    notice.rank = config_.rank;
+    host_.flood(notice);
+  }
+  parked_.clear();
+  for (auto& [number, run] : std::exchange(runs_, {})) {
+    run->stop();
+    host_.finish_op(run->op(), for_op(*run->op(), run.get(), failure_));
+  }
+  for (auto& op : std::exchange(waiting_, {}))
+    host_.finish_op(op, for_op(*op, nullptr, failure_));
+}
+
+std::string Group::who(int peer) const {
+  std::string out = "rank " + std::to_string(peer);
+  if (peer >= 0 && peer < size() && !peers_[peer].member.where.empty())
+    out += " (" + peers_[peer].member.where + ")";
+  return out;
+}
+
+Error Group::for_op(const Op& op, const OpRun* run, const Error& cause) const {
+  const bool wrote = run != nullptr && run->wrote();
+  return cause
+      .prefixed("ringdist: " + op.describe() + " on rank " + std::to_string(rank()) +
+                " of group '" + config_.name + "' failed: ")
+      .suffixed(wrote ? "; its output may be partly overwritten"
+                      : "; its tensors are unchanged");
+}
+
+std::string Group::dump() const {
+  std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank()) + " of " +
+                    std::to_string(size()) + (ready() ? "" : ", waiting for its members") +
+                    ", last op #" + std::to_string(last_number_);
+  if (failure_) out += ", failed: " + failure_.message();
+  for (const auto& op : waiting_) out += "\n   " + op->describe() + ": not started";
+  for (const auto& [number, run] : runs_) out += "\n   " + run->dump();
+  for (int peer = 0; peer < size(); ++peer) {
+    const Peer& p = peers_[peer];
+    if (p.credit.outstanding() > 0 || !p.blocked.empty())
+      out += "\n   to " + who(peer) + ": " + std::to_string(p.credit.outstanding()) +
+             " bytes of early credit in use, " + std::to_string(p.blocked.size()) +
+             " steps wait for credit";
+  }
+  for (const auto& [number, parked] : parked_)
+    out += "\n   parked for op #" + std::to_string(number) + ": " +
+           std::to_string(parked.size()) + " messages";
+  return out + "\n";
+}
+
+}  // namespace ringdist

@@ -1,0 +1,149 @@
+// One rank's side of a group on a lane: its ops in flight, its peers and their credit, what arrived too
+// early, and the group's end. The Communicator is what callers see of it.
+//
+// Every call comes with the lane's driver token held.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/topology.h"
+#include "codec/codec.h"
+#include "engine/credit.h"
+#include "engine/history.h"
+#include "engine/notice.h"
+#include "engine/op_run.h"
+#include "engine/statistics.h"
+#include "transport/transport.h"
+
+namespace ringdist {
+
+// What a Group needs of its lane.
+class GroupHost {
+ public:
+  virtual ~GroupHost() = default;
+  virtual TimePoint now() const = 0;
+  virtual Statistics& statistics() = 0;
+  virtual PromiseBudget& promises() = 0;
+  virtual std::shared_ptr<ScratchPool> scratch_pool() = 0;
+  virtual void queue_work(std::shared_ptr<OpRun> run, int step) = 0;
+  virtual void flood(const Notice& notice) = 0;
+  // The op has an end: wake who waits for it, run its callbacks elsewhere.
+  virtual void finish_op(const std::shared_ptr<Op>& op, Error error) = 0;
+};
+
+struct GroupMember {
+  ContextId context = 0;
+  Transport* transport = nullptr;
+  std::string where;  // "pid 123 on host x", for messages
+};
+
+struct GroupConfig {
+  int rank = 0;
+  int size = 1;
+  std::string name;
+  int64_t early_window = 0;  // bytes
+  const Codec* contribution_codec = nullptr;
+  const Codec* result_codec = nullptr;
+  std::function<void(const Error&)> on_failed;  // the first cause, once
+};
+
+class Group {
+ public:
+  Group(GroupHost& host, GroupConfig config);
+  ~Group();
+
+  // The members are known: messages can flow. Ops enqueued so far start now.
+  void make_ready(uint64_t nonce, std::vector<GroupMember> members);
+  bool ready() const { return nonce_ != 0; }
+
+  void enqueue(std::shared_ptr<Op> op);
+  void on_message(const MessageHeader& header, ConstBytes payload);
+  void on_notice(const Notice& notice);
+  // Ends every op with the error and lets no later one begin. The first cause stays.
+  void fail(const Error& cause, bool tell_others);
+  // Deadlines, stalls and broken connections; every few tens of milliseconds.
+  void tick();
+  // The connection to a member broke. It may have left in good order, or the control plane may know
+  // more in a moment.
+  void connection_lost(ContextId context, const Error& cause);
+  void process_lost(ContextId context, const Error& cause);
+  // Tells the others which op was the last, so that our end is not taken for a death.
+  void announce_leave();
+
+  int rank() const { return config_.rank; }
+  int size() const { return config_.size; }
+  uint64_t nonce() const { return nonce_; }
+  const std::string& name() const { return config_.name; }
+  bool idle() const { return runs_.empty() && waiting_.empty(); }
+  const Error& failure() const { return failure_; }
+  std::string dump() const;
+
+  // For OpRun.
+  TimePoint now() const { return host_.now(); }
+  Statistics& statistics() { return host_.statistics(); }
+  PromiseBudget& promises() { return host_.promises(); }
+  std::shared_ptr<ScratchPool> scratch_pool() { return host_.scratch_pool(); }
+  const Codec& codec_for(EdgeMark mark) const;
+  EarlyCredit& early(int peer) { return peers_[peer].credit; }
+  void queue(OpRun& run, int step);
+  void send_data(MessageHeader header, ConstBytes payload, SendDone done);
+  void send_control(MessageHeader header);
+  std::optional<Bytes> reserve(const std::vector<EdgeName>& to, size_t bytes);
+  void commit(Bytes staged, size_t used, std::vector<MessageHeader>& headers, SendDone done);
+  void consumed_early(int peer, size_t bytes);
+  void when_credit_returns(int peer, OpRun& run, int step);
+  void send_failed(int peer, const Error& error);
+  bool is_oldest(const OpRun& run) const;
+  void finished(OpRun& run);
+
+ private:
+  struct Peer {
+    explicit Peer(int64_t window) : credit(window) {}
+    GroupMember member;
+    EarlyCredit credit;
+    std::vector<std::pair<std::weak_ptr<OpRun>, int>> blocked;  // steps that wait for credit
+    std::optional<uint64_t> left;  // the last op of a rank that left in good order
+    std::optional<TimePoint> broken_since;
+    Error broken;
+  };
+  struct Parked {
+    MessageHeader header;
+    std::vector<std::byte> payload;
+  };
+
+  void start(std::shared_ptr<Op> op);
+  void deliver(OpRun& run, const MessageHeader& header, ConstBytes payload);
+  void stamp(MessageHeader& header);
+  void count_sent(const MessageHeader& header, size_t payload);
+  bool agree(uint64_t number, int peer, const Fingerprint& theirs);
+  void mismatch(uint64_t number, int peer, const Fingerprint& theirs, const Fingerprint& ours);
+  void check_stall(OpRun& run);
+  void check_broken();
+  void check_left(uint64_t number);
+  void time_out(const Op& op);
+  void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
+  void on_roll_call(const Notice& notice);
+  std::string missing_ranks(uint64_t number) const;
+  std::string who(int peer) const;
+  Error for_op(const Op& op, const OpRun* run, const Error& cause) const;
+
+  GroupHost& host_;
+  const GroupConfig config_;
+  uint64_t nonce_ = 0;
+  uint32_t generation_ = 0;
+  std::vector<Peer> peers_;
+  std::deque<std::shared_ptr<Op>> waiting_;  // enqueued before make_ready()
+  std::map<uint64_t, std::shared_ptr<OpRun>> runs_;  // by number: the first is the oldest
+  std::map<uint64_t, std::vector<Parked>> parked_;   // for ops that are not enqueued yet
+  History history_;
+  uint64_t last_number_ = 0;
+  Error failure_;
+};
+
+}  // namespace ringdist

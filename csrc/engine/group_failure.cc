@@ -1,0 +1,168 @@
+// How a Group finds out that it cannot go on: disagreement, silence, loss, time.
+#include <algorithm>
+
+#include "engine/group.h"
+
+namespace ringdist {
+namespace {
+
+constexpr Duration kStallTime = std::chrono::milliseconds(500);
+// A broken connection is a symptom. The control plane usually knows the cause a moment later.
+constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
+
+}  // namespace
+
+// True if a peer's call is ours. Else the group has failed.
+bool Group::agree(uint64_t number, int peer, const Fingerprint& theirs) {
+  const auto ours = history_.find(number);
+  if (!ours || *ours == theirs) return true;
+  mismatch(number, peer, theirs, *ours);
+  return false;
+}
+
+void Group::mismatch(uint64_t number, int peer, const Fingerprint& theirs,
+                     const Fingerprint& ours) {
+  std::string text = "ranks disagree on op #" + std::to_string(number) + ": rank " +
+                     std::to_string(config_.rank) + " called " + ours.describe() + ", " +
+                     who(peer) + " called " + theirs.describe();
+  Fingerprint same_plan = theirs;
+  same_plan.plan = ours.plan;
+  if (same_plan == ours)
+    text += " with another plan: RINGDIST_ALGORITHM, RINGDIST_SEGMENT_BYTES or their options differ";
+  fail(Error(ErrorKind::kMismatch, text).blame(peer), /*tell_others=*/true);
+}
+
+void Group::announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint) {
+  Notice notice;
+  notice.kind = kind;
+  notice.generation = generation_;
+  notice.nonce = nonce_;
+  notice.op = number;
+  notice.rank = config_.rank;
+  notice.fingerprint = fingerprint;
+  host_.flood(notice);
+}
+
+void Group::announce_leave() {
+  if (ready() && !failure_) announce(NoticeKind::kLeave, last_number_, {});
+}
+
+void Group::on_notice(const Notice& notice) {
+  if (failure_ || notice.generation != generation_ || notice.rank < 0 || notice.rank >= size() ||
+      notice.rank == config_.rank)
+    return;
+  switch (notice.kind) {
+    case NoticeKind::kAbort:
+      return fail(Error(notice.error_kind, "rank " + std::to_string(notice.rank) +
+                                               " ended the group at op #" +
+                                               std::to_string(notice.op) + ": " + notice.text)
+                      .blame(notice.culprit),
+                  /*tell_others=*/false);
+    case NoticeKind::kStalled:
+    case NoticeKind::kArrived:
+      return on_roll_call(notice);
+    case NoticeKind::kLeave:
+      peers_[notice.rank].left = notice.op;
+      if (!runs_.empty()) check_left(runs_.rbegin()->first);
+      return;
+  }
+}
+
+void Group::on_roll_call(const Notice& notice) {
+  history_.heard(notice.op, notice.rank, notice.fingerprint);
+  const auto ours = history_.find(notice.op);
+  if (!ours || !agree(notice.op, notice.rank, notice.fingerprint)) return;
+  if (notice.kind == NoticeKind::kStalled && history_.tell_once(notice.op))
+    announce(NoticeKind::kArrived, notice.op, *ours);
+}
+
+// A rank that left took part in ops up to a number; an op beyond it can never end.
+void Group::check_left(uint64_t number) {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!peers_[peer].left || number <= *peers_[peer].left) continue;
+    return fail(Error(ErrorKind::kPeerLost,
+                      who(peer) + " has left the group after op #" +
+                          std::to_string(*peers_[peer].left) +
+                          " (it destroyed the group or exited)")
+                    .blame(peer),
+                /*tell_others=*/true);
+  }
+}
+
+void Group::tick() {
+  if (failure_) return;
+  check_broken();
+  for (const auto& op : waiting_)
+    if (now() > op->deadline) return time_out(*op);
+  for (auto& [number, run] : runs_) {
+    if (now() > run->op()->deadline) return time_out(*run->op());
+    run->grant_waiting();
+  }
+  if (!runs_.empty()) check_stall(*runs_.begin()->second);
+}
+
+void Group::check_stall(OpRun& run) {
+  // Early enough for the answers to be there when a short timeout ends.
+  const Duration patience = std::min(kStallTime, (run.op()->deadline - run.op()->started) / 4);
+  if (now() - run.last_progress() < patience) return;
+  const uint64_t number = run.op()->number;
+  if (history_.tell_once(number)) announce(NoticeKind::kStalled, number, run.op()->fingerprint);
+}
+
+void Group::check_broken() {
+  for (int peer = 0; peer < size(); ++peer) {
+    Peer& p = peers_[peer];
+    if (!p.broken_since || p.left || now() - *p.broken_since < kBrokenGrace) continue;
+    return fail(Error(ErrorKind::kPeerLost, "the connection to " + who(peer) + " broke: " +
+                                                p.broken.message())
+                    .blame(peer),
+                /*tell_others=*/true);
+  }
+}
+
+std::string Group::missing_ranks(uint64_t number) const {
+  std::string out;
+  const auto& heard = history_.heard_of(number);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == config_.rank || heard.contains(peer)) continue;
+    out += (out.empty() ? "" : ", ") + who(peer);
+  }
+  return out;
+}
+
+void Group::time_out(const Op& op) {
+  const double waited = seconds(now() - op.started);
+  std::string text = "Timed out waiting " + std::to_string(static_cast<int64_t>(waited * 1000)) +
+                     " ms for op #" + std::to_string(op.number) + " on rank " +
+                     std::to_string(config_.rank);
+  const std::string missing = missing_ranks(op.number);
+  if (!ready())
+    text += ": the group's members have not all been found";
+  else if (missing.empty())
+    text += ": all ranks have called it, but it does not progress";
+  else
+    text += ": no sign that it was called by " + missing;
+  fail(Error(ErrorKind::kTimeout, text), /*tell_others=*/true);
+}
+
+void Group::send_failed(int peer, const Error& error) {
+  connection_lost(peers_[peer].member.context, error);
+}
+
+void Group::connection_lost(ContextId context, const Error& cause) {
+  for (Peer& peer : peers_) {
+    if (peer.member.context != context || peer.broken_since || !ready()) continue;
+    peer.broken_since = now();
+    peer.broken = cause;
+  }
+}
+
+void Group::process_lost(ContextId context, const Error& cause) {
+  if (!ready()) return;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peers_[peer].member.context != context || peers_[peer].left) continue;
+    return fail(cause.prefixed(who(peer) + " is lost: ").blame(peer), /*tell_others=*/false);
+  }
+}
+
+}  // namespace ringdist

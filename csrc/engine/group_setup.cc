@@ -1,0 +1,90 @@
+// How a Communicator finds its peers: the part of it that waits for others, on the task pool.
+#include "engine/communicator.h"
+#include "os/interfaces.h"
+#include "os/random.h"
+
+namespace ringdist {
+namespace {
+
+constexpr auto kProofTime = std::chrono::seconds(2);
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("::1");
+}
+
+std::vector<ControlMember> control_members(const std::vector<Entry>& entries,
+                                           const Topology& topology) {
+  std::vector<ControlMember> out;
+  for (size_t rank = 0; rank < entries.size(); ++rank) {
+    const Entry& entry = entries[rank];
+    out.push_back({static_cast<int>(rank), entry.context_id, topology.host_of[rank],
+                   entry.unix_name, entry.tcp_address, entry.pid, entry.host_name});
+  }
+  return out;
+}
+
+}  // namespace
+
+// Processes of other hosts cannot reach a loopback address; this host's own can, so it must be said.
+Error Communicator::check_addresses(const std::vector<Entry>& entries,
+                                    const Topology& topology) const {
+  if (topology.hosts.size() < 2) return {};
+  for (size_t rank = 0; rank < entries.size(); ++rank) {
+    if (!is_loopback(entries[rank].tcp_address)) continue;
+    auto candidates = list_interfaces();
+    return Error(ErrorKind::kSystem,
+                 "rank " + std::to_string(rank) + " (" + entries[rank].where() +
+                     ") offers the loopback address " + entries[rank].tcp_address +
+                     " in a group of several hosts; set RINGDIST_SOCKET_IFNAME there. This " +
+                     "rank's interfaces: " +
+                     (candidates.ok() ? format_interfaces(candidates.value()) : "unknown"))
+        .blame(static_cast<int>(rank));
+  }
+  return {};
+}
+
+Result<std::vector<GroupMember>> Communicator::find_members(TimePoint deadline, uint64_t& nonce) {
+  auto entries = rendezvous_.collect(deadline, cancelled_);
+  if (!entries.ok()) return entries.error();
+  nonce = entries.value()[0].nonce;
+  Control& control = context_->control();
+  const auto prove = [&](const Entry& peer) {
+    return control.prove_same_host(peer.context_id, peer.unix_name,
+                                   std::min(deadline, Clock::now() + kProofTime));
+  };
+  auto topology = rendezvous_.agree_on_hosts(entries.value(), prove, deadline, cancelled_);
+  if (!topology.ok()) return topology.error();
+  if (Error error = check_addresses(entries.value(), topology.value())) return error;
+  if (Error error = control.connect_group(
+          nonce, rank(), control_members(entries.value(), topology.value()), deadline))
+    return error;
+  nonce_ = nonce;
+  std::vector<GroupMember> members;
+  for (const Entry& entry : entries.value()) {
+    auto transport = context_->reach(entry);
+    if (!transport.ok()) return transport.error();
+    members.push_back({entry.context_id, transport.value(), entry.where()});
+  }
+  return members;
+}
+
+void Communicator::set_up(TimePoint deadline) {
+  Lane& lane = context_->lane();
+  uint64_t nonce = 0;
+  Result<std::vector<GroupMember>> members = std::vector<GroupMember>(1);
+  if (size() == 1)
+    nonce = random_id();
+  else
+    members = find_members(deadline, nonce);
+  if (!members.ok()) {
+    lane.post([group = group_, error = members.error()] {
+      group->fail(error, /*tell_others=*/false);
+    });
+    return;
+  }
+  lane.post([&lane, group = group_, nonce, members = members.value()] {
+    lane.executor().make_ready(group, nonce, members);
+  });
+}
+
+}  // namespace ringdist

@@ -1,0 +1,301 @@
+#include "engine/lane.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "transport/self.h"
+
+namespace ringdist {
+namespace {
+
+constexpr int kPolls = 200;
+constexpr auto kYieldTime = std::chrono::milliseconds(1);
+constexpr auto kLongYield = std::chrono::microseconds(50);
+constexpr int kContendedWaits = 1000;
+constexpr auto kActiveSleep = std::chrono::milliseconds(50);  // deadlines are looked at this often
+constexpr auto kIdleSleep = std::chrono::hours(1);
+constexpr auto kDriverGone = std::chrono::milliseconds(1);
+
+}  // namespace
+
+Result<std::unique_ptr<Lane>> Lane::start(Statistics& statistics, int64_t memory_limit,
+                                          std::function<void(std::function<void()>)> elsewhere,
+                                          std::function<void(const Notice&)> flood) {
+  auto event = EventFd::create();
+  if (!event.ok()) return event.error();
+  auto thread_epoll = Epoll::create();
+  if (!thread_epoll.ok()) return thread_epoll.error();
+  auto driver_epoll = Epoll::create();
+  if (!driver_epoll.ok()) return driver_epoll.error();
+  std::unique_ptr<Lane> lane(new Lane(std::move(event.value()), std::move(thread_epoll.value()),
+                                      std::move(driver_epoll.value())));
+  for (Epoll* epoll : {&lane->thread_epoll_, &lane->driver_epoll_})
+    if (Error error = epoll->add(lane->event_.get(), EPOLLIN, 0)) return error;
+  ExecutorHooks hooks{[raw = lane.get()](const Op& op) { raw->wake_waiters(op); },
+                      std::move(elsewhere), std::move(flood)};
+  lane->executor_ = std::make_unique<Executor>(statistics, memory_limit, std::move(hooks));
+  lane->thread_ = std::thread(&Lane::run, lane.get());
+  return lane;
+}
+
+Lane::Lane(EventFd event, Epoll thread_epoll, Epoll driver_epoll)
+    : event_(std::move(event)),
+      thread_epoll_(std::move(thread_epoll)),
+      driver_epoll_(std::move(driver_epoll)) {}
+
+Lane::~Lane() {
+  stop();
+  if (mark_.forked() && thread_.joinable()) thread_.detach();  // it exists in the parent only
+}
+
+void Lane::add_transport(std::unique_ptr<Transport> transport) {
+  const int fd = transport->event_fd();
+  for (Epoll* epoll : {&thread_epoll_, &driver_epoll_})
+    if (fd >= 0) check(!epoll->add(fd, EPOLLIN, 1), "a transport's event descriptor is unusable");
+  transports_.push_back(std::move(transport));
+}
+
+Transport* Lane::find_transport(std::string_view name) {
+  for (const auto& transport : transports_)
+    if (transport->name() == name) return transport.get();
+  return nullptr;
+}
+
+void Lane::drop_peer(ContextId peer) {
+  for (const auto& transport : transports_) transport->drop_peer(peer);
+}
+
+void Lane::post(std::function<void()> task, bool wake) {
+  {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    has_tasks_.store(true, std::memory_order_seq_cst);
+  }
+  if (wake) return wake_thread();
+  if (driver_sleeps_.load(std::memory_order_seq_cst)) event_.signal();
+}
+
+bool Lane::call(std::function<void()> task, TimePoint deadline) {
+  struct Call {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool done = false;
+  };
+  auto call = std::make_shared<Call>();
+  post([call, task = std::move(task)] {
+    task();
+    std::lock_guard lock(call->mutex);
+    call->done = true;
+    call->ended.notify_all();
+  });
+  std::unique_lock lock(call->mutex);
+  return call->ended.wait_until(lock, deadline, [&] { return call->done; });
+}
+
+bool Lane::run_tasks() {
+  if (!has_tasks_.load(std::memory_order_acquire)) return false;
+  std::deque<std::function<void()>> tasks;
+  {
+    std::lock_guard lock(mutex_);
+    tasks.swap(tasks_);
+    has_tasks_.store(false, std::memory_order_relaxed);
+  }
+  for (auto& task : tasks) task();
+  return !tasks.empty();
+}
+
+// One round, with the token held. True if anything happened.
+bool Lane::poll() {
+  executor_->set_now(Clock::now());
+  bool any = run_tasks();
+  for (size_t i = 0; i < transports_.size(); ++i) any |= transports_[i]->progress();
+  any |= executor_->run_work();
+  executor_->tick();
+  return any;
+}
+
+Lane::Pause Lane::pause(Backoff& backoff) {
+  if (++backoff.empty_polls < kPolls && contended_ == 0) return Pause::kPolled;
+  const TimePoint before = Clock::now();
+  if (contended_ > 0) {
+    --contended_;
+    return Pause::kMustBlock;
+  }
+  if (executor_->idle() || before - backoff.last_work > kYieldTime) return Pause::kMustBlock;
+  sched_yield();
+  if (Clock::now() - before > kLongYield) contended_ = kContendedWaits;
+  return Pause::kPolled;
+}
+
+bool Lane::wait(const Op& op, TimePoint deadline) {
+  if (op.finished()) return true;
+  Waiter self{&op, {}, false};
+  {
+    std::lock_guard lock(mutex_);
+    waiters_.push_back(&self);
+    waiters_count_.fetch_add(1, std::memory_order_relaxed);
+  }
+  while (!op.finished() && Clock::now() < deadline) {
+    if (take_token()) {
+      drive(op, deadline);
+      leave_token(&self);
+      continue;
+    }
+    std::unique_lock lock(mutex_);
+    self.wake.wait_until(lock, deadline, [&] { return self.offered || op.finished(); });
+    self.offered = false;
+  }
+  std::unique_lock lock(mutex_);
+  waiters_.remove(&self);
+  waiters_count_.fetch_sub(1, std::memory_order_relaxed);
+  // An offer that we do not take goes to the next.
+  const bool pass_on = self.offered;
+  lock.unlock();
+  if (pass_on && take_token()) leave_token(&self);
+  return op.finished();
+}
+
+void Lane::drive(const Op& op, TimePoint deadline) {
+  Backoff backoff;
+  while (!op.finished()) {
+    if (poll()) {
+      backoff = {};
+      continue;
+    }
+    if (Clock::now() >= deadline) return;
+    if (pause(backoff) == Pause::kMustBlock) block_as_driver(deadline);
+  }
+}
+
+// Gives the token back, to another waiter if there is one: true then.
+bool Lane::release_token(const Waiter* self) {
+  driving_.store(false, std::memory_order_seq_cst);
+  std::lock_guard lock(mutex_);
+  for (Waiter* waiter : waiters_) {
+    if (waiter == self || waiter->op->finished()) continue;
+    waiter->offered = true;
+    waiter->wake.notify_one();
+    return true;
+  }
+  return false;
+}
+
+void Lane::leave_token(const Waiter* self) {
+  const bool active = !executor_->idle() || has_tasks_.load(std::memory_order_acquire);
+  last_driven_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  if (release_token(self)) return;
+  if (active) return wake_thread();
+  // We used up the events that the thread armed for: it must not sleep on.
+  if (thread_sleeps_.load(std::memory_order_seq_cst)) event_.signal();
+}
+
+void Lane::wake_waiters(const Op& op) {
+  if (waiters_count_.load(std::memory_order_acquire) == 0) return;
+  std::lock_guard lock(mutex_);
+  for (Waiter* waiter : waiters_)
+    if (waiter->op == &op) waiter->wake.notify_one();
+}
+
+void Lane::wake_thread() {
+  if (thread_sleeps_.load(std::memory_order_seq_cst) ||
+      driver_sleeps_.load(std::memory_order_seq_cst))
+    event_.signal();
+  std::lock_guard lock(mutex_);
+  thread_woken_ = true;
+  thread_wake_.notify_one();
+}
+
+bool Lane::arm() {
+  event_.drain();
+  for (const auto& transport : transports_)
+    if (!transport->arm()) return false;
+  return !has_tasks_.load(std::memory_order_seq_cst) && !executor_->has_work();
+}
+
+Duration Lane::sleep_time(TimePoint deadline) const {
+  const TimePoint now = Clock::now();
+  Duration sleep = executor_->idle() ? Duration(kIdleSleep) : Duration(kActiveSleep);
+  sleep = std::min(sleep, deadline - now);
+  for (const auto& transport : transports_)
+    if (auto due = transport->due()) sleep = std::min(sleep, *due - now);
+  return std::max(sleep, Duration(0));
+}
+
+// First we say that we sleep, then we look for work: whoever posts does the reverse.
+void Lane::block_as_driver(TimePoint deadline) {
+  driver_sleeps_.store(true, std::memory_order_seq_cst);
+  if (arm())
+    if (const Duration sleep = sleep_time(deadline); sleep > Duration(0))
+      (void)driver_epoll_.wait(sleep);
+  driver_sleeps_.store(false, std::memory_order_seq_cst);
+}
+
+void Lane::block_as_thread() {
+  thread_sleeps_.store(true, std::memory_order_seq_cst);
+  const bool armed = arm();
+  const Duration sleep = sleep_time(TimePoint::max());
+  if (!release_token(nullptr) && armed && sleep > Duration(0)) (void)thread_epoll_.wait(sleep);
+  thread_sleeps_.store(false, std::memory_order_seq_cst);
+}
+
+// The lane's thread. It sleeps in epoll, without the token, until something comes. While callers drive
+// it only looks in once per millisecond, so that a burst of blocking ops wakes it once.
+void Lane::run() {
+  for (;;) {
+    if (may_take_over() && take_token()) {
+      drive_in_background();
+      continue;
+    }
+    std::unique_lock lock(mutex_);
+    if (stopping_) return;
+    if (!thread_woken_ || !waiters_.empty()) thread_wake_.wait_for(lock, kDriverGone);
+  }
+}
+
+bool Lane::may_take_over() {
+  std::lock_guard lock(mutex_);
+  if (stopping_ || !waiters_.empty()) return false;
+  if (std::exchange(thread_woken_, false)) return true;
+  const Duration since_epoch(last_driven_.load(std::memory_order_relaxed));
+  return Clock::now() - TimePoint(since_epoch) > kDriverGone;
+}
+
+// With the token held; gives it back.
+void Lane::drive_in_background() {
+  Backoff backoff;
+  for (;;) {
+    if (waiters_count_.load(std::memory_order_acquire) > 0) {
+      release_token(nullptr);
+      return;
+    }
+    if (poll()) {
+      backoff = {};
+      continue;
+    }
+    if (pause(backoff) == Pause::kMustBlock) return block_as_thread();
+  }
+}
+
+void Lane::flush(TimePoint deadline) {
+  call(
+      [this, deadline] {
+        for (const auto& transport : transports_) (void)transport->flush(deadline);
+      },
+      deadline + std::chrono::seconds(1));
+}
+
+void Lane::stop() {
+  if (mark_.forked()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+  }
+  wake_thread();
+  thread_.join();
+  transports_.clear();
+}
+
+}  // namespace ringdist

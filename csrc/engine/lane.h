@@ -1,0 +1,117 @@
+// A lane: a thread with its own transport workers that moves ops for all ranks of its Context.
+//
+// Whoever holds the driver token drives: polls the transports and runs the executor. A caller inside
+// wait() takes the token, so that a small blocking op needs no thread switch; the lane's own thread
+// drives whatever nobody waits for. Callers without the token sleep until their op ends or the token
+// is handed to them.
+//
+// Waiting is ~200 polls, then sched_yield for up to 1 ms, then one epoll set. A yield that took long
+// means that somebody else wants the core: block at once for the next waits.
+//
+// Lock order: mutex_ is a leaf: nothing is called with it held.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/thread_annotations.h"
+#include "engine/executor.h"
+#include "os/epoll.h"
+#include "os/eventfd.h"
+#include "os/fork_guard.h"
+
+namespace ringdist {
+
+class Lane {
+ public:
+  static Result<std::unique_ptr<Lane>> start(Statistics& statistics, int64_t memory_limit,
+                                             std::function<void(std::function<void()>)> elsewhere,
+                                             std::function<void(const Notice&)> flood);
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // Runs `task` with the token held, after all tasks posted before. With `wake` false the caller
+  // promises to call wait() next. Any thread.
+  void post(std::function<void()> task, bool wake = true);
+  // The same, and waits until it ran; false if it did not by the deadline. Not from a task.
+  bool call(std::function<void()> task, TimePoint deadline);
+
+  // Drives until the op has finished; false if the deadline passed first. Any thread, without the GIL.
+  bool wait(const Op& op, TimePoint deadline);
+
+  // With the token held (inside a task).
+  Executor& executor() { return *executor_; }
+  void add_transport(std::unique_ptr<Transport> transport);
+  Transport* find_transport(std::string_view name);
+  void drop_peer(ContextId peer);
+
+  // Sends what is queued, for at most this long.
+  void flush(TimePoint deadline);
+  // Stops the thread and closes the transports; ops still in flight never end. Idempotent.
+  void stop();
+
+ private:
+  struct Waiter {
+    const Op* op;
+    std::condition_variable wake;
+    bool offered = false;  // the token is free: take it
+  };
+  // How long to poll, yield, block.
+  struct Backoff {
+    int empty_polls = 0;
+    TimePoint last_work = Clock::now();
+  };
+  enum class Pause { kPolled, kMustBlock };
+
+  Lane(EventFd event, Epoll thread_epoll, Epoll driver_epoll);
+  void run();
+  void drive_in_background();
+  void drive(const Op& op, TimePoint deadline);
+  bool poll();
+  bool run_tasks();
+  Pause pause(Backoff& backoff);
+  bool take_token() { return !driving_.exchange(true, std::memory_order_acq_rel); }
+  bool release_token(const Waiter* self);
+  void leave_token(const Waiter* self);
+  void wake_thread();
+  bool may_take_over();
+  void wake_waiters(const Op& op);
+  void block_as_driver(TimePoint deadline);
+  void block_as_thread();  // gives the token back
+  bool arm();
+  Duration sleep_time(TimePoint deadline) const;
+
+  const EventFd event_;
+  Epoll thread_epoll_;  // the lane's thread sleeps here
+  Epoll driver_epoll_;  // a caller that drives sleeps here
+  std::unique_ptr<Executor> executor_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  int contended_ = 0;  // waits that skip polling, because somebody wants the core
+
+  std::atomic<bool> driving_{false};
+  std::atomic<bool> thread_sleeps_{false};  // in epoll, or about to be, without the token
+  std::atomic<bool> driver_sleeps_{false};  // the same, with it
+  std::atomic<Clock::rep> last_driven_{0};  // when a caller last gave the token back
+  std::atomic<int> waiters_count_{0};
+  std::atomic<bool> has_tasks_{false};
+
+  std::mutex mutex_;
+  std::deque<std::function<void()>> tasks_ RINGDIST_GUARDED_BY(mutex_);
+  std::list<Waiter*> waiters_ RINGDIST_GUARDED_BY(mutex_);
+  std::condition_variable thread_wake_;
+  bool thread_woken_ RINGDIST_GUARDED_BY(mutex_) = false;
+  bool stopping_ RINGDIST_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+  ForkMark mark_;
+};
+
+}  // namespace ringdist

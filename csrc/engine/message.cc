@@ -1,0 +1,29 @@
+#include "engine/message.h"
+
+#include <cstring>
+
+namespace ringdist {
+
+std::string Fingerprint::describe() const {
+  std::string out = std::string(collective_name(kind)) + "(";
+  if (kind == Collective::kBarrier) return out + ")";
+  out += std::string(dtype_name(dtype)) + ", " + std::to_string(count) +
+         (count == 1 ? " element" : " elements");
+  if (reduce_op != ReduceOp::kNone) out += ", " + std::string(reduce_op_name(reduce_op));
+  if (kind == Collective::kBroadcast) out += ", root " + std::to_string(root);
+  return out + ")";
+}
+
+ConstBytes header_bytes(const MessageHeader& header) {
+  return {reinterpret_cast<const std::byte*>(&header),
+          carries_fingerprint(header) ? sizeof(MessageHeader) : kShortHeaderBytes};
+}
+
+bool parse_header(ConstBytes bytes, MessageHeader& header) {
+  if (bytes.size() < kShortHeaderBytes || bytes.size() > sizeof(MessageHeader)) return false;
+  std::memcpy(static_cast<void*>(&header), bytes.data(), bytes.size());
+  if (header.type > MessageType::kCredit) return false;
+  return bytes.size() == header_bytes(header).size();
+}
+
+}  // namespace ringdist

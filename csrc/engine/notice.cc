@@ -1,0 +1,31 @@
+#include "engine/notice.h"
+
+#include "base/serialize.h"
+
+namespace ringdist {
+
+std::vector<std::byte> Notice::encode() const {
+  Writer out;
+  out.put(nonce).put(kind).put(error_kind).put(generation).put(op).put(rank).put(culprit);
+  out.put(fingerprint).put_string(text);
+  return out.take();
+}
+
+std::optional<Notice> Notice::decode(ConstBytes bytes) {
+  Reader in(bytes);
+  Notice out;
+  out.nonce = in.get<uint64_t>();
+  out.kind = in.get<NoticeKind>();
+  out.error_kind = in.get<ErrorKind>();
+  out.generation = in.get<uint32_t>();
+  out.op = in.get<uint64_t>();
+  out.rank = in.get<int32_t>();
+  out.culprit = in.get<int32_t>();
+  out.fingerprint = in.get<Fingerprint>();
+  out.text = in.get_string();
+  if (!in.ok() || out.kind > NoticeKind::kLeave || out.error_kind > ErrorKind::kProtocol)
+    return std::nullopt;
+  return out;
+}
+
+}  // namespace ringdist

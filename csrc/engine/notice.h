@@ -1,0 +1,38 @@
+// What ranks tell each other over the control plane, flooded to every process of the job.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/buffers.h"
+#include "base/error.h"
+#include "engine/message.h"
+
+namespace ringdist {
+
+enum class NoticeKind : uint8_t {
+  kAbort = 0,  // the group failed: `error_kind`, `text`, `culprit` say why
+  kStalled,    // `rank` has been in op `op` (fingerprint) without progress
+  kArrived,    // `rank` has called op `op`: the answer to kStalled
+  kLeave,      // `rank` leaves in good order; op is the last one it took part in
+};
+
+struct Notice {
+  NoticeKind kind = NoticeKind::kAbort;
+  ErrorKind error_kind = ErrorKind::kAborted;
+  uint32_t generation = 0;
+  uint64_t nonce = 0;
+  uint64_t op = 0;
+  int32_t rank = 0;      // who says it
+  int32_t culprit = -1;  // who caused it
+  Fingerprint fingerprint{};
+  std::string text;
+
+  // Starts with the nonce, as the control plane asks.
+  std::vector<std::byte> encode() const;
+  static std::optional<Notice> decode(ConstBytes bytes);
+};
+
+}  // namespace ringdist

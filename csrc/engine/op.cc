@@ -1,0 +1,31 @@
+#include "engine/op.h"
+
+namespace ringdist {
+
+std::string Op::describe() const {
+  std::string text = fingerprint.describe();
+  const auto parenthesis = text.find('(');
+  return text.substr(0, parenthesis) + " #" + std::to_string(number) + " " +
+         text.substr(parenthesis);
+}
+
+void Op::when_finished(std::function<void()> callback) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!finished()) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+std::vector<std::function<void()>> Op::finish(Error error) {
+  std::lock_guard lock(mutex_);
+  if (finished()) return {};
+  error_ = std::move(error);
+  finished_.store(true, std::memory_order_release);
+  return std::exchange(callbacks_, {});
+}
+
+}  // namespace ringdist

@@ -1,0 +1,71 @@
+// One collective call of one rank: what was asked, and how it ends.
+//
+// Made by the caller's thread, run by whoever drives the lane, finished exactly once. Any thread may
+// ask finished(), read error() after that, and add callbacks.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "algorithm/planner.h"
+#include "base/buffers.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread_annotations.h"
+#include "engine/compiled_schedule.h"
+#include "engine/message.h"
+
+namespace ringdist {
+
+struct OpRequest {
+  Collective kind = Collective::kAllreduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp reduce_op = ReduceOp::kNone;
+  int root = 0;
+  int64_t count = 0;  // elements, as in Shape
+  Buffer input;       // allgather, reduce-scatter
+  Buffer output;
+  Milliseconds timeout{0};            // 0: the group's
+  std::shared_ptr<void> keep_alive;   // holds the memory of both buffers until all sends left
+};
+
+class Op {
+ public:
+  explicit Op(OpRequest request) : request(std::move(request)) {}
+  Op(const Op&) = delete;
+  Op& operator=(const Op&) = delete;
+
+  // Set by the communicator before the op is enqueued, constant afterwards.
+  OpRequest request;
+  uint64_t number = 0;
+  Plan plan;
+  std::shared_ptr<const CompiledSchedule> schedule;
+  Fingerprint fingerprint{};
+  TimePoint started;
+  TimePoint deadline;
+
+  // "all_reduce #12 (float32, 1000 elements, SUM)"
+  std::string describe() const;
+
+  bool finished() const { return finished_.load(std::memory_order_acquire); }
+  // Success until finished.
+  Error error() const { return finished() ? error_ : Error(); }
+
+  // Runs `callback` once the op is finished: at once, here, if it is; else as one of those that
+  // finish() returns.
+  void when_finished(std::function<void()> callback);
+
+  // Ends the op and returns the callbacks to run (not on a lane). Later calls change nothing.
+  std::vector<std::function<void()>> finish(Error error);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::function<void()>> callbacks_ RINGDIST_GUARDED_BY(mutex_);
+  Error error_;
+  std::atomic<bool> finished_{false};
+};
+
+}  // namespace ringdist

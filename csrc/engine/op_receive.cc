@@ -1,0 +1,214 @@
+// The receiving half of OpRun.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/group.h"
+#include "engine/op_run.h"
+#include "kernel/reduce.h"
+
+namespace ringdist {
+namespace {
+
+// Segments that an edge may have on their way: enough for loopback and for 10 Gb/s at 1 ms.
+constexpr int64_t kWindow = 8;
+
+}  // namespace
+
+void OpRun::on_data(const MessageHeader& header, ConstBytes payload) {
+  auto it = op_->schedule->inbound.find({header.source, header.edge});
+  if (it == op_->schedule->inbound.end())
+    return protocol_error(header, "an edge that this op does not have");
+  const auto [step, slot] = it->second;
+  StepRun& run = steps_[step];
+  In& in = run.in[slot];
+  const int64_t segment = header.segment;
+  if (segment >= compiled(step).segments || segment < run.written || in.kept.contains(segment))
+    return protocol_error(header, "which is out of range or came before");
+  const bool identity = group_.codec_for(compiled(step).step.mark).identity();
+  if (identity && payload.size() != segment_bytes(step, segment))
+    return protocol_error(header, std::to_string(payload.size()) + " bytes instead of " +
+                                      std::to_string(segment_bytes(step, segment)));
+  const auto others_arrived = [&] {
+    for (size_t other = 0; other < run.in.size(); ++other)
+      if (static_cast<int>(other) != slot && !run.in[other].kept.contains(segment)) return false;
+    return true;
+  };
+  if (segment == run.written && ready(step, segment) && others_arrived()) {
+    consume(step, slot, payload, header.early != 0);
+  } else {
+    Kept kept{std::make_unique_for_overwrite<std::byte[]>(payload.size()), payload.size(),
+              header.early != 0};
+    if (!payload.empty()) std::memcpy(kept.data.get(), payload.data(), payload.size());
+    in.kept.emplace(segment, std::move(kept));
+    Statistics::add(group_.statistics().messages_kept, 1);
+    grant(step, slot);
+  }
+  if (!stopped_) group_.queue(*this, step);
+}
+
+bool OpRun::arrived(int step, int64_t segment) const {
+  const StepRun& run = steps_[step];
+  return std::all_of(run.in.begin(), run.in.end(),
+                     [&](const In& in) { return in.kept.contains(segment); });
+}
+
+bool OpRun::advance_receive(int step) {
+  const int64_t segment = steps_[step].written;
+  if (segment == compiled(step).segments || !arrived(step, segment) || !ready(step, segment))
+    return false;
+  consume(step, /*direct=*/-1, {}, false);
+  return true;
+}
+
+void OpRun::consume(int step, int direct, ConstBytes direct_bytes, bool direct_early) {
+  StepRun& run = steps_[step];
+  const int64_t segment = run.written;
+  std::vector<ConstBytes> bytes;
+  std::vector<bool> early;
+  for (size_t slot = 0; slot < run.in.size(); ++slot) {
+    const bool is_direct = static_cast<int>(slot) == direct;
+    bytes.push_back(is_direct ? direct_bytes : run.in[slot].kept.at(segment).bytes());
+    early.push_back(is_direct ? direct_early : run.in[slot].kept.at(segment).early);
+  }
+  const Step& description = compiled(step).step;
+  if (description.range.buffer == BufferId::kOutput && description.range.count > 0) wrote_ = true;
+  const Error error = description.kind == StepKind::kReduce ? reduce_segment(step, segment, bytes)
+                                                            : place(step, segment, bytes[0]);
+  if (error)
+    return group_.fail(error.prefixed(op_->describe() + ": "), /*tell_others=*/true);
+  ++run.written;
+  for (size_t slot = 0; slot < run.in.size(); ++slot) {
+    const size_t size = bytes[slot].size();
+    run.in[slot].kept.erase(segment);
+    settle(step, slot, early[slot], size);
+  }
+  after_progress(step);
+}
+
+Error OpRun::place(int step, int64_t segment, ConstBytes bytes) {
+  const Step& description = compiled(step).step;
+  const Codec& codec = group_.codec_for(description.mark);
+  const Range part = slice(step, description.range, segment);
+  const Buffer& to = buffer(part.buffer);
+  if (codec.identity()) {
+    to.copy_from(part.offset, part.count, bytes.data());
+    return {};
+  }
+  std::vector<std::byte> elements(segment_bytes(step, segment));
+  if (Error error = codec.decode(bytes, op_->request.dtype, /*accumulate=*/false, elements))
+    return error;
+  to.copy_from(part.offset, part.count, elements.data());
+  if (description.kind == StepKind::kRelay)
+    steps_[step].relayed[segment] =
+        std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+  return {};
+}
+
+// One pass over memory: local sources where they lie, remote ones where the transport put them.
+Error OpRun::reduce_segment(int step, int64_t segment, const std::vector<ConstBytes>& arrived) {
+  const CompiledStep& compiled_step = compiled(step);
+  const Step& description = compiled_step.step;
+  const Codec& codec = group_.codec_for(description.mark);
+  const Range part = slice(step, description.range, segment);
+  std::vector<std::vector<std::byte>> memory;  // what had to be decoded or gathered
+  memory.reserve(description.sources.size() + 1);
+  std::vector<const std::byte*> sources(description.sources.size());
+  for (size_t slot = 0; slot < arrived.size(); ++slot) {
+    const std::byte*& source = sources[compiled_step.source_of_in[slot]];
+    if (codec.identity()) {
+      source = arrived[slot].data();
+      continue;
+    }
+    memory.emplace_back(segment_bytes(step, segment));
+    source = memory.back().data();
+    if (Error error = codec.decode(arrived[slot], op_->request.dtype, false, memory.back()))
+      return error;
+  }
+  for (size_t s = 0; s < sources.size(); ++s) {
+    if (description.sources[s].peer >= 0) continue;
+    const Range local = slice(step, description.sources[s].range, segment);
+    sources[s] = buffer(local.buffer).contiguous(local.offset, local.count).data();
+    if (sources[s] || local.count == 0) continue;
+    memory.emplace_back(segment_bytes(step, segment));
+    buffer(local.buffer).copy_to(local.offset, local.count, memory.back().data());
+    sources[s] = memory.back().data();
+  }
+  if (part.count == 0) return {};
+  const int64_t divisor = description.finish ? group_.size() : 1;
+  const auto count = static_cast<size_t>(part.count);
+  const Bytes to = buffer(part.buffer).contiguous(part.offset, part.count);
+  if (to.data()) {
+    reduce(op_->request.dtype, op_->request.reduce_op, to.data(), sources, count, divisor);
+    return {};
+  }
+  memory.emplace_back(segment_bytes(step, segment));
+  reduce(op_->request.dtype, op_->request.reduce_op, memory.back().data(), sources, count, divisor);
+  buffer(part.buffer).copy_from(part.offset, part.count, memory.back().data());
+  return {};
+}
+
+// A message's memory is free again.
+void OpRun::settle(int step, size_t slot, bool early, size_t bytes) {
+  const int peer = compiled(step).in[slot].peer;
+  if (early) group_.consumed_early(peer, bytes);
+  In& in = steps_[step].in[slot];
+  const int64_t left = std::max<int64_t>(0, in.granted - steps_[step].written);
+  set_promise(in, left * static_cast<int64_t>(segment_bytes(step, 0)));
+  grant(step, slot);
+}
+
+void OpRun::set_promise(In& in, int64_t bytes) {
+  group_.promises().change(bytes - in.promised);
+  in.promised = bytes;
+}
+
+// Grants as much as the window and the memory allow, in few messages. An edge asks by its first data
+// or by a request; single-segment edges that came on early credit never need a grant.
+void OpRun::grant(int step, size_t slot) {
+  const int64_t segments = compiled(step).segments;
+  StepRun& run = steps_[step];
+  In& in = run.in[slot];
+  const int64_t consumed = run.written;
+  const int64_t here = consumed + static_cast<int64_t>(in.kept.size());
+  if (stopped_ || here >= segments || in.granted >= segments) return;
+  if (!in.wanted && in.granted - consumed > kWindow / 2) return;
+  const auto bytes = static_cast<int64_t>(segment_bytes(step, 0));
+  int64_t target = std::min(segments, consumed + kWindow);
+  const auto affordable = [&] {
+    return group_.promises().fits((target - consumed) * bytes - in.promised);
+  };
+  if (!affordable()) {
+    target = here + 1;  // the guaranteed slot
+    if (!affordable() && !group_.is_oldest(*this)) {
+      in.wanted = true;
+      return;
+    }
+  }
+  if (target <= in.granted) return;
+  in.granted = target;
+  in.wanted = false;
+  set_promise(in, (target - consumed) * bytes);
+  MessageHeader header{};
+  header.type = MessageType::kGrant;
+  header.destination = compiled(step).in[slot].peer;
+  header.op = op_->number;
+  header.edge = compiled(step).in[slot].edge;
+  header.segment = static_cast<uint32_t>(target);
+  group_.send_control(header);
+}
+
+void OpRun::on_request(const MessageHeader& header) {
+  auto it = op_->schedule->inbound.find({header.source, header.edge});
+  if (it == op_->schedule->inbound.end())
+    return protocol_error(header, "a request for an edge that this op does not have");
+  steps_[it->second.step].in[it->second.slot].wanted = true;
+  grant(it->second.step, it->second.slot);
+}
+
+void OpRun::grant_waiting() {
+  for (size_t step = 0; step < steps_.size(); ++step)
+    for (size_t slot = 0; slot < steps_[step].in.size(); ++slot)
+      if (steps_[step].in[slot].wanted) grant(static_cast<int>(step), slot);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,180 @@
+#include "engine/op_run.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/group.h"
+
+namespace ringdist {
+
+OpRun::OpRun(Group& group, std::shared_ptr<Op> op)
+    : group_(group),
+      op_(std::move(op)),
+      scratch_(dtype_size(op_->request.dtype)),
+      scratch_pool_(group.scratch_pool()),
+      last_progress_(group.now()) {
+  const CompiledSchedule& schedule = *op_->schedule;
+  if (schedule.scratch_count > 0) {
+    scratch_bytes_ = static_cast<size_t>(schedule.scratch_count) * scratch_.element_size();
+    scratch_memory_ = scratch_pool_->take(scratch_bytes_);
+    scratch_.append(scratch_memory_.get(), schedule.scratch_count);
+  }
+  steps_.resize(schedule.steps.size());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    steps_[i].in.resize(schedule.steps[i].in.size());
+    steps_[i].out.resize(schedule.steps[i].out.size());
+    for (Out& out : steps_[i].out) out.acked.resize(schedule.steps[i].segments);
+  }
+  unfinished_steps_ = static_cast<int>(steps_.size());
+}
+
+OpRun::~OpRun() { scratch_pool_->give_back(std::move(scratch_memory_), scratch_bytes_); }
+
+void OpRun::start() {
+  if (unfinished_steps_ == 0) return group_.finished(*this);
+  for (size_t i = 0; i < steps_.size(); ++i) group_.queue(*this, static_cast<int>(i));
+}
+
+bool OpRun::advance(int step) {
+  if (stopped_ || steps_[step].done) return false;
+  switch (compiled(step).step.kind) {
+    case StepKind::kSend:
+      return advance_send(step);
+    case StepKind::kRecv:
+    case StepKind::kReduce:
+      return advance_receive(step);
+    case StepKind::kRelay: {
+      const bool received = advance_receive(step);
+      return advance_send(step) || received;
+    }
+    case StepKind::kCopy:
+      return advance_copy(step);
+  }
+  return false;
+}
+
+void OpRun::stop() {
+  stopped_ = true;
+  for (StepRun& run : steps_) {
+    run.relayed.clear();
+    for (In& in : run.in) {
+      in.kept.clear();
+      set_promise(in, 0);
+    }
+  }
+}
+
+const Buffer& OpRun::buffer(BufferId id) const {
+  switch (id) {
+    case BufferId::kInput:
+      return op_->request.input;
+    case BufferId::kOutput:
+      return op_->request.output;
+    case BufferId::kScratch:
+      break;
+  }
+  return scratch_;
+}
+
+Range OpRun::slice(int step, const Range& range, int64_t segment) const {
+  const CompiledSchedule& schedule = *op_->schedule;
+  const int64_t begin = schedule.segment_begin(segment);
+  return {range.buffer, range.offset + begin,
+          schedule.segment_end(compiled(step), segment) - begin};
+}
+
+size_t OpRun::segment_bytes(int step, int64_t segment) const {
+  return static_cast<size_t>(slice(step, compiled(step).step.range, segment).count) *
+         scratch_.element_size();
+}
+
+// Elements of a step's range that are there (or, finished, that nothing of ours uses any more).
+int64_t OpRun::progress_of(int step, bool finished) const {
+  const StepRun& run = steps_[step];
+  const bool writes = compiled(step).step.kind != StepKind::kSend;
+  int64_t segments = writes ? run.written : compiled(step).segments;
+  if (finished || !writes)
+    for (const Out& out : run.out) segments = std::min(segments, out.acked_prefix);
+  return std::min(compiled(step).step.range.count, segments * op_->schedule->segment_count);
+}
+
+bool OpRun::ready(int step, int64_t segment) const {
+  const int64_t end = op_->schedule->segment_end(compiled(step), segment);
+  for (const Dependency& dependency : compiled(step).after) {
+    const int64_t need = std::clamp<int64_t>(dependency.shift + end, 0, dependency.limit);
+    if (progress_of(dependency.on, dependency.finished) < need) return false;
+  }
+  return true;
+}
+
+// A segment of the step was written, or its send completed.
+void OpRun::after_progress(int step) {
+  last_progress_ = group_.now();
+  StepRun& run = steps_[step];
+  for (int waiting : compiled(step).before) group_.queue(*this, waiting);
+  const int64_t segments = compiled(step).segments;
+  const bool writes = compiled(step).step.kind != StepKind::kSend;
+  if (run.done || (writes && run.written < segments)) return;
+  for (const Out& out : run.out)
+    if (out.acked_prefix < segments) return;
+  run.done = true;
+  if (--unfinished_steps_ == 0) group_.finished(*this);
+}
+
+bool OpRun::advance_copy(int step) {
+  StepRun& run = steps_[step];
+  if (!ready(step, run.written)) return false;
+  const Step& description = compiled(step).step;
+  copy_segment(slice(step, description.sources[0].range, run.written),
+               slice(step, description.range, run.written));
+  ++run.written;
+  after_progress(step);
+  return true;
+}
+
+void OpRun::copy_segment(const Range& from, const Range& to) {
+  int64_t at = 0;
+  if (to.buffer == BufferId::kOutput) wrote_ = true;
+  buffer(to.buffer).for_each(to.offset, to.count, [&](Bytes piece) {
+    const auto count = static_cast<int64_t>(piece.size() / scratch_.element_size());
+    const Bytes source = buffer(from.buffer).contiguous(from.offset + at, count);
+    // In place (allgather): the part is where it belongs already.
+    if (source.data() == nullptr)
+      buffer(from.buffer).copy_to(from.offset + at, count, piece.data());
+    else if (source.data() != piece.data())
+      std::memcpy(piece.data(), source.data(), piece.size());
+    at += count;
+  });
+}
+
+void OpRun::protocol_error(const MessageHeader& header, const std::string& what) {
+  group_.fail(Error(ErrorKind::kProtocol, op_->describe() + ": rank " +
+                                              std::to_string(header.source) + " sent segment " +
+                                              std::to_string(header.segment) + " of edge " +
+                                              std::to_string(header.edge) + ", " + what)
+                  .blame(header.source),
+              /*tell_others=*/true);
+}
+
+std::string OpRun::dump() const {
+  std::string out = op_->describe();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const StepRun& run = steps_[i];
+    const CompiledStep& step = compiled(static_cast<int>(i));
+    if (run.done) continue;
+    for (size_t s = 0; s < run.in.size(); ++s)
+      out += "\n    step " + std::to_string(i) + ": from rank " + std::to_string(step.in[s].peer) +
+             ", segment " + std::to_string(run.written) + " of " + std::to_string(step.segments) +
+             ", kept " + std::to_string(run.in[s].kept.size()) + ", granted " +
+             std::to_string(run.in[s].granted);
+    for (size_t t = 0; t < run.out.size(); ++t)
+      out += "\n    step " + std::to_string(i) + ": to rank " + std::to_string(step.out[t].peer) +
+             ", sent " + std::to_string(run.out[t].issued) + " of " +
+             std::to_string(step.segments) + ", completed " +
+             std::to_string(run.out[t].acked_prefix) + ", credit to segment " +
+             std::to_string(run.out[t].granted) + (run.out[t].requested ? ", asked for more" : "");
+  }
+  return out;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,130 @@
+// One op being executed on one rank: cuts the schedule's ranges into segments, moves them, reduces
+// what arrives straight out of the transport's memory, and knows when all is done.
+//
+// Lives on a lane: every call comes with the driver token held. Sends in flight hold it (and with it
+// the caller's memory), so it may outlive its op's end and its group.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "codec/codec.h"
+#include "engine/message.h"
+#include "engine/op.h"
+#include "engine/scratch_pool.h"
+
+namespace ringdist {
+
+class Group;
+
+class OpRun : public std::enable_shared_from_this<OpRun> {
+ public:
+  OpRun(Group& group, std::shared_ptr<Op> op);
+  ~OpRun();
+
+  // Queues every step that can run.
+  void start();
+  // Does at most one segment of a step. True if there may be more to do at once.
+  bool advance(int step);
+
+  // What the matcher found for us; the header names an op with our number, from a rank of our group.
+  void on_data(const MessageHeader& header, ConstBytes payload);
+  void on_request(const MessageHeader& header);
+  void on_grant(const MessageHeader& header);
+  // This op has become its group's oldest: its edges may now have their guaranteed slot.
+  void grant_waiting();
+
+  // The group failed: nothing more is sent, received or written.
+  void stop();
+
+  const std::shared_ptr<Op>& op() const { return op_; }
+  bool wrote() const { return wrote_; }
+  TimePoint last_progress() const { return last_progress_; }
+  bool queued(int step) const { return steps_[step].queued; }
+  void set_queued(int step, bool queued) { steps_[step].queued = queued; }
+
+  std::string dump() const;
+
+ private:
+  struct Kept {
+    std::unique_ptr<std::byte[]> data;
+    size_t size = 0;
+    bool early = false;
+    ConstBytes bytes() const { return {data.get(), size}; }
+  };
+  // The receiving end of an edge.
+  struct In {
+    std::map<int64_t, Kept> kept;  // by segment: arrived and not yet consumed
+    int64_t granted = 0;           // segments below this may be sent to us
+    int64_t promised = 0;          // bytes of the budget that stand behind the grant
+    bool wanted = false;           // the sender waits for a grant
+  };
+  // The sending end of an edge.
+  struct Out {
+    int64_t issued = 0;
+    int64_t granted = 0;
+    bool requested = false;
+    std::vector<bool> acked;  // segments whose send completed, beyond acked_prefix
+    int64_t acked_prefix = 0;
+  };
+  struct StepRun {
+    int64_t written = 0;  // segments received, reduced or copied
+    std::vector<In> in;
+    std::vector<Out> out;
+    // A relay's encoded bytes until all targets have been sent them.
+    std::map<int64_t, std::shared_ptr<std::vector<std::byte>>> relayed;
+    bool queued = false;
+    bool done = false;
+  };
+
+  const CompiledStep& compiled(int step) const { return op_->schedule->steps[step]; }
+  const Buffer& buffer(BufferId id) const;
+  // The elements of a segment in one of its step's ranges.
+  Range slice(int step, const Range& range, int64_t segment) const;
+  size_t segment_bytes(int step, int64_t segment) const;
+  bool ready(int step, int64_t segment) const;
+  int64_t progress_of(int step, bool finished) const;  // elements
+  void after_progress(int step);
+  bool advance_copy(int step);
+  void copy_segment(const Range& from, const Range& to);
+  void protocol_error(const MessageHeader& header, const std::string& what);
+
+  // op_send.cc
+  bool advance_send(int step);
+  bool advance_send_encoded(int step);
+  bool send_segment(int step, size_t target);
+  bool may_send(int step, size_t target, size_t bytes, bool& early);
+  MessageHeader data_header(int step, size_t target, int64_t segment, bool early) const;
+  void on_sent(int step, size_t target, int64_t segment, const Error& error);
+
+  // op_receive.cc
+  bool advance_receive(int step);
+  bool arrived(int step, int64_t segment) const;
+  // Consumes the next segment of a step, all of whose sources have arrived: kept, but for the one
+  // that `direct` names, whose bytes are still in the transport's memory.
+  void consume(int step, int direct, ConstBytes direct_bytes, bool direct_early);
+  Error place(int step, int64_t segment, ConstBytes bytes);
+  Error reduce_segment(int step, int64_t segment, const std::vector<ConstBytes>& arrived);
+  void settle(int step, size_t slot, bool early, size_t bytes);
+  void grant(int step, size_t slot);
+  void set_promise(In& in, int64_t bytes);
+
+  Group& group_;
+  const std::shared_ptr<Op> op_;
+  Buffer scratch_;
+  const std::shared_ptr<ScratchPool> scratch_pool_;
+  ScratchPool::Block scratch_memory_;
+  size_t scratch_bytes_ = 0;
+  std::vector<StepRun> steps_;
+  int unfinished_steps_ = 0;
+  bool stopped_ = false;
+  bool wrote_ = false;
+  TimePoint last_progress_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,144 @@
+// The sending half of OpRun.
+#include <algorithm>
+
+#include "engine/group.h"
+#include "engine/op_run.h"
+
+namespace ringdist {
+
+bool OpRun::advance_send(int step) {
+  const CompiledStep& compiled_step = compiled(step);
+  if (compiled_step.out.empty()) return false;
+  const bool relay = compiled_step.step.kind == StepKind::kRelay;
+  const Codec& codec = group_.codec_for(compiled_step.step.mark);
+  if (!codec.identity() && !relay) return advance_send_encoded(step);
+  bool any = false;
+  for (size_t target = 0; target < compiled_step.out.size(); ++target)
+    any |= send_segment(step, target);
+  return any;
+}
+
+// Sends the target's next segment from the caller's memory, or a relay's as it came.
+bool OpRun::send_segment(int step, size_t target) {
+  if (stopped_ || steps_[step].done) return false;
+  const CompiledStep& compiled_step = compiled(step);
+  StepRun& run = steps_[step];
+  const int64_t segment = run.out[target].issued;
+  if (segment == compiled_step.segments) return false;
+  const bool relay = compiled_step.step.kind == StepKind::kRelay;
+  if (relay ? segment >= run.written : !ready(step, segment)) return false;
+
+  std::shared_ptr<std::vector<std::byte>> held;
+  ConstBytes payload;
+  if (auto it = run.relayed.find(segment); it != run.relayed.end()) {
+    held = it->second;
+    payload = *held;
+  } else {
+    const Range part = slice(step, compiled_step.step.range, segment);
+    payload = buffer(part.buffer).contiguous(part.offset, part.count);
+    if (payload.data() == nullptr && part.count > 0) {  // it straddles two spans
+      held = std::make_shared<std::vector<std::byte>>(segment_bytes(step, segment));
+      buffer(part.buffer).copy_to(part.offset, part.count, held->data());
+      payload = *held;
+    }
+  }
+  bool early = false;
+  if (!may_send(step, target, payload.size(), early)) return false;
+  ++run.out[target].issued;
+  if (held && std::all_of(run.out.begin(), run.out.end(),
+                          [&](const Out& out) { return out.issued > segment; }))
+    run.relayed.erase(segment);
+  group_.send_data(
+      data_header(step, target, segment, early), payload,
+      [self = shared_from_this(), held, step, target, segment](const Error& error) {
+        self->on_sent(step, static_cast<size_t>(target), segment, error);
+      });
+  return true;
+}
+
+// Encodes the next segment once, straight into the transport's memory, for all targets together.
+bool OpRun::advance_send_encoded(int step) {
+  const CompiledStep& compiled_step = compiled(step);
+  StepRun& run = steps_[step];
+  const int64_t segment = run.out[0].issued;
+  if (segment == compiled_step.segments || !ready(step, segment)) return false;
+  const Codec& codec = group_.codec_for(compiled_step.step.mark);
+  const Range part = slice(step, compiled_step.step.range, segment);
+  const size_t most = codec.max_bytes(part.count, op_->request.dtype);
+
+  std::vector<bool> early(run.out.size());
+  for (size_t target = 0; target < run.out.size(); ++target) {
+    bool is_early = false;
+    if (!may_send(step, target, most, is_early)) return false;
+    early[target] = is_early;
+  }
+  auto staged = group_.reserve(compiled_step.out, most);
+  if (!staged) return true;  // the transport is out of memory for a moment: try again
+  std::vector<std::byte> elements(segment_bytes(step, segment));
+  buffer(part.buffer).copy_to(part.offset, part.count, elements.data());
+  const size_t used = codec.encode(elements, op_->request.dtype, {}, *staged);
+
+  std::vector<MessageHeader> headers;
+  for (size_t target = 0; target < run.out.size(); ++target) {
+    ++run.out[target].issued;
+    headers.push_back(data_header(step, target, segment, early[target]));
+  }
+  group_.commit(*staged, used, headers,
+                [self = shared_from_this(), step, segment](const Error& error) {
+                  for (size_t target = 0; target < self->steps_[step].out.size(); ++target)
+                    self->on_sent(step, target, segment, error);
+                });
+  return true;
+}
+
+// By the edge's grant, else by the pair's early credit; else asks for a grant, once.
+bool OpRun::may_send(int step, size_t target, size_t bytes, bool& early) {
+  Out& out = steps_[step].out[target];
+  const EdgeName& edge = compiled(step).out[target];
+  early = out.issued >= out.granted;
+  if (!early) return true;
+  if (group_.early(edge.peer).allows(bytes)) return true;
+  group_.when_credit_returns(edge.peer, *this, step);
+  if (!out.requested) {
+    out.requested = true;
+    MessageHeader header = data_header(step, target, out.issued, false);
+    header.type = MessageType::kRequest;
+    group_.send_control(header);
+  }
+  return false;
+}
+
+MessageHeader OpRun::data_header(int step, size_t target, int64_t segment, bool early) const {
+  const EdgeName& edge = compiled(step).out[target];
+  MessageHeader header{};
+  header.type = MessageType::kData;
+  header.early = early;
+  header.destination = edge.peer;
+  header.op = op_->number;
+  header.edge = edge.edge;
+  header.segment = static_cast<uint32_t>(segment);
+  header.fingerprint = op_->fingerprint;
+  return header;
+}
+
+void OpRun::on_sent(int step, size_t target, int64_t segment, const Error& error) {
+  if (stopped_) return;
+  if (error) return group_.send_failed(compiled(step).out[target].peer, error);
+  Out& out = steps_[step].out[target];
+  out.acked[segment] = true;
+  while (out.acked_prefix < compiled(step).segments && out.acked[out.acked_prefix])
+    ++out.acked_prefix;
+  after_progress(step);
+}
+
+void OpRun::on_grant(const MessageHeader& header) {
+  auto it = op_->schedule->outbound.find({header.source, header.edge});
+  if (it == op_->schedule->outbound.end())
+    return protocol_error(header, "a grant for an edge that this op does not have");
+  Out& out = steps_[it->second.step].out[it->second.slot];
+  out.granted = std::max<int64_t>(out.granted, header.segment);
+  out.requested = false;
+  group_.queue(*this, it->second.step);
+}
+
+}  // namespace ringdist

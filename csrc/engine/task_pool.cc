@@ -1,0 +1,56 @@
+#include "engine/task_pool.h"
+
+#include <thread>
+
+namespace ringdist {
+namespace {
+
+constexpr auto kIdleTime = std::chrono::seconds(1);
+
+}  // namespace
+
+void TaskPool::run(std::function<void()> task) {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->stopping) return;
+    state_->tasks.push_back(std::move(task));
+    if (state_->idle >= static_cast<int>(state_->tasks.size())) {
+      state_->wake.notify_one();
+      return;
+    }
+    ++state_->threads;
+  }
+  std::thread(&TaskPool::work, state_).detach();  // stop() waits for it by count
+}
+
+void TaskPool::work(std::shared_ptr<State> state) {
+  std::unique_lock lock(state->mutex);
+  for (;;) {
+    while (!state->tasks.empty()) {
+      {
+        auto task = std::move(state->tasks.front());
+        state->tasks.pop_front();
+        lock.unlock();
+        task();
+      }  // what the task held is released without the lock
+      lock.lock();
+    }
+    if (state->stopping) break;
+    ++state->idle;
+    state->wake.wait_for(lock, kIdleTime);
+    --state->idle;
+    if (state->tasks.empty()) break;
+  }
+  --state->threads;
+  state->ended.notify_all();
+}
+
+bool TaskPool::stop(TimePoint deadline) {
+  if (mark_.forked()) return true;  // the threads are the parent's
+  std::unique_lock lock(state_->mutex);
+  state_->stopping = true;
+  state_->wake.notify_all();
+  return state_->ended.wait_until(lock, deadline, [&] { return state_->threads == 0; });
+}
+
+}  // namespace ringdist

@@ -1,0 +1,48 @@
+// Threads for what may block: completing Futures (their callbacks run user code, take the GIL, issue
+// ops and wait for them) and creating groups. A task never waits for an idle thread: if there is
+// none, another is started. Idle ones end after a second.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/thread_annotations.h"
+#include "os/fork_guard.h"
+
+namespace ringdist {
+
+class TaskPool {
+ public:
+  TaskPool() = default;
+  ~TaskPool() { stop(Clock::now() + std::chrono::seconds(1)); }
+  TaskPool(const TaskPool&) = delete;
+  TaskPool& operator=(const TaskPool&) = delete;
+
+  // Any thread. After stop() tasks are dropped.
+  void run(std::function<void()> task);
+
+  // Waits for queued and running tasks until the deadline; false if some still run. They are then
+  // left alone: the pool's state outlives them.
+  bool stop(TimePoint deadline);
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::condition_variable ended;
+    std::deque<std::function<void()>> tasks RINGDIST_GUARDED_BY(mutex);
+    int idle RINGDIST_GUARDED_BY(mutex) = 0;
+    int threads RINGDIST_GUARDED_BY(mutex) = 0;
+    bool stopping RINGDIST_GUARDED_BY(mutex) = false;
+  };
+  static void work(std::shared_ptr<State> state);
+
+  ForkMark mark_;
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+}  // namespace ringdist

@@ -1,0 +1,19 @@
+// The reduction loop for one instruction set each: same contract as reduce(), same bits. For reduce()
+// to choose from, and for tests to compare.
+#pragma once
+
+#include "kernel/reduce.h"
+
+namespace ringdist {
+
+using ReduceFunction = void (*)(DType dtype, ReduceOp op, std::byte* out,
+                                std::span<const std::byte* const> sources, size_t count,
+                                int64_t divisor);
+
+void reduce_baseline(DType dtype, ReduceOp op, std::byte* out,
+                     std::span<const std::byte* const> sources, size_t count, int64_t divisor);
+
+// Null where this processor has no AVX2 or no F16C.
+ReduceFunction reduce_avx2();
+
+}  // namespace ringdist

@@ -1,0 +1,180 @@
+// The reduction loop, as templates that are inlined into whoever instantiates them: the vectorised
+// code is that of the caller's instruction set, and no copy of it can reach another object file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <span>
+#include <type_traits>
+
+#include "base/check.h"
+#include "base/dtype.h"
+#include "kernel/reduce_ops.h"
+
+namespace ringdist::reduction {
+
+using Sources = std::span<const std::byte* const>;
+
+// Elements accumulated at a time: the accumulator (8 KiB at most) stays in the first-level cache
+// while each source is read once.
+inline constexpr size_t kBlock = 1024;
+
+// Element types: what lies in memory (Stored), what it is accumulated as (Acc), and the way from one
+// to the other, either per element or, for a type with kBlockwise, up to kBlock elements at a time:
+// widen(Acc* out, const std::byte* in, size_t n) and narrow(std::byte* out, const Acc* in, size_t n).
+template <typename T>
+struct Plain {
+  using Stored = T;
+  using Acc = T;
+  [[gnu::always_inline]] static T widen(T x) { return x; }
+  [[gnu::always_inline]] static T narrow(T x) { return x; }
+};
+
+struct BFloat {
+  using Stored = uint16_t;
+  using Acc = float;
+  [[gnu::always_inline]] static float widen(uint16_t x) { return bfloat_to_float(x); }
+  [[gnu::always_inline]] static uint16_t narrow(float x) { return float_to_bfloat(x); }
+};
+
+struct Half {
+  using Stored = uint16_t;
+  using Acc = float;
+  [[gnu::always_inline]] static float widen(uint16_t x) { return half_to_float(x); }
+  [[gnu::always_inline]] static uint16_t narrow(float x) { return float_to_half(x); }
+};
+
+template <typename Type>
+concept Blockwise = requires { Type::kBlockwise; };
+
+// inout[i] = inout[i] op other[i]
+template <typename T, typename Op>
+[[gnu::always_inline]] inline void combine_into(std::byte* inout, const std::byte* __restrict other,
+                                                size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    store<T>(inout, i, Op::combine(load<T>(inout, i), load<T>(other, i)));
+}
+
+// out[i] = a[i] op b[i]; `out` overlaps neither.
+template <typename T, typename Op>
+[[gnu::always_inline]] inline void combine_two(std::byte* __restrict out, const std::byte* a,
+                                               const std::byte* b, size_t count) {
+  for (size_t i = 0; i < count; ++i) store<T>(out, i, Op::combine(load<T>(a, i), load<T>(b, i)));
+}
+
+// acc[i] = op over all sources at [begin, begin + n)
+template <typename Type, typename Op>
+  requires(!Blockwise<Type>)
+[[gnu::always_inline]] inline void accumulate(typename Type::Acc* __restrict acc, Sources sources,
+                                              size_t begin, size_t n) {
+  using T = typename Type::Stored;
+  const std::byte* first = sources[0] + begin * sizeof(T);
+  // Alone, it is combined with itself where that changes nothing but NaNs to the canonical one.
+  const std::byte* second = sources[sources.size() == 1 ? 0 : 1] + begin * sizeof(T);
+  constexpr bool kIdempotent = std::is_same_v<Op, Min> || std::is_same_v<Op, Max>;
+  if (sources.size() == 1 && !kIdempotent) {
+    for (size_t i = 0; i < n; ++i) acc[i] = Type::widen(load<T>(first, i));
+    return;
+  }
+  for (size_t i = 0; i < n; ++i)
+    acc[i] = Op::combine(Type::widen(load<T>(first, i)), Type::widen(load<T>(second, i)));
+  for (size_t s = 2; s < sources.size(); ++s) {
+    const std::byte* at = sources[s] + begin * sizeof(T);
+    for (size_t i = 0; i < n; ++i) acc[i] = Op::combine(acc[i], Type::widen(load<T>(at, i)));
+  }
+}
+
+template <typename Type, typename Op>
+  requires Blockwise<Type>
+[[gnu::always_inline]] inline void accumulate(typename Type::Acc* __restrict acc, Sources sources,
+                                              size_t begin, size_t n) {
+  const size_t skip = begin * sizeof(typename Type::Stored);
+  typename Type::Acc wide[kBlock];
+  Type::widen(acc, sources[0] + skip, n);
+  for (size_t s = 1; s < sources.size(); ++s) {
+    Type::widen(wide, sources[s] + skip, n);
+    for (size_t i = 0; i < n; ++i) acc[i] = Op::combine(acc[i], wide[i]);
+  }
+}
+
+template <typename Type, typename Op>
+[[gnu::always_inline]] inline void reduce_blocks(std::byte* out, Sources sources, size_t count,
+                                                 int64_t divisor) {
+  using Stored = typename Type::Stored;
+  typename Type::Acc acc[kBlock];
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    const size_t n = count - begin < kBlock ? count - begin : kBlock;
+    accumulate<Type, Op>(acc, sources, begin, n);
+    if (divisor != 1)
+      for (size_t i = 0; i < n; ++i) acc[i] = divide(acc[i], divisor);
+    std::byte* to = out + begin * sizeof(Stored);
+    if constexpr (Blockwise<Type>)
+      Type::narrow(to, acc, n);
+    else
+      for (size_t i = 0; i < n; ++i) store<Stored>(to, i, Type::narrow(acc[i]));
+  }
+}
+
+template <typename Type, typename Op>
+[[gnu::always_inline]] inline void reduce_op(std::byte* out, Sources sources, size_t count,
+                                             int64_t divisor) {
+  using T = typename Type::Stored;
+  if constexpr (std::is_same_v<T, typename Type::Acc>) {
+    if (sources.size() == 2 && divisor == 1) {
+      // The operations commute, so which of the two is `out` does not matter.
+      if (out == sources[0]) return combine_into<T, Op>(out, sources[1], count);
+      if (out == sources[1]) return combine_into<T, Op>(out, sources[0], count);
+      return combine_two<T, Op>(out, sources[0], sources[1], count);
+    }
+  }
+  reduce_blocks<Type, Op>(out, sources, count, divisor);
+}
+
+template <typename Type>
+[[gnu::always_inline]] inline void reduce_type(ReduceOp op, std::byte* out, Sources sources,
+                                               size_t count, int64_t divisor) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return reduce_op<Type, Sum>(out, sources, count, op == ReduceOp::kAvg ? divisor : 1);
+    case ReduceOp::kMin:
+      return reduce_op<Type, Min>(out, sources, count, 1);
+    case ReduceOp::kMax:
+      return reduce_op<Type, Max>(out, sources, count, 1);
+    case ReduceOp::kProduct:
+      return reduce_op<Type, Product>(out, sources, count, 1);
+    case ReduceOp::kNone:
+      break;
+  }
+  check_failed("reduce() without an operation", std::source_location::current());
+}
+
+// Calls run(Type()) with the element type of `dtype`. `HalfType` is how fp16 is converted.
+template <typename HalfType, typename Run>
+void with_type(DType dtype, Run run) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return run(Plain<double>());
+    case DType::kFloat32:
+      return run(Plain<float>());
+    case DType::kBFloat16:
+      return run(BFloat());
+    case DType::kFloat16:
+      return run(HalfType());
+    case DType::kInt64:
+      return run(Plain<int64_t>());
+    case DType::kInt32:
+      return run(Plain<int32_t>());
+    case DType::kInt16:
+      return run(Plain<int16_t>());
+    case DType::kInt8:
+      return run(Plain<int8_t>());
+    case DType::kUInt8:
+      return run(Plain<uint8_t>());
+    default:
+      check_failed("reduce() of a dtype that has no arithmetic", std::source_location::current());
+  }
+}
+
+}  // namespace ringdist::reduction

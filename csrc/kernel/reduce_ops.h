@@ -1,0 +1,92 @@
+// The operations that the reduction loop is made of. Everything here is inlined into loops that the
+// compiler vectorises, for the instruction set of whoever calls: no branches, only selects.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "kernel/half.h"
+
+namespace ringdist::reduction {
+
+// An unsigned type of at least `unsigned`'s width: arithmetic on it wraps and has no UB (a narrower
+// one would be promoted to int).
+template <typename T>
+using Wrapping = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
+
+template <typename T>
+using BitsOf = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+
+struct Sum {
+  template <typename T>
+  [[gnu::always_inline]] static T combine(T a, T b) {
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+    else
+      return a + b;
+  }
+};
+
+struct Product {
+  template <typename T>
+  [[gnu::always_inline]] static T combine(T a, T b) {
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+    else
+      return a * b;
+  }
+};
+
+template <bool kMax>
+struct Extreme {
+  template <typename T>
+  [[gnu::always_inline]] static T combine(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      return (kMax ? a > b : a < b) ? a : b;
+    } else {
+      using Bits = BitsOf<T>;
+      const auto x = std::bit_cast<Bits>(a);
+      const auto y = std::bit_cast<Bits>(b);
+      // Equal floats differ at most in the sign of zero: `or` finds -0, `and` finds +0.
+      const Bits same = kMax ? (x & y) : (x | y);
+      constexpr auto kNaN = std::bit_cast<Bits>(std::numeric_limits<T>::quiet_NaN());
+      const Bits other = select(kMax ? a > b : a < b, x, y);
+      const Bits ordered = select(a == b, same, other);
+      return std::bit_cast<T>(select(a != a, kNaN, select(b != b, kNaN, ordered)));
+    }
+  }
+};
+using Min = Extreme<false>;
+using Max = Extreme<true>;
+
+// Truncates toward zero for integers. The narrower ones divide as double, which vectorises: x / d
+// is at least 1 / d away from the next integer, far more than double's error for |x| < 2^32.
+template <typename T>
+[[gnu::always_inline]] inline T divide(T x, int64_t divisor) {
+  if constexpr (std::is_same_v<T, int64_t>)
+    return x / divisor;
+  else if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(
+        static_cast<int32_t>(static_cast<double>(x) / static_cast<double>(divisor)));
+  else
+    return x / static_cast<T>(divisor);
+}
+
+// Unaligned access.
+template <typename T>
+[[gnu::always_inline]] inline T load(const std::byte* at, size_t i) {
+  T out;
+  std::memcpy(&out, at + i * sizeof(T), sizeof(T));
+  return out;
+}
+
+template <typename T>
+[[gnu::always_inline]] inline void store(std::byte* at, size_t i, T value) {
+  std::memcpy(at + i * sizeof(T), &value, sizeof(T));
+}
+
+}  // namespace ringdist::reduction

@@ -1,0 +1,48 @@
+#include "os/epoll.h"
+
+#include <array>
+#include <cerrno>
+
+namespace ringdist {
+namespace {
+
+constexpr int kBatch = 64;
+
+Error control(int epoll, int operation, int fd, uint32_t events, uint64_t key) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = key;
+  if (epoll_ctl(epoll, operation, fd, &event) != 0) return system_error("epoll_ctl", errno);
+  return {};
+}
+
+}  // namespace
+
+Result<Epoll> Epoll::create() {
+  Fd fd = Fd::open([] { return epoll_create1(EPOLL_CLOEXEC); });
+  if (!fd) return system_error("epoll_create1", errno);
+  return Epoll(std::move(fd));
+}
+
+Error Epoll::add(int fd, uint32_t events, uint64_t key) const {
+  return control(fd_.get(), EPOLL_CTL_ADD, fd, events, key);
+}
+
+Error Epoll::modify(int fd, uint32_t events, uint64_t key) const {
+  return control(fd_.get(), EPOLL_CTL_MOD, fd, events, key);
+}
+
+void Epoll::remove(int fd) const { epoll_ctl(fd_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+std::span<const Epoll::Event> Epoll::wait(Duration timeout) {
+  events_.clear();
+  std::array<epoll_event, kBatch> ready;
+  auto ms = std::chrono::ceil<Milliseconds>(timeout).count();
+  int count = epoll_wait(fd_.get(), ready.data(), kBatch, ms < 0 ? -1 : static_cast<int>(ms));
+  for (int i = 0; i < count; ++i)
+    events_.push_back(
+        {ready[static_cast<size_t>(i)].data.u64, ready[static_cast<size_t>(i)].events});
+  return events_;
+}
+
+}  // namespace ringdist

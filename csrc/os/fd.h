@@ -1,0 +1,45 @@
+// Owns a file descriptor. Made by open(), which runs the system call with fork held back and
+// registers the result: a forked child closes it, and an Fd copied into a child does nothing there.
+// Callers pass the close-on-exec flag of their call. One thread at a time, as with any value.
+#pragma once
+
+#include <utility>
+
+#include "os/fork_guard.h"
+
+namespace ringdist {
+
+class Fd {
+ public:
+  Fd() = default;
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), mark_(other.mark_) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+      mark_ = other.mark_;
+    }
+    return *this;
+  }
+  ~Fd() { reset(); }
+
+  // `call` must not block; it returns a new descriptor, or a negative number and sets errno.
+  template <typename Call>
+  static Fd open(Call&& call) {
+    fork_guard::Hold hold;
+    Fd out;
+    out.fd_ = call();
+    if (out.fd_ >= 0) fork_guard::add(hold, out.fd_);
+    return out;
+  }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+  ForkMark mark_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,57 @@
+#include "os/fork_guard.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <vector>
+
+namespace ringdist {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<int> fds;
+  std::atomic<uint64_t> generation{1};
+};
+
+void before_fork();
+void after_fork_in_parent();
+void after_fork_in_child();
+
+// Never destroyed: descriptors are closed, and forks happen, during exit too.
+Registry& registry() {
+  static Registry* instance = [] {
+    auto* made = new Registry;
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    return made;
+  }();
+  return *instance;
+}
+
+void before_fork() { registry().mutex.lock(); }
+
+void after_fork_in_parent() { registry().mutex.unlock(); }
+
+void after_fork_in_child() {
+  Registry& r = registry();
+  r.generation.fetch_add(1, std::memory_order_relaxed);
+  for (int fd : r.fds) close(fd);
+  r.fds.clear();
+  r.mutex.unlock();
+}
+
+}  // namespace
+
+uint64_t process_generation() { return registry().generation.load(std::memory_order_relaxed); }
+
+namespace fork_guard {
+
+Hold::Hold() : lock_(registry().mutex) {}
+
+void add(const Hold&, int fd) { registry().fds.push_back(fd); }
+
+void remove(const Hold&, int fd) { std::erase(registry().fds, fd); }
+
+}  // namespace fork_guard
+}  // namespace ringdist

@@ -1,0 +1,40 @@
+// Which network interface to use. The wrong one is the first thing that goes wrong on a new
+// cluster, so the default follows the kernel's route to the store, and errors list what there is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace ringdist {
+
+struct Interface {
+  std::string name;
+  std::string address;  // numeric
+  int prefix = 0;       // bits of the network part
+  bool ipv6 = false;
+  bool up = false;
+  bool loopback = false;
+};
+
+// One entry per address, IPv4 first; link-local IPv6 is left out (it needs a scope to be of use).
+Result<std::vector<Interface>> list_interfaces();
+
+// "eth0 10.0.0.3/24, lo 127.0.0.1/8 (loopback)"
+std::string format_interfaces(const std::vector<Interface>& interfaces);
+
+// Of the candidates that are up, those that `spec` names, in its order, one address per interface.
+// spec: comma separated names, name prefixes ("eth") or networks ("10.0.0.0/8"). A full name beats
+// a prefix; loopback only by its full name or network.
+Result<std::vector<Interface>> select_interfaces(const std::string& spec,
+                                                 const std::vector<Interface>& candidates);
+
+// The interfaces to use, best first, never empty. With no spec: the one whose address the kernel
+// picks to reach `store_host`; where that is unknown, the one of the default route, else loopback.
+// May block in the resolver.
+Result<std::vector<Interface>> choose_interfaces(const std::string& spec,
+                                                 const std::string& store_host);
+Result<Interface> choose_interface(const std::string& spec, const std::string& store_host);
+
+}  // namespace ringdist

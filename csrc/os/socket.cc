@@ -1,0 +1,172 @@
+#include "os/socket.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+namespace ringdist {
+namespace {
+
+constexpr int kFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+constexpr int kBacklog = 4096;  // the kernel takes the smaller of this and net.core.somaxconn
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+std::optional<Address> unix_address(const std::string& name) {
+  Address out;
+  auto* un = reinterpret_cast<sockaddr_un*>(&out.storage);
+  if (name.size() < 2 || name[0] != '@' || name.size() > sizeof un->sun_path) return std::nullopt;
+  un->sun_family = AF_UNIX;
+  std::memcpy(un->sun_path + 1, name.data() + 1, name.size() - 1);
+  out.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  return out;
+}
+
+std::optional<Address> ip_address(const std::string& ip, uint16_t port) {
+  Address out;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&out.storage);
+  if (inet_pton(AF_INET, ip.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    out.length = sizeof *v4;
+    return out;
+  }
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&out.storage);
+  if (inet_pton(AF_INET6, ip.c_str(), &v6->sin6_addr) != 1) return std::nullopt;
+  v6->sin6_family = AF_INET6;
+  v6->sin6_port = htons(port);
+  out.length = sizeof *v6;
+  return out;
+}
+
+std::optional<Address> parse_address(const std::string& text) {
+  auto colon = text.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  std::string ip = text.substr(0, colon);
+  if (ip.size() > 2 && ip.front() == '[' && ip.back() == ']') ip = ip.substr(1, ip.size() - 2);
+  uint16_t port = 0;
+  const char* end = text.data() + text.size();
+  auto parsed = std::from_chars(text.data() + colon + 1, end, port);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return ip_address(ip, port);
+}
+
+Error bad_address(const std::string& text) {
+  return Error(ErrorKind::kInvalidArgument, "\"" + text + "\" is not a socket address");
+}
+
+void set_no_delay(const Fd& fd) {
+  int one = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+Fd open_socket(int family) {
+  return Fd::open([family] { return socket(family, SOCK_STREAM | kFlags, 0); });
+}
+
+Result<Fd> listen_on(const Address& address, const std::string& text) {
+  Fd fd = open_socket(address.storage.ss_family);
+  if (!fd) return system_error("socket", errno);
+  if (bind(fd.get(), address.get(), address.length) != 0)
+    return system_error("bind to " + text, errno);
+  if (listen(fd.get(), kBacklog) != 0) return system_error("listen on " + text, errno);
+  return fd;
+}
+
+Connecting failed(int errno_value, Error error) {
+  return {Fd(), false, ConnectFailure{errno_value, std::move(error)}};
+}
+
+Connecting connect_to(const Address& address, const std::string& text) {
+  Connecting out;
+  out.fd = open_socket(address.storage.ss_family);
+  if (!out.fd) return failed(errno, system_error("socket", errno));
+  if (address.storage.ss_family != AF_UNIX) set_no_delay(out.fd);
+  if (connect(out.fd.get(), address.get(), address.length) == 0) return out;
+  if (errno != EINPROGRESS) return failed(errno, system_error("connect to " + text, errno));
+  out.pending = true;
+  return out;
+}
+
+}  // namespace
+
+std::string format_address(const std::string& ip, uint16_t port) {
+  bool v6 = ip.find(':') != std::string::npos;
+  return (v6 ? "[" + ip + "]" : ip) + ":" + std::to_string(port);
+}
+
+Result<Fd> listen_unix(const std::string& name) {
+  auto address = unix_address(name);
+  if (!address) return bad_address(name);
+  return listen_on(*address, name);
+}
+
+Connecting connect_unix(const std::string& name) {
+  auto address = unix_address(name);
+  if (!address) return failed(EINVAL, bad_address(name));
+  return connect_to(*address, name);
+}
+
+Connecting connect_tcp(const std::string& text) {
+  auto address = parse_address(text);
+  if (!address) return failed(EINVAL, bad_address(text));
+  return connect_to(*address, text);
+}
+
+int connect_result(const Fd& fd) {
+  int problem = 0;
+  socklen_t length = sizeof problem;
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &problem, &length) != 0) return errno;
+  return problem;
+}
+
+Result<Fd> listen_tcp(const std::string& ip, uint16_t port) {
+  auto address = ip_address(ip, port);
+  if (!address) return bad_address(ip);
+  return listen_on(*address, format_address(ip, port));
+}
+
+Result<std::string> local_address(const Fd& fd) {
+  Address address;
+  address.length = sizeof address.storage;
+  auto* generic = reinterpret_cast<sockaddr*>(&address.storage);
+  if (getsockname(fd.get(), generic, &address.length) != 0)
+    return system_error("getsockname", errno);
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.storage.ss_family == AF_INET) {
+    auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
+    inet_ntop(AF_INET, &v4->sin_addr, text.data(), text.size());
+    return format_address(text.data(), ntohs(v4->sin_port));
+  }
+  auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+  inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
+  return format_address(text.data(), ntohs(v6->sin6_port));
+}
+
+Fd accept_connection(const Fd& listener) {
+  Fd fd = Fd::open([&] { return accept4(listener.get(), nullptr, nullptr, kFlags); });
+  if (fd) set_no_delay(fd);  // without effect on AF_UNIX
+  return fd;
+}
+
+Result<PeerCredentials> peer_credentials(const Fd& fd) {
+  ucred given{};
+  socklen_t length = sizeof given;
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &given, &length) != 0)
+    return system_error("SO_PEERCRED", errno);
+  return PeerCredentials{given.pid, given.uid};
+}
+
+}  // namespace ringdist

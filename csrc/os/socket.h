@@ -1,0 +1,52 @@
+// Stream sockets: non-blocking, closed on exec, closed in forked children. Abstract AF_UNIX names
+// (no file is left behind) and TCP on given addresses. Free functions over Fd; any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "os/fd.h"
+
+namespace ringdist {
+
+// "ip:port" or "[ip6]:port" for a numeric address.
+std::string format_address(const std::string& ip, uint16_t port);
+
+// `name` begins with '@', which stands for the abstract namespace.
+Result<Fd> listen_unix(const std::string& name);
+
+// A connect that has failed at once: the caller often needs errno to decide whether to try again.
+struct ConnectFailure {
+  int errno_value = 0;
+  Error error;
+};
+struct Connecting {
+  Fd fd;
+  bool pending = false;  // wait for writability, then ask connect_result
+  std::optional<ConnectFailure> failure;
+};
+// EAGAIN means that the listener's queue is full.
+Connecting connect_unix(const std::string& name);
+Connecting connect_tcp(const std::string& address);  // as format_address writes it
+// errno of a pending connect that became writable, 0 on success.
+int connect_result(const Fd& fd);
+
+// Port 0: the kernel picks one; ask local_address.
+Result<Fd> listen_tcp(const std::string& ip, uint16_t port);
+Result<std::string> local_address(const Fd& fd);
+
+// The next waiting connection, or an empty Fd when there is none.
+Fd accept_connection(const Fd& listener);
+
+// Who is on the other side of an AF_UNIX connection. pid is 0 where it is not visible from here.
+struct PeerCredentials {
+  pid_t pid = 0;
+  uid_t uid = 0;
+};
+Result<PeerCredentials> peer_credentials(const Fd& fd);
+
+}  // namespace ringdist

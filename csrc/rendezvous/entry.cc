@@ -1,0 +1,44 @@
+#include "rendezvous/entry.h"
+
+#include "base/serialize.h"
+
+namespace ringdist {
+
+std::vector<std::byte> Entry::encode() const {
+  Writer out;
+  out.put(wire_version).put(context_id).put(nonce).put(size).put(lanes).put(pid);
+  out.put_string(host_name).put_string(host_key).put_string(unix_name).put_string(tcp_address);
+  out.put(options_hash).put_string(options);
+  out.put(static_cast<uint32_t>(transports.size()));
+  for (const auto& [name, address] : transports) out.put_string(name).put_bytes(address);
+  return out.take();
+}
+
+std::optional<Entry> Entry::decode(ConstBytes bytes) {
+  Reader in(bytes);
+  Entry out;
+  out.wire_version = in.get<uint16_t>();
+  out.context_id = in.get<uint64_t>();
+  out.nonce = in.get<uint64_t>();
+  out.size = in.get<int32_t>();
+  out.lanes = in.get<int32_t>();
+  out.pid = in.get<int32_t>();
+  out.host_name = in.get_string();
+  out.host_key = in.get_string();
+  out.unix_name = in.get_string();
+  out.tcp_address = in.get_string();
+  out.options_hash = in.get<uint64_t>();
+  out.options = in.get_string();
+  for (auto n = in.get<uint32_t>(); n > 0 && in.ok(); --n) {
+    std::string name = in.get_string();
+    out.transports.emplace_back(std::move(name), in.get_bytes());
+  }
+  if (!in.ok()) return std::nullopt;
+  return out;
+}
+
+std::string Entry::where() const {
+  return "pid " + std::to_string(pid) + " on host " + host_name;
+}
+
+}  // namespace ringdist

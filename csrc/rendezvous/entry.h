@@ -1,0 +1,36 @@
+// What a rank publishes about itself when it creates a group: all that the others need to reach it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/buffers.h"
+
+namespace ringdist {
+
+struct Entry {
+  uint16_t wire_version = 0;  // first: readable by every version
+  uint64_t context_id = 0;
+  uint64_t nonce = 0;  // the group's; rank 0 draws it, 0 elsewhere
+  int32_t size = 0;
+  int32_t lanes = 1;
+  int32_t pid = 0;
+  std::string host_name;    // for messages
+  std::string host_key;     // equal keys claim the same host; the claim is proven later
+  std::string unix_name;    // control plane inside a host
+  std::string tcp_address;  // control plane between hosts
+  uint64_t options_hash = 0;
+  std::string options;  // as text, to name the difference
+  std::vector<std::pair<std::string, std::vector<std::byte>>> transports;  // name, address
+
+  std::vector<std::byte> encode() const;
+  static std::optional<Entry> decode(ConstBytes bytes);
+
+  // "pid 123 on host x"
+  std::string where() const;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,150 @@
+#include "rendezvous/rendezvous.h"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "base/serialize.h"
+
+namespace ringdist {
+namespace {
+
+constexpr auto kFirstPause = std::chrono::milliseconds(1);
+constexpr auto kLongestPause = std::chrono::milliseconds(50);
+
+std::string hash_of(const std::vector<int>& members) {
+  uint64_t hash = 1469598103934665603ull;  // FNV-1a
+  for (int member : members)
+    for (int shift = 0; shift < 32; shift += 8)
+      hash = (hash ^ ((static_cast<uint32_t>(member) >> shift) & 0xff)) * 1099511628211ull;
+  return std::to_string(members.size()) + "-" + std::to_string(hash);
+}
+
+// What differs between two entries that must agree, or success.
+Error compare(const Entry& mine, int rank, const Entry& theirs, int peer) {
+  const auto differ = [&](const std::string& what, const std::string& a, const std::string& b) {
+    return Error(ErrorKind::kMismatch, "ranks cannot form a group: rank " + std::to_string(rank) +
+                                           " has " + what + " " + a + ", rank " +
+                                           std::to_string(peer) + " (" + theirs.where() +
+                                           ") has " + b)
+        .blame(peer);
+  };
+  if (mine.wire_version != theirs.wire_version)
+    return differ("wire version", std::to_string(mine.wire_version),
+                  std::to_string(theirs.wire_version));
+  if (mine.size != theirs.size)
+    return differ("group size", std::to_string(mine.size), std::to_string(theirs.size));
+  if (mine.options_hash != theirs.options_hash)
+    return differ("options", mine.options, theirs.options);
+  return {};
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(std::shared_ptr<Store> store, int rank, std::vector<int> members)
+    : store_(std::move(store)),
+      rank_(rank),
+      members_(std::move(members)),
+      size_(static_cast<int>(members_.size())) {}
+
+std::string Rendezvous::key(const std::string& what, int rank) const {
+  return prefix_ + what + "/" + std::to_string(rank);
+}
+
+Error Rendezvous::publish(const Entry& mine) {
+  mine_ = mine;
+  const std::string group = "ringdist/" + hash_of(members_);
+  auto incarnation = store_->add(group + "/n/" + std::to_string(rank_), 1);
+  if (!incarnation.ok()) return incarnation.error();
+  prefix_ = group + "/" + std::to_string(incarnation.value()) + "/";
+  return store_->set(key("entry", rank_), mine.encode());
+}
+
+Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
+                           const std::string& what, TimePoint deadline,
+                           const std::atomic<bool>& cancelled) {
+  Duration pause = kFirstPause;
+  for (;;) {
+    auto there = store_->check(keys);
+    if (!there.ok()) return there.error();
+    if (there.value()) return {};
+    if (cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
+    if (Clock::now() + pause > deadline) break;
+    std::this_thread::sleep_for(pause);
+    pause = std::min<Duration>(2 * pause, kLongestPause);
+  }
+  std::string missing;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    auto one = store_->check({keys[i]});
+    if (one.ok() && !one.value())
+      missing += (missing.empty() ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  return Error(ErrorKind::kTimeout, "Timed out waiting for " + what + " of rank " + missing);
+}
+
+Result<std::vector<Entry>> Rendezvous::collect(TimePoint deadline,
+                                               const std::atomic<bool>& cancelled) {
+  std::vector<std::string> keys;
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size_; ++rank) {
+    keys.push_back(key("entry", rank));
+    ranks.push_back(rank);
+  }
+  if (Error error = wait_for(keys, ranks, "the group's creation", deadline, cancelled))
+    return error;
+  auto values = store_->multi_get(keys);
+  if (!values.ok()) return values.error();
+  std::vector<Entry> out;
+  for (int rank = 0; rank < size_; ++rank) {
+    auto entry = Entry::decode(values.value()[rank]);
+    if (!entry)
+      return Error(ErrorKind::kProtocol,
+                   "the store's entry of rank " + std::to_string(rank) + " is not of this version");
+    if (Error error = compare(mine_, rank_, *entry, rank)) return error;
+    out.push_back(std::move(*entry));
+  }
+  return out;
+}
+
+Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
+                                            const std::function<Error(const Entry&)>& prove,
+                                            TimePoint deadline,
+                                            const std::atomic<bool>& cancelled) {
+  std::map<std::string, std::vector<int>> claims;
+  for (int rank = 0; rank < size_; ++rank) claims[entries[rank].host_key].push_back(rank);
+  std::vector<std::string> keys;
+  std::vector<int> askers;
+  for (const auto& [host_key, ranks] : claims) {
+    keys.push_back(key("host", ranks[0]));
+    askers.push_back(ranks[0]);
+    if (ranks[0] != rank_) continue;
+    Writer answered;
+    for (int rank : ranks)
+      if (rank == rank_ || entries[rank].context_id == mine_.context_id ||
+          !prove(entries[rank]))
+        answered.put<int32_t>(rank);
+    if (Error error = store_->set(keys.back(), answered.take())) return error;
+  }
+  if (Error error = wait_for(keys, askers, "the first operation", deadline, cancelled))
+    return error;
+  auto lists = store_->multi_get(keys);
+  if (!lists.ok()) return lists.error();
+  std::vector<std::vector<int>> hosts;
+  std::vector<bool> placed(size_, false);
+  for (const auto& list : lists.value()) {
+    Reader in(list);
+    hosts.emplace_back();
+    for (size_t n = list.size() / sizeof(int32_t); n > 0; --n) {
+      const int rank = in.get<int32_t>();
+      if (rank < 0 || rank >= size_ || placed[rank])
+        return Error(ErrorKind::kProtocol, "the store's list of a host's ranks makes no sense");
+      placed[rank] = true;
+      hosts.back().push_back(rank);
+    }
+  }
+  for (int rank = 0; rank < size_; ++rank)
+    if (!placed[rank]) hosts.push_back({rank});
+  return Topology::from_hosts(std::move(hosts), size_);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,28 @@
+// The key-value store through which ranks find each other: c10d's in production, a map in tests.
+// Any thread. No call waits for another rank: whoever needs a key asks check() now and then.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace ringdist {
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  virtual Error set(const std::string& key, std::span<const std::byte> value) = 0;
+  // Only for keys that exist.
+  virtual Result<std::vector<std::vector<std::byte>>> multi_get(
+      const std::vector<std::string>& keys) = 0;
+  virtual Result<int64_t> add(const std::string& key, int64_t amount) = 0;
+  // Whether all of the keys exist.
+  virtual Result<bool> check(const std::vector<std::string>& keys) = 0;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,19 @@
+// The one place where an Error becomes the exception that Python users see.
+#pragma once
+
+#include <exception>
+
+#include "base/error.h"
+
+namespace ringdist {
+
+// kInvalidArgument -> ValueError, kNotSupported -> TypeError, kPeerLost -> DistNetworkError, all
+// else -> DistBackendError (both of torch.distributed, both RuntimeErrors).
+[[noreturn]] void throw_error(const Error& error);
+std::exception_ptr to_exception(const Error& error);
+
+inline void throw_if(const Error& error) {
+  if (error) throw_error(error);
+}
+
+}  // namespace ringdist

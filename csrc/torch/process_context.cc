@@ -1,0 +1,68 @@
+#include "torch/process_context.h"
+
+#include <mutex>
+
+namespace ringdist {
+namespace {
+
+struct Holder {
+  std::mutex mutex;
+  std::shared_ptr<Context> context RINGDIST_GUARDED_BY(mutex);
+};
+
+// Never destroyed: threads may outlive main(), and a Context must not end in static destructors.
+Holder& holder() {
+  static auto* the_holder = new Holder;
+  return *the_holder;
+}
+
+// Fields that cannot differ between groups of one process.
+Error compare(const Config& ours, const Config& theirs) {
+  const auto differs = [](const std::string& field, const auto& a, const auto& b) -> Error {
+    if (a == b) return {};
+    std::string values;
+    if constexpr (std::is_convertible_v<decltype(a), std::string>)
+      values = "'" + a + "', not '" + b + "'";
+    else
+      values = std::to_string(a) + ", not " + std::to_string(b);
+    return Error(ErrorKind::kInvalidArgument,
+                 "ringdist: option '" + field + "' holds for the whole process; the first group " +
+                     "set it to " + values);
+  };
+  if (Error error = differs("memory", ours.memory, theirs.memory)) return error;
+  if (Error error = differs("peer_timeout", ours.peer_timeout, theirs.peer_timeout)) return error;
+  if (Error error = differs("socket_ifname", ours.socket_ifname, theirs.socket_ifname))
+    return error;
+  return differs("ucx", ours.ucx, theirs.ucx);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Context>> process_context(const Config& config,
+                                                 const std::string& store_host) {
+  Holder& h = holder();
+  std::lock_guard lock(h.mutex);
+  if (h.context && h.context->forked())
+    // The parent's: its threads do not exist here, so nothing of it may be touched, not even to end it.
+    new std::shared_ptr<Context>(std::exchange(h.context, nullptr));
+  if (h.context) {
+    if (Error error = compare(h.context->config(), config)) return error;
+    return h.context;
+  }
+  ContextOptions options;
+  options.config = config;
+  options.store_host = store_host;
+  options.transports = {"ucx"};
+  auto context = Context::create(std::move(options));
+  if (context.ok()) h.context = context.value();
+  return context;
+}
+
+std::shared_ptr<Context> existing_process_context() {
+  Holder& h = holder();
+  std::lock_guard lock(h.mutex);
+  if (h.context && h.context->forked()) return nullptr;
+  return h.context;
+}
+
+}  // namespace ringdist

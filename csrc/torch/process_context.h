@@ -1,0 +1,20 @@
+// The Context of this process: made by the first group, shared by all, stopped at exit. A forked child
+// makes one of its own.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/context.h"
+
+namespace ringdist {
+
+// Errors: what the system refuses, or options that concern the process and differ from those that the
+// Context was made with. Any thread.
+Result<std::shared_ptr<Context>> process_context(const Config& config,
+                                                 const std::string& store_host);
+
+// Nothing if no group has been created yet. Any thread.
+std::shared_ptr<Context> existing_process_context();
+
+}  // namespace ringdist

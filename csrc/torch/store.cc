@@ -1,0 +1,81 @@
+#include "torch/store.h"
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cstring>
+
+namespace ringdist {
+namespace {
+
+class TorchStore final : public Store {
+ public:
+  explicit TorchStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+  Error set(const std::string& key, std::span<const std::byte> value) override {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(value.data());
+    return guarded([&] { store_->set(key, std::vector<uint8_t>(bytes, bytes + value.size())); });
+  }
+
+  Result<std::vector<std::vector<std::byte>>> multi_get(
+      const std::vector<std::string>& keys) override {
+    std::vector<std::vector<std::byte>> out;
+    const auto append = [&](const std::vector<uint8_t>& value) {
+      const auto* bytes = reinterpret_cast<const std::byte*>(value.data());
+      out.emplace_back(bytes, bytes + value.size());
+    };
+    Error error = guarded([&] {
+      if (store_->hasExtendedApi())
+        for (const auto& value : store_->multiGet(keys)) append(value);
+      else
+        for (const auto& key : keys) append(store_->get(key));
+    });
+    if (error) return error;
+    return out;
+  }
+
+  Result<int64_t> add(const std::string& key, int64_t amount) override {
+    int64_t value = 0;
+    if (Error error = guarded([&] { value = store_->add(key, amount); })) return error;
+    return value;
+  }
+
+  Result<bool> check(const std::vector<std::string>& keys) override {
+    bool there = false;
+    if (Error error = guarded([&] { there = store_->check(keys); })) return error;
+    return there;
+  }
+
+ private:
+  // Stores throw many things; here all of them mean that the store does not work.
+  template <typename Fn>
+  Error guarded(Fn&& fn) {
+    try {
+      fn();
+      return {};
+    } catch (const std::exception& e) {
+      return Error(ErrorKind::kSystem, std::string("the store failed: ") + e.what());
+    }
+  }
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store) {
+  return std::make_shared<TorchStore>(std::move(store));
+}
+
+std::string store_host(const c10::intrusive_ptr<c10d::Store>& store) {
+  c10d::Store* inner = store.get();
+  c10::intrusive_ptr<c10d::Store> held;
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(inner)) {
+    held = prefixed->getUnderlyingNonPrefixStore();
+    inner = held.get();
+  }
+  auto* tcp = dynamic_cast<c10d::TCPStore*>(inner);
+  return tcp ? tcp->getHost() : "";
+}
+
+}  // namespace ringdist

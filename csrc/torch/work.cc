@@ -1,0 +1,112 @@
+#include "torch/work.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
+
+#include "torch/errors.h"
+
+namespace ringdist {
+
+c10::intrusive_ptr<RingWork> RingWork::create(std::shared_ptr<Communicator> communicator,
+                                              std::shared_ptr<Op> op, c10d::OpType type,
+                                              const char* title, std::vector<at::Tensor> inputs,
+                                              std::vector<at::Tensor> outputs, Staging staging) {
+  auto work = c10::make_intrusive<RingWork>(std::move(communicator), std::move(op), type, title,
+                                            std::move(inputs), std::move(outputs),
+                                            std::move(staging));
+  // Results must reach the caller's tensors, and a profiler its record, also if nobody waits.
+  if (work->staging_.must_finish() || work->recordFunctionEndCallback_)
+    work->op_->when_finished([work] { work->settle(); });
+  return work;
+}
+
+RingWork::RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
+                   c10d::OpType type, const char* title,
+                   const std::optional<std::vector<at::Tensor>>& inputs,
+                   std::vector<at::Tensor> outputs, Staging staging)
+    : Work(communicator->rank(), type, title, inputs),
+      communicator_(std::move(communicator)),
+      op_(std::move(op)),
+      outputs_(std::move(outputs)),
+      staging_(std::move(staging)) {}
+
+void RingWork::settle() {
+  std::call_once(settled_once_, [this] {
+    if (!op_->error()) staging_.finish();
+    if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+    settled_ = true;
+  });
+}
+
+bool RingWork::isCompleted() {
+  if (!op_->finished()) return false;
+  return settled_ || (!staging_.must_finish() && !recordFunctionEndCallback_);
+}
+
+bool RingWork::isSuccess() const { return op_->finished() && !op_->error(); }
+
+std::exception_ptr RingWork::exception() const {
+  const Error error = op_->error();
+  return error ? to_exception(error) : nullptr;
+}
+
+int RingWork::sourceRank() const {
+  TORCH_CHECK(false, "ringdist: only work of recv has a source rank");
+}
+
+std::vector<at::Tensor> RingWork::result() { return outputs_; }
+
+void RingWork::synchronize() {}  // results of host tensors are there when the op is complete
+
+void RingWork::blockCurrentStream() { wait(); }
+
+bool RingWork::wait(std::chrono::milliseconds timeout) {
+  std::optional<Milliseconds> limit;
+  if (timeout != kNoTimeout && timeout.count() > 0) limit = timeout;
+  if (!communicator_->wait(*op_, limit))
+    throw_error(Error(ErrorKind::kTimeout, "ringdist: Timed out waiting " +
+                                               std::to_string(limit->count()) + " ms for " +
+                                               op_->describe() +
+                                               ", which goes on; only this wait has ended"));
+  settle();
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    std::lock_guard lock(future_mutex_);
+    future = future_;
+  }
+  if (future) future->wait();  // until it is marked, not until its callbacks have run
+  throw_if(op_->error());
+  return true;
+}
+
+void RingWork::abort() {
+  communicator_->abort(op_->describe() + " was aborted by rank " +
+                       std::to_string(communicator_->rank()));
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> RingWork::getFuture() {
+  std::lock_guard lock(future_mutex_);
+  if (future_) return future_;
+  future_ = c10::make_intrusive<c10::ivalue::Future>(
+      c10::ListType::create(c10::TensorType::get()));
+  if (op_->finished())
+    complete_future();
+  else
+    op_->when_finished([self = c10::intrusive_ptr<RingWork>::reclaim_copy(this)] {
+      self->complete_future();
+    });
+  return future_;
+}
+
+void RingWork::complete_future() {
+  settle();
+  if (const Error error = op_->error())
+    future_->setError(to_exception(error));
+  else
+    future_->markCompleted(c10::IValue(outputs_));
+}
+
+uint64_t RingWork::getSequencenumber() const { return op_->number; }
+
+}  // namespace ringdist

@@ -1,0 +1,57 @@
+// c10d::Work of an op. Any thread; the GIL is not needed and must not be held in wait().
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/communicator.h"
+#include "torch/tensors.h"
+
+namespace ringdist {
+
+class RingWork final : public c10d::Work {
+ public:
+  // `outputs` is what the Future resolves to.
+  static c10::intrusive_ptr<RingWork> create(std::shared_ptr<Communicator> communicator,
+                                             std::shared_ptr<Op> op, c10d::OpType type,
+                                             const char* title, std::vector<at::Tensor> inputs,
+                                             std::vector<at::Tensor> outputs, Staging staging);
+
+  // Public for make_intrusive; use create().
+  RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op, c10d::OpType type,
+           const char* title, const std::optional<std::vector<at::Tensor>>& inputs,
+           std::vector<at::Tensor> outputs, Staging staging);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override;
+  void synchronize() override;
+  // Returns true, or throws: what ended the op, or that `timeout` passed (the op then goes on).
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void blockCurrentStream() override;
+  // Ends the op's whole group, on all ranks.
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override;
+
+ private:
+  // Copies results back into the caller's tensors, once; whoever comes second waits for the first.
+  void settle();
+  void complete_future();
+
+  const std::shared_ptr<Communicator> communicator_;
+  const std::shared_ptr<Op> op_;
+  const std::vector<at::Tensor> outputs_;
+  const Staging staging_;
+  std::once_flag settled_once_;
+  std::atomic<bool> settled_{false};
+  std::mutex future_mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // made on demand
+};
+
+}  // namespace ringdist

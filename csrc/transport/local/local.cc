@@ -1,0 +1,206 @@
+#include "transport/local/local.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+
+#include "base/check.h"
+#include "base/thread_annotations.h"
+#include "os/eventfd.h"
+#include "transport/staging.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kStagingBuffers = 16;
+
+struct Parcel {
+  ContextId from;
+  TimePoint due;
+  std::vector<std::byte> header;
+  std::vector<std::byte> payload;
+};
+
+// One Context's inbox: a queue per sender, so that pairs stay in order whatever their delays.
+struct Inbox {
+  std::mutex mutex;
+  std::map<ContextId, std::deque<Parcel>> queues RINGDIST_GUARDED_BY(mutex);
+  std::mt19937_64 random RINGDIST_GUARDED_BY(mutex);
+  bool closed RINGDIST_GUARDED_BY(mutex) = false;
+  explicit Inbox(EventFd event_fd) : event(std::move(event_fd)) {}
+  const EventFd event;
+};
+
+}  // namespace
+
+class LocalNetwork {
+ public:
+  explicit LocalNetwork(LocalOptions options) : options_(options) {}
+
+  Result<std::shared_ptr<Inbox>> open(ContextId id) {
+    auto event = EventFd::create();
+    if (!event.ok()) return event.error();
+    auto inbox = std::make_shared<Inbox>(std::move(event.value()));
+    std::lock_guard lock(mutex_);
+    inbox->random.seed(options_.seed * 0x9e3779b97f4a7c15ull + inboxes_.size());
+    inboxes_[id] = inbox;
+    return inbox;
+  }
+
+  std::shared_ptr<Inbox> find(ContextId id) {
+    std::lock_guard lock(mutex_);
+    auto it = inboxes_.find(id);
+    return it == inboxes_.end() ? nullptr : it->second;
+  }
+
+  const LocalOptions& options() const { return options_; }
+
+ private:
+  const LocalOptions options_;
+  std::mutex mutex_;
+  std::map<ContextId, std::shared_ptr<Inbox>> inboxes_ RINGDIST_GUARDED_BY(mutex_);
+};
+
+namespace {
+
+class LocalTransport final : public Transport {
+ public:
+  LocalTransport(const TransportConfig& config, std::shared_ptr<Inbox> inbox, Receiver& receiver)
+      : id_(config.context_id),
+        max_payload_(config.max_payload),
+        network_(config.local_network),
+        inbox_(std::move(inbox)),
+        receiver_(receiver),
+        staging_(max_payload_, kStagingBuffers) {}
+  ~LocalTransport() override { close(); }
+
+  std::string_view name() const override { return "local"; }
+  size_t max_payload() const override { return max_payload_; }
+  std::vector<std::byte> address() const override { return {}; }
+  Error add_peer(ContextId, ConstBytes) override { return {}; }
+  bool reaches(ContextId peer) const override { return network_->find(peer) != nullptr; }
+
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendDone done) override {
+    done(post(peer, header, payload));
+  }
+
+  std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
+
+  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to, SendDone done) override {
+    Error error;
+    for (const auto& out : to)
+      if (Error e = post(out.peer, out.header, reserved.first(used))) error = e;
+    staging_.give_back(reserved);
+    done(error);
+  }
+
+  bool progress() override {
+    bool any = false;
+    inbox_->event.drain();
+    while (auto parcel = take_one()) {
+      receiver_.on_message(parcel->header, parcel->payload);
+      any = true;
+    }
+    report_lost();
+    return any;
+  }
+
+  int event_fd() const override { return inbox_->event.get(); }
+  bool arm() override {
+    std::lock_guard lock(inbox_->mutex);
+    const TimePoint now = Clock::now();
+    for (const auto& [from, queue] : inbox_->queues)
+      if (!queue.empty() && queue.front().due <= now) return false;
+    return true;
+  }
+  std::optional<TimePoint> due() const override {
+    std::lock_guard lock(inbox_->mutex);
+    std::optional<TimePoint> first;
+    for (const auto& [from, queue] : inbox_->queues)
+      if (!queue.empty() && (!first || queue.front().due < *first)) first = queue.front().due;
+    return first;
+  }
+
+  void drop_peer(ContextId peer) override { dropped_.insert(peer); }
+  Error flush(TimePoint) override { return {}; }  // a send is in the peer's inbox already
+  void close() override {
+    std::lock_guard lock(inbox_->mutex);
+    inbox_->closed = true;
+    inbox_->queues.clear();
+  }
+
+ private:
+  Error post(ContextId peer, ConstBytes header, ConstBytes payload) {
+    check(header.size() <= kMaxHeaderBytes && payload.size() <= max_payload_, "message too large");
+    auto inbox = dropped_.contains(peer) ? nullptr : network_->find(peer);
+    if (!inbox) return lost(peer);
+    std::lock_guard lock(inbox->mutex);
+    if (inbox->closed) return lost(peer);
+    auto& queue = inbox->queues[id_];
+    Parcel parcel{id_, Clock::now(), {header.begin(), header.end()}, {payload.begin(), payload.end()}};
+    const auto limit = network_->options().max_delay.count();
+    if (limit > 0) parcel.due += Duration(inbox->random() % static_cast<uint64_t>(limit));
+    if (!queue.empty()) parcel.due = std::max(parcel.due, queue.back().due);
+    queue.push_back(std::move(parcel));
+    inbox->event.signal();
+    return {};
+  }
+
+  Error lost(ContextId peer) {
+    newly_lost_.insert(peer);
+    return Error(ErrorKind::kPeerLost, "the peer's Context is closed");
+  }
+
+  void report_lost() {
+    for (ContextId peer : std::exchange(newly_lost_, {}))
+      receiver_.on_peer_lost(peer, Error(ErrorKind::kPeerLost, "the peer's Context is closed"));
+  }
+
+  // The next parcel: a random one of the senders whose first parcel is due.
+  std::optional<Parcel> take_one() {
+    std::lock_guard lock(inbox_->mutex);
+    const TimePoint now = Clock::now();
+    std::vector<std::deque<Parcel>*> ready;
+    for (auto& [from, queue] : inbox_->queues)
+      if (!queue.empty() && queue.front().due <= now) ready.push_back(&queue);
+    if (ready.empty()) return std::nullopt;
+    auto& queue = *ready[inbox_->random() % ready.size()];
+    Parcel parcel = std::move(queue.front());
+    queue.pop_front();
+    return parcel;
+  }
+
+  const ContextId id_;
+  const size_t max_payload_;
+  const std::shared_ptr<LocalNetwork> network_;
+  const std::shared_ptr<Inbox> inbox_;
+  Receiver& receiver_;
+  StagingPool staging_;
+  std::set<ContextId> dropped_;
+  std::set<ContextId> newly_lost_;
+};
+
+}  // namespace
+
+std::shared_ptr<LocalNetwork> make_local_network(LocalOptions options) {
+  return std::make_shared<LocalNetwork>(options);
+}
+
+Error local_viable(const TransportConfig& config) {
+  if (config.local_network) return {};
+  return Error(ErrorKind::kNotSupported, "connects threads of one process only: for tests");
+}
+
+Result<std::unique_ptr<Transport>> local_create(const TransportConfig& config, Receiver& receiver) {
+  if (Error error = local_viable(config)) return error;
+  auto inbox = config.local_network->open(config.context_id);
+  if (!inbox.ok()) return inbox.error();
+  return std::unique_ptr<Transport>(
+      std::make_unique<LocalTransport>(config, std::move(inbox.value()), receiver));
+}
+
+}  // namespace ringdist

@@ -1,0 +1,86 @@
+#include "transport/plugin.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+namespace ringdist {
+namespace {
+
+constexpr const char* kLibrary = "libringdist_ucx.so";
+
+std::string own_directory() {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<const void*>(&load_ucx), &info) || !info.dli_fname) return ".";
+  const std::string path = info.dli_fname;
+  const auto slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+// UCX reads these once, when it is loaded, for the whole process. What the user set wins.
+void set_process_wide_ucx_settings() {
+  constexpr int kKeepTheUsers = 0;
+  setenv("UCX_HANDLE_ERRORS", "none", kKeepTheUsers);   // signals belong to Python
+  setenv("UCX_ERROR_SIGNALS", "", kKeepTheUsers);
+  setenv("UCX_MEM_EVENTS", "no", kKeepTheUsers);        // no hooks in malloc and mmap
+  setenv("UCX_VFS_ENABLE", "no", kKeepTheUsers);        // no thread of its own
+  setenv("UCX_WARN_UNUSED_ENV_VARS", "no", kKeepTheUsers);
+  setenv("UCX_LOG_LEVEL", "fatal", kKeepTheUsers);      // a lost peer is our message to give
+}
+
+Result<const UcxPlugin*> load(bool system_ucx) {
+  set_process_wide_ucx_settings();
+  if (system_ucx && !dlopen("libucp.so.0", RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE))
+    return Error(ErrorKind::kSystem,
+                 std::string("RINGDIST_UCX=system, but the system has no libucp.so.0: ") +
+                     dlerror() + "; install libucx0 or use RINGDIST_UCX=wheel");
+  const std::string path = own_directory() + "/" + kLibrary;
+  // UCX must stay mapped: its threads and fork handlers outlive us.
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!handle)
+    return Error(ErrorKind::kSystem,
+                 std::string("cannot load UCX: ") + dlerror() +
+                     "; install the libucx-cu13 wheel, or set RINGDIST_UCX=system for the "
+                     "system's UCX");
+  using Entry = const UcxPlugin* (*)();
+  auto entry = reinterpret_cast<Entry>(dlsym(handle, "ringdist_ucx_plugin"));
+  if (!entry) return Error(ErrorKind::kSystem, path + " is not of this build; rebuild");
+  return entry();
+}
+
+}  // namespace
+
+Result<const UcxPlugin*> load_ucx(bool system_ucx) {
+  static std::mutex mutex;
+  static const UcxPlugin* loaded = nullptr;  // one UCX per process: the first choice stays
+  std::lock_guard lock(mutex);
+  if (loaded) return loaded;
+  auto result = load(system_ucx);
+  if (result.ok()) loaded = result.value();
+  return result;
+}
+
+std::string loaded_ucx_path() {
+  std::string found;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        if (info->dlpi_name && std::strstr(info->dlpi_name, "/libucp.so"))
+          *static_cast<std::string*>(out) = info->dlpi_name;
+        return 0;
+      },
+      &found);
+  return found;
+}
+
+Error ucx_viable(const TransportConfig& config) { return load_ucx(config.system_ucx).error(); }
+
+Result<std::unique_ptr<Transport>> ucx_create(const TransportConfig& config, Receiver& receiver) {
+  auto plugin = load_ucx(config.system_ucx);
+  if (!plugin.ok()) return plugin.error();
+  return plugin.value()->create(config, receiver);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,25 @@
+// The transports there are: one row each. What is not viable here says why.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "transport/transport.h"
+
+namespace ringdist {
+
+struct TransportRow {
+  std::string_view name;
+  std::string_view description;
+  // Success, or why this transport cannot work in this process.
+  Error (*viable)(const TransportConfig& config);
+  Result<std::unique_ptr<Transport>> (*create)(const TransportConfig& config, Receiver& receiver);
+};
+
+std::span<const TransportRow> transports();
+const TransportRow* find_transport(std::string_view name);
+std::string transport_names();
+
+}  // namespace ringdist

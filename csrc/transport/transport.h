@@ -1,0 +1,100 @@
+// A Transport moves messages between Contexts. A message is a small header (opaque here) and a
+// payload of at most max_payload() bytes. Messages of one ordered pair of Contexts may overtake each
+// other only where a transport says so; receivers match them by their header in any case.
+//
+// Threads: every method but address() and add_peer() is called with the lane's driver token held, by
+// one thread at a time (not always the same one). No method blocks, but flush() up to its deadline.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/buffers.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace ringdist {
+
+using ContextId = uint64_t;
+
+inline constexpr size_t kMaxHeaderBytes = 160;
+
+enum class MemoryKind : uint8_t { kHost, kCuda };
+
+// What a transport calls while it progresses.
+class Receiver {
+ public:
+  virtual ~Receiver() = default;
+  // Both views lie in the transport's memory and end with the call: consume in place, or copy.
+  virtual void on_message(ConstBytes header, ConstBytes payload) = 0;
+  // The connection to a peer broke. The engine decides whether that is a death: a process that left
+  // in good order closes connections too.
+  virtual void on_peer_lost(ContextId peer, const Error& cause) = 0;
+};
+
+// Called exactly once per send, possibly before send() returns, never after close() returned.
+using SendDone = std::function<void(const Error&)>;
+
+struct Outgoing {
+  ContextId peer;
+  ConstBytes header;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual std::vector<MemoryKind> memory_kinds() const { return {MemoryKind::kHost}; }
+  virtual size_t max_payload() const = 0;
+
+  // What a peer needs to reach this Context: opaque bytes for the rendezvous. Any thread.
+  virtual std::vector<std::byte> address() const = 0;
+  // Remembers a peer's address; connects on the first send. Any thread. Idempotent.
+  virtual Error add_peer(ContextId peer, ConstBytes address) = 0;
+  virtual bool reaches(ContextId peer) const = 0;
+
+  // Sends from the caller's memory, which stays valid and unchanged until `done`.
+  virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, SendDone done) = 0;
+
+  // A span of the transport's own memory to write an outgoing message into, or nothing yet (try
+  // again after the next progress()). commit() sends its first `used` bytes to all of `to`, `done`
+  // once for all of them; every reservation must be committed (an empty `to` gives it back).
+  virtual std::optional<Bytes> reserve(size_t bytes) = 0;
+  virtual void commit(Bytes reserved, size_t used, std::span<const Outgoing> to, SendDone done) = 0;
+
+  // Delivers what arrived, completes what is done. Returns whether anything happened.
+  virtual bool progress() = 0;
+  // For sleeping: a descriptor that becomes readable when progress() has work. arm() returns false if
+  // there is work already. due() is when progress() must be called even without an event.
+  virtual int event_fd() const = 0;
+  virtual bool arm() = 0;
+  virtual std::optional<TimePoint> due() const { return std::nullopt; }
+
+  // The peer's process is gone: completes every send to it with an Error and forgets it.
+  virtual void drop_peer(ContextId peer) = 0;
+  // Waits until all that was sent has left this process' memory.
+  virtual Error flush(TimePoint deadline) = 0;
+  // Completes every send with an Error. Never blocks on a dead peer.
+  virtual void close() = 0;
+};
+
+class LocalNetwork;
+
+struct TransportConfig {
+  ContextId context_id = 0;
+  std::string interface_name;  // network interface to use, "" for any
+  size_t max_payload = 252 * 1024;
+  bool system_ucx = false;
+  std::shared_ptr<LocalNetwork> local_network;  // transport `local` only
+};
+
+}  // namespace ringdist

@@ -1,0 +1,256 @@
+#include "transport/ucx/ucx_transport.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "transport/ucx/status.h"
+
+namespace ringdist {
+namespace {
+
+constexpr unsigned kMessageId = 1;
+constexpr size_t kStagingBuffers = 64;
+constexpr auto kCloseTime = std::chrono::milliseconds(200);
+
+}  // namespace
+
+UcxTransport::UcxTransport(const TransportConfig& config, Receiver& receiver)
+    : max_payload_(config.max_payload),
+      receiver_(receiver),
+      staging_(config.max_payload, kStagingBuffers) {}
+
+Result<std::unique_ptr<Transport>> UcxTransport::create(const TransportConfig& config,
+                                                        Receiver& receiver) {
+  std::unique_ptr<UcxTransport> out(new UcxTransport(config, receiver));
+  auto worker = UcxWorker::open(config);
+  if (!worker.ok()) return worker.error();
+  out->worker_ = std::move(worker.value());
+  if (Error error = out->install_handler()) return error;
+  return std::unique_ptr<Transport>(std::move(out));
+}
+
+UcxTransport::~UcxTransport() { close(); }
+
+Error UcxTransport::install_handler() {
+  ucp_am_handler_param_t param{};
+  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                     UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  param.id = kMessageId;
+  param.cb = &UcxTransport::on_message;
+  param.arg = this;
+  return ucx_error("installing the message handler",
+                   ucp_worker_set_am_recv_handler(worker_->handle(), &param));
+}
+
+Error UcxTransport::add_peer(ContextId peer, ConstBytes address) {
+  if (address.empty())
+    return Error(ErrorKind::kPeerLost, "the peer published no UCX address");
+  std::lock_guard lock(peers_mutex_);
+  auto& slot = peers_[peer];
+  if (slot) return {};
+  slot = std::make_unique<Peer>();
+  slot->transport = this;
+  slot->id = peer;
+  slot->address.assign(address.begin(), address.end());
+  return {};
+}
+
+bool UcxTransport::reaches(ContextId peer) const {
+  std::lock_guard lock(peers_mutex_);
+  auto it = peers_.find(peer);
+  return it != peers_.end() && !it->second->broken;
+}
+
+Result<ucp_ep_h> UcxTransport::endpoint(ContextId id) {
+  Peer* peer = nullptr;
+  {
+    std::lock_guard lock(peers_mutex_);
+    auto it = peers_.find(id);
+    if (it != peers_.end()) peer = it->second.get();
+  }
+  if (!peer) return Error(ErrorKind::kPeerLost, "no address of this peer is known");
+  if (peer->broken) return peer->broken;
+  if (!peer->endpoint)
+    if (Error error = connect(*peer)) return error;
+  return peer->endpoint;
+}
+
+Error UcxTransport::connect(Peer& peer) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = &UcxTransport::on_endpoint_error;
+  params.err_handler.arg = &peer;
+  return ucx_error("connecting", ucp_ep_create(worker_->handle(), &params, &peer.endpoint));
+}
+
+UcxTransport::Request* UcxTransport::take_request(SendDone done, ConstBytes header) {
+  check(header.size() <= kMaxHeaderBytes, "message header too large");
+  if (free_requests_.empty()) {
+    requests_.push_back(std::make_unique<Request>());
+    requests_.back()->transport = this;
+    free_requests_.push_back(requests_.back().get());
+  }
+  Request* request = free_requests_.back();
+  free_requests_.pop_back();
+  request->done = std::move(done);
+  std::copy(header.begin(), header.end(), request->header.begin());
+  return request;
+}
+
+void UcxTransport::finish(Request* request, ucs_status_t status) {
+  SendDone done = std::exchange(request->done, nullptr);
+  free_requests_.push_back(request);
+  done(ucx_error("sending", status));
+}
+
+void UcxTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendDone done) {
+  check(payload.size() <= max_payload_, "message payload too large");
+  auto ep = endpoint(peer);
+  if (!ep.ok()) return done(ep.error());
+  Request* request = take_request(std::move(done), header);
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.cb.send = &UcxTransport::on_sent;
+  param.user_data = request;
+  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  void* status = ucp_am_send_nbx(ep.value(), kMessageId, request->header.data(), header.size(),
+                                 payload.data(), payload.size(), &param);
+  if (UCS_PTR_IS_PTR(status)) return;  // on_sent() will be called
+  finish(request, UCS_PTR_STATUS(status));
+}
+
+void UcxTransport::on_sent(void* ucx_request, ucs_status_t status, void* user_data) {
+  ucp_request_free(ucx_request);
+  auto* request = static_cast<Request*>(user_data);
+  request->transport->finish(request, status);
+}
+
+void UcxTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to,
+                          SendDone done) {
+  struct Shared {
+    size_t left;
+    Error error;
+    SendDone done;
+  };
+  if (to.empty()) {
+    staging_.give_back(reserved);
+    return done({});
+  }
+  auto shared = std::make_shared<Shared>(Shared{to.size(), {}, std::move(done)});
+  for (const auto& out : to) {
+    send(out.peer, out.header, reserved.first(used), [this, shared, reserved](const Error& error) {
+      if (error) shared->error = error;
+      if (--shared->left > 0) return;
+      staging_.give_back(reserved);
+      shared->done(shared->error);
+    });
+  }
+}
+
+ucs_status_t UcxTransport::on_message(void* arg, const void* header, size_t header_length,
+                                      void* data, size_t length,
+                                      const ucp_am_recv_param_t* param) {
+  auto* self = static_cast<UcxTransport*>(arg);
+  // Ours are always eager: a rendezvous comes from something that is not us.
+  if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) return UCS_OK;
+  self->receiver_.on_message({static_cast<const std::byte*>(header), header_length},
+                             {static_cast<const std::byte*>(data), length});
+  return UCS_OK;
+}
+
+void UcxTransport::on_endpoint_error(void* arg, ucp_ep_h, ucs_status_t status) {
+  auto* peer = static_cast<Peer*>(arg);
+  if (peer->broken) return;
+  peer->broken = ucx_error("the connection broke", status);
+  peer->transport->newly_broken_.push_back(peer);
+}
+
+bool UcxTransport::progress() {
+  // One round only: between rounds the executor sends, which keeps both directions busy.
+  const bool any = ucp_worker_progress(worker_->handle()) != 0;
+  return handle_broken() || any;
+}
+
+// Endpoints are closed here, not in UCX's callback, where that is not allowed.
+bool UcxTransport::handle_broken() {
+  if (newly_broken_.empty()) return false;
+  while (!newly_broken_.empty()) {
+    Peer* peer = newly_broken_.front();
+    newly_broken_.pop_front();
+    close_endpoint(*peer);
+    receiver_.on_peer_lost(peer->id, peer->broken);
+  }
+  return true;
+}
+
+void UcxTransport::close_endpoint(Peer& peer) {
+  if (!peer.endpoint) return;
+  ucp_request_param_t param{};  // NULL parameters crash UCX
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  param.cb.send = [](void* request, ucs_status_t, void* self) {
+    ucp_request_free(request);
+    --static_cast<UcxTransport*>(self)->closing_endpoints_;
+  };
+  param.user_data = this;
+  void* status = ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &param);
+  if (UCS_PTR_IS_PTR(status)) ++closing_endpoints_;
+}
+
+bool UcxTransport::arm() {
+  if (!newly_broken_.empty()) return false;
+  return ucp_worker_arm(worker_->handle()) == UCS_OK;
+}
+
+void UcxTransport::drop_peer(ContextId id) {
+  Peer* peer = nullptr;
+  {
+    std::lock_guard lock(peers_mutex_);
+    auto it = peers_.find(id);
+    if (it == peers_.end()) return;
+    peer = it->second.get();
+  }
+  if (!peer->broken) peer->broken = Error(ErrorKind::kPeerLost, "the peer's process is gone");
+  close_endpoint(*peer);
+}
+
+bool UcxTransport::wait_for(void* request, TimePoint deadline) {
+  if (!UCS_PTR_IS_PTR(request)) return true;
+  bool done = false;
+  while (!(done = ucp_request_check_status(request) != UCS_INPROGRESS) && Clock::now() < deadline)
+    ucp_worker_progress(worker_->handle());
+  ucp_request_free(request);
+  return done;
+}
+
+Error UcxTransport::flush(TimePoint deadline) {
+  ucp_request_param_t param{};
+  if (wait_for(ucp_worker_flush_nbx(worker_->handle(), &param), deadline)) return {};
+  return Error(ErrorKind::kTimeout, "UCX: data was still queued when the time to send it ended");
+}
+
+void UcxTransport::close() {
+  if (!worker_ || worker_->forked()) return;
+  std::vector<Peer*> all;
+  {
+    std::lock_guard lock(peers_mutex_);
+    for (auto& [id, peer] : peers_) all.push_back(peer.get());
+  }
+  for (Peer* peer : all) close_endpoint(*peer);
+  const TimePoint deadline = Clock::now() + kCloseTime;
+  auto busy = [&] {
+    return closing_endpoints_ > 0 || free_requests_.size() < requests_.size();
+  };
+  while (busy() && Clock::now() < deadline) ucp_worker_progress(worker_->handle());
+  worker_.reset();
+  for (auto& request : requests_)
+    if (request->done)
+      std::exchange(request->done, nullptr)(Error(ErrorKind::kAborted, "the transport closed"));
+}
+
+}  // namespace ringdist

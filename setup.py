@@ -1,0 +1,109 @@
+"""Builds the native module with CMake and puts it into the package; the rest is in pyproject.toml.
+
+Variables: RINGDIST_UCX=wheel|system   which UCX to build against (CMakeLists.txt)
+           RINGDIST_WERROR=ON          treat warnings as errors
+           RINGDIST_BUILD_DIR          where to build
+           MAX_JOBS                    how many compilers at once
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+PACKAGE = "torch_ringdist"
+# `import torch` in a build step must not start the very package that is being built.
+ENVIRONMENT = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+
+def fetch(distribution: str, folder: Path) -> Path:
+    """Downloads a build-time requirement that the environment lacks into the build folder.
+
+    Without build isolation pip installs this package's requirements only after it was built.
+    """
+    if not folder.exists():
+        print(f"torch-ringdist: {distribution} is not installed; fetching it for this build")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        try:
+            subprocess.check_call([*command, "--target", str(folder), distribution])
+        except (OSError, subprocess.CalledProcessError):
+            shutil.rmtree(folder, ignore_errors=True)
+            raise SystemExit(
+                f"torch-ringdist needs {distribution} to be built: pip install {distribution}"
+            ) from None
+    return folder
+
+
+class CMakeBuild(build_ext):
+    """`pip install -e .` shares build/release with the Makefile; `pip install .` builds apart."""
+
+    def run(self) -> None:
+        in_source = self.editable_mode or self.inplace
+        build = ROOT / "build" / "release" if in_source else Path(self.build_temp).resolve()
+        build = Path(os.environ.get("RINGDIST_BUILD_DIR") or build)
+        cmake = self._cmake(build)
+        subprocess.check_call([*cmake, *self._arguments(build, in_source)], env=ENVIRONMENT)
+        jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
+        subprocess.check_call(
+            [*cmake, "--build", str(build), "--target", "python", "--parallel", jobs],
+            env=ENVIRONMENT,
+        )
+        package = (ROOT if in_source else Path(self.build_lib).resolve()) / PACKAGE
+        install = ["--install", str(build), "--component", "python", "--prefix", str(package)]
+        subprocess.check_call([*cmake, *install], env=ENVIRONMENT)
+
+    def _cmake(self, build: Path) -> list[str]:
+        """The command that runs CMake; fetches one if there is none."""
+        # The interpreter's own tools go first: they are what the environment chose.
+        scripts = sysconfig.get_path("scripts")
+        ENVIRONMENT["PATH"] = scripts + os.pathsep + ENVIRONMENT.get("PATH", os.defpath)
+        cmake = shutil.which("cmake", path=ENVIRONMENT["PATH"])
+        if cmake is None:
+            tools = fetch("cmake", build / "fetched" / "cmake")
+            cmake = str(tools / "cmake" / "data" / "bin" / "cmake")
+        return [cmake]
+
+    def _arguments(self, build: Path, in_source: bool) -> list[str]:
+        arguments = [
+            f"-S{ROOT}",
+            f"-B{build}",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-DRINGDIST_DEVELOP={'ON' if in_source else 'OFF'}",
+        ]
+        has_ninja = shutil.which("ninja", path=ENVIRONMENT["PATH"]) is not None
+        if has_ninja and not (build / "CMakeCache.txt").exists():
+            arguments.append("-GNinja")
+        if "RINGDIST_WERROR" in os.environ:
+            arguments.append(f"-DRINGDIST_WERROR={os.environ['RINGDIST_WERROR']}")
+        ucx = os.environ.get("RINGDIST_UCX") or "wheel"
+        arguments.append(f"-DRINGDIST_UCX={ucx}")
+        if ucx == "wheel" and importlib.util.find_spec("libucx") is None:
+            wheel = fetch("libucx-cu13", build / "fetched" / "libucx")
+            arguments.append(f"-DRINGDIST_UCX_WHEEL={wheel / 'libucx'}")
+        return arguments
+
+    def _files(self) -> list[str]:
+        module = os.path.basename(self.get_ext_filename(f"{PACKAGE}._C"))
+        return [f"{PACKAGE}/{name}" for name in (module, "libringdist_ucx.so", "_build_info.py")]
+
+    def get_outputs(self) -> list[str]:
+        return [f"{self.build_lib}/{name}" for name in self._files()]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {f"{self.build_lib}/{name}": name for name in self._files()}
+
+
+setup(
+    # Named so that setuptools makes a wheel for one platform; CMake knows the sources.
+    ext_modules=[Extension(f"{PACKAGE}._C", sources=[])],
+    cmdclass={"build_ext": CMakeBuild},
+)

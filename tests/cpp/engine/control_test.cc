@@ -1,0 +1,319 @@
+// Several control planes in one process: connecting, floods, leaving, dumps, strangers.
+#include "engine/control.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "engine/control_fixture.h"
+#include "engine/control_wire.h"
+#include "os/socket.h"
+
+namespace ringdist::test {
+namespace {
+
+constexpr milliseconds kSoon(3000);
+
+// Whether a condition that shows in the dump comes true in time.
+bool dump_shows(const Node& node, const std::string& text, bool present = true) {
+  for (TimePoint end = in(kSoon); Clock::now() < end;) {
+    bool found = request_dump(node.control->unix_name()).find(text) != std::string::npos;
+    if (found == present) return true;
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  return false;
+}
+
+TEST(Control, ProvesSameHost) {
+  Node a, b;
+  Error e = a.control->prove_same_host(b.id, b.control->unix_name(), in(kSoon));
+  EXPECT_FALSE(e) << e.what();
+  EXPECT_FALSE(a.control->prove_same_host(b.id, b.control->unix_name(), in(kSoon)));
+  EXPECT_FALSE(b.control->prove_same_host(a.id, a.control->unix_name(), in(kSoon)));
+  EXPECT_FALSE(a.control->prove_same_host(a.id, "", in(kSoon)));
+}
+
+TEST(Control, ProofFailsAtOnceWhereNobodyListens) {
+  Node a;
+  TimePoint begin = Clock::now();
+  Error e = a.control->prove_same_host(77, "@ringdist-nobody", in(kSoon));
+  ASSERT_TRUE(e);
+  EXPECT_NE(e.message().find("does not share this host"), std::string::npos) << e.message();
+  EXPECT_LT(Clock::now() - begin, milliseconds(500));
+}
+
+TEST(Control, ProofFailsForAnotherProcess) {
+  Node a, b;
+  Error e = a.control->prove_same_host(77, b.control->unix_name(), in(kSoon));
+  ASSERT_TRUE(e);
+  EXPECT_NE(e.message().find("another process"), std::string::npos) << e.message();
+}
+
+TEST(Control, ProofEndsAtTheDeadline) {
+  Node a;
+  auto deaf = listen_unix("@ringdist-deaf-" + std::to_string(getpid()));
+  ASSERT_TRUE(deaf.ok());
+  TimePoint begin = Clock::now();
+  Error e = a.control->prove_same_host(77, "@ringdist-deaf-" + std::to_string(getpid()),
+                                       in(milliseconds(300)));
+  ASSERT_TRUE(e);
+  EXPECT_EQ(e.kind(), ErrorKind::kTimeout);
+  EXPECT_LT(Clock::now() - begin, milliseconds(900));
+}
+
+TEST(Control, SimultaneousProofsMeet) {
+  for (int round = 0; round < 30; ++round) {
+    Node a, b;
+    auto other = std::async(std::launch::async, [&] {
+      return a.control->prove_same_host(b.id, b.control->unix_name(), in(kSoon));
+    });
+    Error e = b.control->prove_same_host(a.id, a.control->unix_name(), in(kSoon));
+    EXPECT_FALSE(e) << e.what();
+    e = other.get();
+    EXPECT_FALSE(e) << e.what();
+    a.control->flood(to_bytes("from a"));
+    b.control->flood(to_bytes("from b"));
+    EXPECT_TRUE(a.events.waits_for_floods(1, kSoon));
+    EXPECT_TRUE(b.events.waits_for_floods(1, kSoon));
+  }
+}
+
+TEST(Control, FloodReachesEachOnce) {
+  Nodes nodes = make_nodes(5);
+  connect_all(nodes, 1, members_of(nodes, {0, 0, 0, 0, 0}));
+  for (int i = 0; i < 20; ++i) nodes[0]->control->flood(to_bytes(std::to_string(i)));
+  for (size_t i = 1; i < nodes.size(); ++i)
+    EXPECT_TRUE(nodes[i]->events.waits_for_floods(20, kSoon));
+  std::this_thread::sleep_for(milliseconds(100));
+  for (size_t i = 1; i < nodes.size(); ++i) EXPECT_EQ(nodes[i]->events.floods().size(), 20u);
+  EXPECT_TRUE(nodes[0]->events.floods().empty());
+}
+
+TEST(Control, FloodPassesAChain) {
+  Nodes nodes = make_nodes(5);
+  for (size_t i = 0; i + 1 < nodes.size(); ++i)
+    connect_all(nodes, 10 + i, {nodes[i]->member(0, 0), nodes[i + 1]->member(1, 0)});
+  nodes[0]->control->flood(to_bytes("along"));
+  for (size_t i = 1; i < nodes.size(); ++i)
+    EXPECT_TRUE(nodes[i]->events.waits_for_floods(1, kSoon));
+}
+
+TEST(Control, HostsAreLinked) {
+  Nodes nodes = make_nodes(8);
+  connect_all(nodes, 1, members_of(nodes, {0, 0, 1, 1, 2, 2, 3, 3}));
+  nodes[7]->control->flood(to_bytes("across"));
+  for (size_t i = 0; i < 7; ++i) EXPECT_TRUE(nodes[i]->events.waits_for_floods(1, kSoon)) << i;
+}
+
+TEST(Control, RanksOfOneContextShareItsConnections) {
+  Node a, b;
+  std::vector<ControlMember> members{a.member(0, 0), a.member(1, 0), b.member(2, 0)};
+  EXPECT_FALSE(a.control->connect_group(1, 0, members, in(kSoon)));
+  EXPECT_FALSE(a.control->connect_group(1, 1, members, in(kSoon)));
+  a.control->disconnect_group(1);
+  EXPECT_TRUE(dump_shows(a, "group 0000000000000001"));
+  a.control->disconnect_group(1);
+  EXPECT_TRUE(dump_shows(a, "group 0000000000000001", false));
+}
+
+// A process that has not entered the group yet counts as reached and gets what it missed.
+TEST(Control, LateMemberIsReachedAndCaughtUp) {
+  Nodes nodes = make_nodes(2);
+  auto members = members_of(nodes, {0, 1});
+  for (size_t late : {1, 0}) {
+    Node& early = *nodes[1 - late];
+    Error e = early.control->connect_group(late, static_cast<int>(1 - late), members, in(kSoon));
+    EXPECT_FALSE(e) << e.what();
+    early.control->flood(to_bytes("early"));
+    e = nodes[late]->control->connect_group(late, static_cast<int>(late), members, in(kSoon));
+    EXPECT_FALSE(e) << e.what();
+    EXPECT_TRUE(nodes[late]->events.waits_for_floods(1, kSoon));
+  }
+}
+
+TEST(Control, UnreachableMemberIsNamed) {
+  Node a;
+  for (int host : {0, 1}) {
+    std::vector<ControlMember> members{
+        a.member(0, 0), {1, 77, host, "@ringdist-nobody", "127.0.0.1:1", 4242, "elsewhere"}};
+    Error e =
+        a.control->connect_group(static_cast<uint64_t>(host), 0, members, in(milliseconds(400)));
+    ASSERT_TRUE(e);
+    EXPECT_EQ(e.culprit(), 1);
+    EXPECT_NE(e.message().find("rank 1 (pid 4242 on host elsewhere)"), std::string::npos);
+    EXPECT_NE(e.message().find("Connection refused"), std::string::npos) << e.message();
+  }
+}
+
+TEST(Control, LeavingIsNotDying) {
+  Nodes nodes = make_nodes(5);
+  connect_all(nodes, 1, members_of(nodes, {0, 0, 1, 1, 1}));
+  TimePoint begin = Clock::now();
+  nodes[4]->control->leave();  // is no representative: hosts learn of it through others
+  EXPECT_LT(Clock::now() - begin, milliseconds(400));
+  nodes[4]->control->stop();
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(nodes[i]->events.waits_for_left(nodes[4]->id, kSoon)) << i;
+    EXPECT_EQ(nodes[i]->events.lost_count(), 0u);
+  }
+}
+
+TEST(Control, NextProcessStepsInForARepresentative) {
+  Nodes nodes = make_nodes(6);
+  connect_all(nodes, 1, members_of(nodes, {0, 0, 0, 1, 1, 1}));
+  nodes[0]->control->leave();
+  nodes[1]->control->leave();
+  nodes[3]->control->leave();
+  EXPECT_TRUE(dump_shows(*nodes[2], "tcp open"));
+  EXPECT_TRUE(dump_shows(*nodes[5], "tcp open"));
+  nodes[2]->control->flood(to_bytes("still"));
+  EXPECT_TRUE(nodes[4]->events.waits_for_floods(1, kSoon));
+  EXPECT_TRUE(nodes[5]->events.waits_for_floods(1, kSoon));
+}
+
+TEST(Control, AllLeaveAtOnce) {
+  Nodes nodes = make_nodes(6);
+  connect_all(nodes, 1, members_of(nodes, {0, 0, 0, 1, 1, 1}));
+  std::vector<std::future<void>> done;
+  TimePoint begin = Clock::now();
+  for (auto& node : nodes)
+    done.push_back(std::async(std::launch::async, [&] {
+      node->control->leave();
+      node->control->stop();
+    }));
+  for (auto& d : done) d.get();
+  EXPECT_LT(Clock::now() - begin, milliseconds(1000));
+  for (auto& node : nodes) EXPECT_EQ(node->events.lost_count(), 0u);
+}
+
+TEST(Control, ConnectionsCloseWhenNobodyNeedsThem) {
+  Nodes nodes = make_nodes(3);
+  connect_all(nodes, 1, members_of(nodes, {0, 0, 1}));
+  connect_all(nodes, 2, {nodes[0]->member(0, 0), nodes[1]->member(1, 0)});
+  for (auto& node : nodes) node->control->disconnect_group(1);
+  EXPECT_TRUE(dump_shows(*nodes[2], "tcp open", false));
+  EXPECT_TRUE(dump_shows(*nodes[0], "local open"));
+  nodes[0]->control->disconnect_group(2);
+  nodes[1]->control->disconnect_group(2);
+  EXPECT_TRUE(dump_shows(*nodes[0], "local open", false));
+  connect_all(nodes, 3, members_of(nodes, {0, 0, 1}));
+  nodes[2]->control->flood(to_bytes("again"));
+  EXPECT_TRUE(nodes[0]->events.waits_for_floods(1, kSoon));
+  EXPECT_TRUE(nodes[1]->events.waits_for_floods(1, kSoon));
+  for (auto& node : nodes) EXPECT_EQ(node->events.lost_count() + node->events.left_count(), 0u);
+}
+
+// Sends bytes to a listener and tells whether it hangs up.
+bool hangs_up(Connecting attempt, const std::vector<std::byte>& bytes, milliseconds limit) {
+  pollfd ready{attempt.fd.get(), POLLOUT, 0};
+  poll(&ready, 1, 1000);
+  send(attempt.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  for (TimePoint end = in(limit); Clock::now() < end;) {
+    pollfd entry{attempt.fd.get(), POLLIN, 0};
+    std::byte buffer[256];
+    if (poll(&entry, 1, 50) == 1 && recv(attempt.fd.get(), buffer, sizeof buffer, 0) <= 0)
+      return true;
+  }
+  return false;
+}
+
+TEST(Control, StrangersAreTurnedAway) {
+  Nodes nodes = make_nodes(2);
+  connect_all(nodes, 5, members_of(nodes, {0, 1}));
+  const Node& node = *nodes[0];
+  auto tcp = [&](const std::vector<std::byte>& bytes) {
+    return hangs_up(connect_tcp(node.control->tcp_address()), bytes, milliseconds(1500));
+  };
+  EXPECT_TRUE(tcp(Hello{99, node.id, 5}.frame()));   // the right nonce, but not a member
+  EXPECT_FALSE(tcp(Hello{99, node.id, 6}.frame()));  // may be a group to come: held
+  EXPECT_TRUE(tcp(to_bytes("GET / HTTP/1.1\r\n\r\n")));
+  EXPECT_TRUE(tcp(make_frame(FrameType::kFlood, std::string(1000, 'x'))));
+  EXPECT_TRUE(tcp(Fate{nodes[1]->id, "lies"}.frame(FrameType::kLost)));
+  EXPECT_TRUE(tcp(make_frame(FrameType::kDumpRequest)));
+  std::vector<std::byte> huge(8, std::byte{0xff});
+  EXPECT_TRUE(hangs_up(connect_unix(node.control->unix_name()), huge, milliseconds(1500)));
+  EXPECT_EQ(nodes[0]->events.lost_count(), 0u);
+}
+
+TEST(Control, AnswersDumpRequests) {
+  Nodes nodes = make_nodes(2);
+  connect_all(nodes, 1, members_of(nodes, {0, 0}));
+  std::string text = request_dump(nodes[0]->control->unix_name());
+  EXPECT_NE(text.find("dump of the owner"), std::string::npos) << text;
+  EXPECT_NE(text.find("local open"), std::string::npos) << text;
+  EXPECT_NE(text.find("pid " + std::to_string(getpid())), std::string::npos) << text;
+}
+
+TEST(Control, PrintsTheDumpOnSigusr1) {
+  Node node;
+  std::string path = testing::TempDir() + "/control_dump_" + std::to_string(getpid());
+  int saved = dup(STDERR_FILENO);
+  int file = open(path.c_str(), O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
+  dup2(file, STDERR_FILENO);
+  raise(SIGUSR1);
+  std::string text;
+  for (TimePoint end = in(kSoon);
+       Clock::now() < end && text.find("control plane") == std::string::npos;) {
+    std::this_thread::sleep_for(milliseconds(20));
+    std::ifstream in(path);
+    std::stringstream all;
+    all << in.rdbuf();
+    text = all.str();
+  }
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  close(file);
+  unlink(path.c_str());
+  EXPECT_NE(text.find("dump of the owner"), std::string::npos) << text;
+}
+
+TEST(Control, CallsAfterStopAreErrors) {
+  Node a, b;
+  a.control->leave();
+  EXPECT_TRUE(a.control->prove_same_host(b.id, b.control->unix_name(), in(kSoon)));
+  a.control->stop();
+  a.control->stop();
+  EXPECT_TRUE(a.control->connect_group(1, 0, {a.member(0, 0)}, in(kSoon)));
+  a.control->flood(to_bytes("x"));
+  a.control->leave();
+}
+
+TEST(Control, StopAnswersWhoWaits) {
+  Node a;
+  std::vector<ControlMember> members{a.member(0, 0), {1, 77, 1, "", "127.0.0.1:1", 1, "x"}};
+  auto waiting = std::async(std::launch::async, [&] {
+    return a.control->connect_group(1, 0, members, in(milliseconds(20000)));
+  });
+  std::this_thread::sleep_for(milliseconds(100));
+  a.control->stop();
+  ASSERT_EQ(waiting.wait_for(kSoon), std::future_status::ready);
+  EXPECT_TRUE(waiting.get());
+}
+
+TEST(Control, AForkedChildLeavesItAlone) {
+  Nodes nodes = make_nodes(2);
+  connect_all(nodes, 1, members_of(nodes, {0, 0}));
+  pid_t child = fork();
+  if (child == 0) {
+    Error e = nodes[0]->control->connect_group(2, 0, {}, in(kSoon));
+    nodes[0]->control->flood(to_bytes("from the child"));
+    nodes[0]->control->leave();
+    nodes[0]->control.reset();
+    _exit(e ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  nodes[0]->control->flood(to_bytes("from the parent"));
+  EXPECT_TRUE(nodes[1]->events.waits_for_floods(1, kSoon));
+  EXPECT_EQ(nodes[1]->events.floods(), std::multiset<std::string>{"from the parent"});
+}
+
+}  // namespace
+}  // namespace ringdist::test

@@ -1,0 +1,77 @@
+#include "os/socket.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace ringdist {
+namespace {
+
+std::string unique_name() { return "@ringdist-socket-test-" + std::to_string(getpid()); }
+
+// What every socket of ours must be.
+void expect_well_made(const Fd& fd) {
+  EXPECT_TRUE(fcntl(fd.get(), F_GETFD) & FD_CLOEXEC);
+  EXPECT_TRUE(fcntl(fd.get(), F_GETFL) & O_NONBLOCK);
+}
+
+void wait_for(const Fd& fd, short events) {
+  pollfd entry{fd.get(), events, 0};
+  poll(&entry, 1, 2000);
+}
+
+TEST(Socket, UnixTellsWhoIsThere) {
+  auto listener = listen_unix(unique_name());
+  ASSERT_TRUE(listener.ok()) << listener.error().what();
+  EXPECT_FALSE(listen_unix(unique_name()).ok());
+  Connecting attempt = connect_unix(unique_name());
+  ASSERT_FALSE(attempt.failure);
+  Fd accepted = accept_connection(listener.value());
+  ASSERT_TRUE(accepted);
+  EXPECT_FALSE(accept_connection(listener.value()));
+  for (const Fd* fd : {&listener.value(), &attempt.fd, &accepted}) expect_well_made(*fd);
+  auto who = peer_credentials(accepted);
+  ASSERT_TRUE(who.ok());
+  EXPECT_EQ(who.value().pid, getpid());
+  EXPECT_EQ(who.value().uid, geteuid());
+}
+
+TEST(Socket, UnixFailuresTellErrno) {
+  Connecting nobody = connect_unix(unique_name() + "x");
+  ASSERT_TRUE(nobody.failure);
+  EXPECT_EQ(nobody.failure->errno_value, ECONNREFUSED);
+  EXPECT_EQ(connect_unix("no-at-sign").failure->errno_value, EINVAL);
+  EXPECT_EQ(connect_unix("@" + std::string(200, 'x')).failure->errno_value, EINVAL);
+}
+
+TEST(Socket, TcpOnAGivenAddress) {
+  for (const char* ip : {"127.0.0.1", "::1"}) {
+    auto listener = listen_tcp(ip, 0);
+    if (!listener.ok() && std::string(ip) == "::1") continue;  // no IPv6 here
+    ASSERT_TRUE(listener.ok()) << listener.error().what();
+    auto address = local_address(listener.value());
+    ASSERT_TRUE(address.ok());
+    Connecting attempt = connect_tcp(address.value());
+    ASSERT_FALSE(attempt.failure) << attempt.failure->error.message();
+    wait_for(attempt.fd, POLLOUT);
+    EXPECT_EQ(connect_result(attempt.fd), 0);
+    wait_for(listener.value(), POLLIN);
+    Fd accepted = accept_connection(listener.value());
+    ASSERT_TRUE(accepted);
+    for (const Fd* fd : {&listener.value(), &attempt.fd, &accepted}) expect_well_made(*fd);
+  }
+}
+
+TEST(Socket, BadAddressesAreErrors) {
+  for (const char* bad :
+       {"", "127.0.0.1", "localhost:1", "127.0.0.1:x", "127.0.0.1:70000", "[::1:5"})
+    EXPECT_TRUE(connect_tcp(bad).failure) << bad;
+  EXPECT_FALSE(listen_tcp("not an ip", 0).ok());
+  EXPECT_FALSE(listen_tcp("192.0.2.77", 0).ok());  // nobody's address
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,47 @@
+// A store in memory, shared by ranks that are threads.
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "base/thread_annotations.h"
+#include "rendezvous/store.h"
+
+namespace ringdist {
+
+class MapStore final : public Store {
+ public:
+  Error set(const std::string& key, std::span<const std::byte> value) override {
+    std::lock_guard lock(mutex_);
+    values_[key].assign(value.begin(), value.end());
+    return {};
+  }
+  Result<std::vector<std::vector<std::byte>>> multi_get(
+      const std::vector<std::string>& keys) override {
+    std::lock_guard lock(mutex_);
+    std::vector<std::vector<std::byte>> out;
+    for (const auto& key : keys) {
+      auto it = values_.find(key);
+      if (it == values_.end()) return Error(ErrorKind::kSystem, "no key " + key);
+      out.push_back(it->second);
+    }
+    return out;
+  }
+  Result<int64_t> add(const std::string& key, int64_t amount) override {
+    std::lock_guard lock(mutex_);
+    return counters_[key] += amount;
+  }
+  Result<bool> check(const std::vector<std::string>& keys) override {
+    std::lock_guard lock(mutex_);
+    for (const auto& key : keys)
+      if (!values_.contains(key)) return false;
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::vector<std::byte>> values_ RINGDIST_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> counters_ RINGDIST_GUARDED_BY(mutex_);
+};
+
+}  // namespace ringdist

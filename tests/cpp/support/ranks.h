@@ -1,0 +1,69 @@
+// A group whose ranks are threads of this process: each with a Context of its own (or all with one),
+// over a transport of choice. Every wait has a deadline; when it passes, the ranks' dumps are printed
+// and the test process ends, because its threads cannot be stopped.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/communicator.h"
+#include "support/map_store.h"
+#include "transport/local/local.h"
+
+namespace ringdist {
+
+struct RanksOptions {
+  int size = 2;
+  std::string transport = "local";
+  LocalOptions network;
+  bool one_context = false;
+  std::map<std::string, std::string> config;  // by field
+  Milliseconds timeout{20000};
+  const Codec* contribution_codec = nullptr;
+  const Codec* result_codec = nullptr;
+};
+
+class Ranks {
+ public:
+  explicit Ranks(RanksOptions options);
+  ~Ranks();
+
+  int size() const { return options_.size; }
+  Communicator& operator[](int rank) { return *communicators_[rank]; }
+  Context& context(int rank) { return *contexts_[rank]; }
+  Config config() const;
+
+  // Another group of the same Contexts.
+  std::vector<std::shared_ptr<Communicator>> another(const std::string& name);
+  void drop_group() { communicators_.clear(); }
+
+  // Runs `body` for every rank, each in a thread; rethrows nothing, ends the process on a hang.
+  void run(const std::function<void(int rank)>& body);
+
+ private:
+  const RanksOptions options_;
+  std::shared_ptr<MapStore> store_ = std::make_shared<MapStore>();
+  std::vector<std::shared_ptr<Context>> contexts_;
+  std::vector<std::shared_ptr<Communicator>> communicators_;
+};
+
+// An op over plain vectors. The vector must outlive it.
+template <typename T>
+OpRequest allreduce_request(std::vector<T>& data, DType dtype, ReduceOp op) {
+  OpRequest out;
+  out.kind = Collective::kAllreduce;
+  out.dtype = dtype;
+  out.reduce_op = op;
+  out.count = static_cast<int64_t>(data.size());
+  out.output = Buffer(sizeof(T));
+  out.output.append(data.data(), out.count);
+  return out;
+}
+
+// Submits and waits; the op's error, or the submission's.
+Error run_op(Communicator& communicator, OpRequest request);
+Error wait_op(Communicator& communicator, const Op& op);
+
+}  // namespace ringdist

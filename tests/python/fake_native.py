@@ -1,0 +1,68 @@
+"""A stand-in for torch_ringdist._C, for tests of the Python layer that need no build."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import ModuleType, SimpleNamespace
+
+import torch
+
+OPTIONS = [
+    ("algorithm", "str", "auto", "which schedule runs"),
+    ("segment_bytes", "int", "258048", "the unit of pipelining"),
+    ("peer_timeout", "float", "10", "seconds until a silent host counts as lost"),
+    ("trace", "bool", "false", "record every step"),
+]
+
+INFO = {
+    "version": "1.2.3",
+    "torch": "2.13",
+    "ucx": {"version": "1.22.0", "path": "/lib/libucp.so.0", "origin": "wheel"},
+    "transports": [("local", "threads of one process", "ok"), ("ucx", "network", "no interface")],
+    "algorithms": [("ring", "bandwidth-optimal"), ("direct", "one round")],
+    "codecs": [("none", "bytes as they are")],
+    "operations": ["allreduce", "barrier"],
+    "limits": [("memory", "67108864", "bytes of transport memory")],
+    "variables": [
+        ("RINGDIST_ALGORITHM", "ring", "auto", "which schedule runs", "set"),
+        ("RINGDIST_SOCKET_IFNAME", "", "", "interfaces to use", "default"),
+    ],
+}
+
+
+def install(monkeypatch) -> SimpleNamespace:
+    """Put the stand-in where the package looks for _C; returns what it recorded."""
+    from torch_ringdist import _native
+
+    calls = SimpleNamespace(created=[], exits=[], shutdowns=0)
+
+    def create_backend(*arguments):
+        calls.created.append(arguments)
+        return "backend"
+
+    def shutdown():
+        calls.shutdowns += 1
+
+    native = ModuleType("torch_ringdist._C")
+    native.create_backend = create_backend
+    native.options = lambda: OPTIONS
+    native.info = lambda: INFO
+    native.stats = lambda: {"bytes_sent": 7}
+    native.dump = lambda: "idle"
+    native.shutdown = shutdown
+    monkeypatch.setitem(sys.modules, "torch_ringdist._C", native)
+    install_build_info(monkeypatch, torch.__version__)
+    exits = SimpleNamespace(register=lambda *call: calls.exits.append(call))
+    monkeypatch.setattr(_native, "atexit", exits)
+    # The package remembers what it loaded: give it an empty memory for the length of the test.
+    monkeypatch.setattr(_native, "load", functools.cache(_native.load.__wrapped__))
+    return calls
+
+
+def install_build_info(monkeypatch, torch_version: str) -> None:
+    """Make the package believe that it was built for `torch_version`."""
+    build = ModuleType("torch_ringdist._build_info")
+    build.TORCH_VERSION = torch_version
+    build.TORCH_MAJOR_MINOR = tuple(int(part) for part in torch_version.split(".")[:2])
+    monkeypatch.setitem(sys.modules, "torch_ringdist._build_info", build)

@@ -1,0 +1,98 @@
+"""tools/check_includes.py finds each kind of violation, and none in a good tree."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECK = ROOT / "tools" / "check_includes.py"
+
+TABLE = """\
+# Map
+
+| folder | what it is | may include |
+|---|---|---|
+| `base/` | words | std only |
+| `codec/` | bytes | base |
+| `transport/` | links | base |
+| `engine/` | work | all above |
+| `torch/` | edge | engine, base |
+| `bindings/` | Python | torch, base |
+"""
+
+GOOD = {
+    "csrc/README.md": TABLE,
+    "csrc/base/error.h": "#include <string>\n",
+    "csrc/codec/codec.h": '#include "base/error.h"\n',
+    "csrc/transport/transport.h": '#include "base/error.h"\n',
+    "csrc/transport/local/local.h": '#include "transport/transport.h"\n',
+    "csrc/transport/registry.cc": '#include "transport/local/local.h"\n',
+    "csrc/transport/ucx/ucx.cc": '#include <ucp/api/ucp.h>\n\n#include "base/error.h"\n',
+    "csrc/engine/engine.h": '#include "codec/codec.h"\n#include "transport/transport.h"\n',
+    "csrc/torch/backend.h": '#include <c10/core/Device.h>\n\n#include "engine/engine.h"\n',
+    "csrc/bindings/module.cc": '#include <pybind11/pybind11.h>\n\n#include "torch/backend.h"\n',
+    "tools/tool.py": "pass\n",
+}
+
+
+def check(root: Path, files: dict[str, str]) -> tuple[int, list[str]]:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    run = subprocess.run([sys.executable, CHECK, root], capture_output=True, text=True, check=False)
+    assert run.stderr == ""
+    return run.returncode, run.stdout.splitlines()
+
+
+def test_a_tree_that_keeps_the_rules(tmp_path):
+    assert check(tmp_path, GOOD) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [
+        ("csrc/base/error.cc", '#include "codec/codec.h"', "base/ may include nothing of ours"),
+        ("csrc/codec/a.cc", '#include "transport/transport.h"', "codec/ may include base"),
+        ("csrc/bindings/a.cc", '#  include "engine/engine.h"', "bindings/ may include base, torch"),
+        (
+            "csrc/transport/ucx/a.h",
+            '#include "transport/local/local.h"',
+            "never includes its sibling",
+        ),
+        ("csrc/codec/a.cc", '#include "codec.h"', "not a file of csrc/"),
+        ("csrc/engine/a.cc", "#include <torch/torch.h>", "torch belongs to csrc/torch"),
+        ("csrc/engine/a.cc", '#include "c10/core/Device.h"', "torch belongs to csrc/torch"),
+        ("csrc/base/a.h", "#include <ATen/ATen.h>", "torch belongs to csrc/torch"),
+        ("csrc/torch/a.cc", "#include <pybind11/pybind11.h>", "pybind11 belongs to csrc/bindings"),
+        ("csrc/torch/a.cc", "#include <torch/csrc/utils/pybind.h>", "pybind11 belongs to"),
+        ("csrc/transport/a.cc", "#include <ucp/api/ucp.h>", "UCX belongs to csrc/transport/ucx"),
+    ],
+)
+def test_an_edge_that_is_not_allowed(tmp_path, name, line, message):
+    code, output = check(tmp_path, {**GOOD, name: f"// a comment\n{line}\n"})
+    assert code == 1
+    assert len(output) == 1
+    assert output[0].startswith(f"{name}:2: ")
+    assert message in output[0]
+
+
+def test_a_folder_that_the_table_does_not_have(tmp_path):
+    code, output = check(tmp_path, {**GOOD, "csrc/extra/a.h": "", "csrc/extra/b.h": ""})
+    assert (code, len(output)) == (1, 1)
+    assert "csrc/extra/a.h:1: folder extra/ is not in the table" in output[0]
+
+
+def test_no_table(tmp_path):
+    code, output = check(tmp_path, {**GOOD, "csrc/README.md": "# Map\n"})
+    assert code == 1
+    assert "no table" in output[0]
+
+
+@pytest.mark.parametrize("name", ["csrc/base/long.h", "tools/long.py", "tests/python/long.py"])
+def test_a_file_that_is_too_long(tmp_path, name):
+    assert check(tmp_path, {**GOOD, name: "\n" * 400}) == (0, [])
+    code, output = check(tmp_path, {**GOOD, name: "\n" * 401})
+    assert (code, output) == (1, [f"{name}:401: more than 400 lines; split it"])

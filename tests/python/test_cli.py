@@ -1,0 +1,153 @@
+"""python -m torch_ringdist: info, dump and the messages when there is nothing to show."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import fake_native
+import pytest
+
+import torch_ringdist
+from torch_ringdist import _dump
+from torch_ringdist.__main__ import main
+
+FRAME = struct.Struct("<IB")
+
+
+def test_help_teaches_by_example():
+    parent = Path(torch_ringdist.__file__).resolve().parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch_ringdist", "--help"],
+        env={**os.environ, "PYTHONPATH": str(parent)},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "python -m torch_ringdist dump 4711" in done.stdout
+
+
+def test_info_shows_everything_aligned(monkeypatch, capsys):
+    fake_native.install(monkeypatch)
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    assert "UCX              1.22.0 (wheel) /lib/libucp.so.0\n" in out
+    assert "  local  ok            threads of one process\n" in out
+    assert "  RINGDIST_ALGORITHM      ring  set      which schedule runs (default: auto)\n" in out
+    assert "  RINGDIST_SOCKET_IFNAME  -     default  interfaces to use (default: empty)\n" in out
+
+
+def test_info_as_json(monkeypatch, capsys):
+    fake_native.install(monkeypatch)
+    assert main(["info", "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert out["transports"][0]["description"] == "threads of one process"
+    assert out["transports"][1]["state"] == "no interface"
+    assert out["variables"][0]["origin"] == "set"
+
+
+def test_info_without_a_build_says_what_to_type(monkeypatch, capsys):
+    fake_native.install(monkeypatch)
+    fake_native.install_build_info(monkeypatch, "2.4.1")
+    assert main(["info"]) == 1
+    assert capsys.readouterr().err.startswith("torch_ringdist info: torch_ringdist was built for")
+
+
+def test_info_names_a_bad_variable(monkeypatch, capsys):
+    fake_native.install(monkeypatch)
+
+    def refuse():
+        raise ValueError("RINGDIST_ALGORITHM: unknown algorithm 'x'; have: ring, direct")
+
+    monkeypatch.setattr(sys.modules["torch_ringdist._C"], "info", refuse)
+    assert main(["info"]) == 1
+    assert "unknown algorithm 'x'" in capsys.readouterr().err
+
+
+def serve(answer: Callable[[socket.socket], None], suffix: str) -> socket.socket:
+    """Listen as a Context of this process would; `answer` handles one connection."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(f"\0ringdist-{os.getpid()}-{suffix}")
+    listener.listen()
+
+    def run():
+        with contextlib.suppress(OSError):  # closed by the test, with nobody having called
+            peer, _ = listener.accept()
+            with peer:
+                answer(peer)
+
+    threading.Thread(target=run, daemon=True).start()
+    return listener
+
+
+def reply(text: str, kind: int = 0x21) -> Callable[[socket.socket], None]:
+    def answer(peer: socket.socket) -> None:
+        assert peer.recv(FRAME.size, socket.MSG_WAITALL) == FRAME.pack(0, 0x20)
+        body = text.encode()
+        frame = FRAME.pack(len(body), kind) + body
+        peer.sendall(frame[:3])  # frames may arrive in pieces
+        peer.sendall(frame[3:])
+
+    return answer
+
+
+def test_dump_prints_every_context_once(capsys):
+    with (
+        serve(reply("op 12 allreduce, waiting for rank 3 ü\n"), "00000000000000ab"),
+        serve(reply("idle"), "00000000000000cd"),
+    ):
+        assert main(["dump", str(os.getpid())]) == 0
+    assert capsys.readouterr().out == "op 12 allreduce, waiting for rank 3 ü\nidle\n"
+
+
+def test_dump_takes_no_other_socket_for_a_context():
+    with serve(reply(""), "0123"), serve(reply(""), "00000000000000ab-x"):
+        assert _dump.find(os.getpid()) == []
+
+
+def test_dump_of_no_process(capsys):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert main(["dump", str(child.pid)]) == 1
+    assert f"there is no process {child.pid}" in capsys.readouterr().err
+
+
+def test_dump_of_a_process_without_a_group(capsys):
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert main(["dump", str(child.pid)]) == 1
+    finally:
+        child.kill()
+        child.wait()
+    assert f"process {child.pid} has no ringdist group" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda peer: None, "closed the connection"),
+        (lambda peer: threading.Event().wait(2), "py-spy dump"),
+        (reply("?", kind=0x7F), "answered with frame type 0x7f"),
+    ],
+    ids=["closes", "silent", "other version"],
+)
+def test_dump_that_gets_no_answer(answer: Callable[[socket.socket], None], message: str):
+    refused = pytest.raises(_dump.DumpError, match=message)
+    with serve(answer, "00000000000000ab"), refused:
+        _dump.ask(os.getpid(), timeout=0.3)
+
+
+def test_dump_needs_a_number(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["dump", "rank0"])
+    assert caught.value.code == 2

@@ -1,0 +1,95 @@
+"""torch_ringdist.Options: typed, printed, validated; the fields are the native module's."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import fake_native
+import pytest
+
+import torch_ringdist
+
+
+@pytest.fixture(autouse=True)
+def native(monkeypatch):
+    fake_native.install(monkeypatch)
+
+
+def test_nothing_is_set_at_first():
+    options = torch_ringdist.Options()
+    assert options.algorithm is None
+    assert options.as_text() == {}
+    assert repr(options) == "Options()"
+
+
+def test_fields_are_set_and_unset():
+    options = torch_ringdist.Options(algorithm="ring", peer_timeout=3)
+    options.trace = False
+    options.peer_timeout = None
+    assert options.as_text() == {"algorithm": "ring", "trace": "false"}
+    assert repr(options) == "Options(algorithm='ring', trace=False)"
+
+
+def test_print_lists_every_field_with_its_meaning():
+    lines = str(torch_ringdist.Options(segment_bytes=4096)).splitlines()
+    assert len(lines) == 1 + len(fake_native.OPTIONS)
+    segment = next(line for line in lines if "segment_bytes" in line)
+    assert segment.split()[1:3] == ["4096", "int"]
+    assert segment.endswith("the unit of pipelining (default: 258048)")
+    assert "not set" in lines[1]
+
+
+def test_unknown_field_lists_the_fields():
+    expected = "no field 'algoritm'; have: algorithm, peer_timeout, segment_bytes, trace"
+    with pytest.raises(TypeError, match=expected):
+        torch_ringdist.Options(algoritm="ring")
+    options = torch_ringdist.Options()
+    with pytest.raises(AttributeError, match=expected):
+        options.algoritm = "ring"
+    with pytest.raises(AttributeError, match=expected):
+        options.algoritm  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("algorithm", 3, "str"),
+        ("segment_bytes", "64k", "int"),
+        ("segment_bytes", 4096.0, "int"),
+        ("segment_bytes", True, "int"),
+        ("peer_timeout", "10", "float"),
+        ("peer_timeout", False, "float"),
+        ("trace", 1, "bool"),
+    ],
+)
+def test_wrong_type_names_field_value_and_accepted(name: str, value: object, accepted: str):
+    with pytest.raises(TypeError, match=rf"Options\.{name}: expected {accepted} or None") as caught:
+        torch_ringdist.Options(**{name: value})
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("peer_timeout", float("nan")), ("segment_bytes", 2**63), ("algorithm", "ri\0ng")],
+)
+def test_impossible_value_is_a_value_error(name: str, value: object):
+    options = torch_ringdist.Options()
+    with pytest.raises(ValueError, match=rf"Options\.{name}: expected .*, got "):
+        setattr(options, name, value)
+    assert options == torch_ringdist.Options()
+
+
+def test_equality_and_copies():
+    options = torch_ringdist.Options(algorithm="ring", trace=True)
+    for twin in (copy.copy(options), copy.deepcopy(options), pickle.loads(pickle.dumps(options))):
+        assert twin == options
+        twin.trace = None
+        assert twin != options
+    assert options != {"algorithm": "ring", "trace": True}
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(options)
+
+
+def test_fields_are_offered_for_completion():
+    assert {name for name, *_ in fake_native.OPTIONS} <= set(dir(torch_ringdist.Options()))

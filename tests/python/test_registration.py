@@ -1,0 +1,214 @@
+"""What `import torch` and `import torch_ringdist` do, what they must not do, and the factory."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import fake_native
+import pytest
+import torch
+import torch.distributed as dist
+
+import torch_ringdist
+from torch_ringdist import _native, _registration
+
+PACKAGE_PARENT = Path(torch_ringdist.__file__).resolve().parents[1]
+
+
+def run_python(code: str, *folders: Path, **variables: str) -> str:
+    """Standard output of a fresh interpreter that finds torch_ringdist and `folders`."""
+    path = os.pathsep.join([*map(str, folders), str(PACKAGE_PARENT)])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path, **variables},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder on the path that declares our entry point, as an installed package does."""
+    folder = tmp_path / "test-0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: test\nVersion: 0\n")
+    (folder / "entry_points.txt").write_text(
+        "[torch.backends]\nringdist = torch_ringdist._registration:autoload\n"
+    )
+    return tmp_path
+
+
+def test_import_registers_for_cpu_and_cuda():
+    assert dist.is_backend_available("ringdist")
+    assert dist.Backend.backend_capability["ringdist"] == ["cpu", "cuda"]
+    assert dist.Backend.default_device_backend_map["cpu"] == "gloo"
+
+
+def test_registering_again_changes_nothing():
+    before = list(dist.Backend.backend_list)
+    _registration.register()
+    _registration.autoload()
+    assert dist.Backend.backend_list == before
+
+
+def test_import_of_torch_registers_and_maps_no_file_of_ours(installed: Path):
+    out = run_python(
+        "import sys, torch, torch.distributed as dist\n"
+        "assert 'torch_ringdist' in sys.modules\n"
+        "print(dist.is_backend_available('ringdist'))\n"
+        "maps = open('/proc/self/maps').read()\n"
+        "print('torch_ringdist' in maps, 'libucp' in maps)\n",
+        installed,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="1",
+    )
+    assert out.split() == ["True", "False", "False"]
+
+
+def test_import_of_torch_survives_a_registration_that_fails(installed: Path):
+    # An older or newer torch may refuse the call; that must not take `import torch` down.
+    (installed / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Breaker:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch_ringdist._registration':\n"
+        "            import torch.distributed as dist\n"
+        "            def refuse(*a, **k): raise TypeError('register_backend: no such argument')\n"
+        "            dist.Backend.register_backend = refuse\n"
+        "sys.meta_path.insert(0, Breaker())\n"
+    )
+    out = run_python(
+        "import torch\n"
+        "print(torch.distributed.is_backend_available('ringdist'))\n"
+        "try:\n"
+        "    import torch_ringdist\n"
+        "except TypeError as error:\n"
+        "    print(error)\n",
+        installed,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="1",
+    )
+    assert out.splitlines() == ["False", "register_backend: no such argument"]
+
+
+def test_autoload_costs_under_a_millisecond(tmp_path: Path):
+    out = run_python(
+        "import sys, time, torch\n"
+        "def once():\n"
+        "    for name in [n for n in sys.modules if n.startswith('torch_ringdist')]:\n"
+        "        del sys.modules[name]\n"
+        "    start = time.thread_time()\n"
+        "    from torch_ringdist._registration import autoload\n"
+        "    autoload()\n"
+        "    return time.thread_time() - start\n"
+        "print(min(once() for _ in range(20)))\n",
+        # An installed package has its bytecode; compiling the source is not what users pay.
+        PYTHONDONTWRITEBYTECODE="",
+        PYTHONPYCACHEPREFIX=str(tmp_path),
+    )
+    assert float(out) < 1e-3
+
+
+def test_import_of_the_package_loads_nothing_more():
+    out = run_python(
+        "import sys, torch_ringdist\n"
+        "print(sorted(n for n in sys.modules if n.startswith('torch_ringdist')))"
+    )
+    assert out.strip() == "['torch_ringdist', 'torch_ringdist._registration']"
+
+
+def test_unknown_attribute_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'allreduce'"):
+        torch_ringdist.allreduce  # noqa: B018
+    assert {"Options", "info", "stats", "dump"} <= set(dir(torch_ringdist))
+
+
+def group_of(members: list[int]) -> SimpleNamespace:
+    """What torch hands to a factory."""
+    return SimpleNamespace(
+        store="store",
+        group_rank=1,
+        group_size=3,
+        timeout=datetime.timedelta(seconds=5),
+        group_id="name",
+        global_ranks_in_group=members,
+    )
+
+
+@pytest.mark.parametrize(("given", "members"), [([], [0, 1, 2]), ([4, 6, 9], [4, 6, 9])])
+def test_factory_passes_the_group_on(monkeypatch, given: list[int], members: list[int]):
+    calls = fake_native.install(monkeypatch)
+    assert _registration.create(group_of(given), None) == "backend"
+    assert calls.created == [("store", 1, 3, datetime.timedelta(seconds=5), "name", members, {})]
+
+
+def test_factory_passes_options_as_text(monkeypatch):
+    calls = fake_native.install(monkeypatch)
+    options = torch_ringdist.Options(segment_bytes=4096, peer_timeout=2.5, trace=True)
+    _registration.create(group_of([]), options)
+    assert calls.created[0][-1] == {
+        "segment_bytes": "4096",
+        "peer_timeout": "2.5",
+        "trace": "true",
+    }
+
+
+def test_factory_refuses_foreign_options(monkeypatch):
+    calls = fake_native.install(monkeypatch)
+    foreign = dist.ProcessGroupGloo._Options()
+    with pytest.raises(TypeError, match=r"torch_ringdist\.Options or None, got a .*Options"):
+        _registration.create(group_of([]), foreign)
+    assert calls.created == []
+
+
+def test_native_module_is_stopped_once_and_only_by_its_own_process(monkeypatch):
+    calls = fake_native.install(monkeypatch)
+    _native.load()
+    _native.load()
+    [(stop, owner, shutdown)] = calls.exits
+    stop(owner + 1, shutdown)
+    assert calls.shutdowns == 0
+    stop(owner, shutdown)
+    assert calls.shutdowns == 1
+
+
+def test_build_for_another_torch_names_both_versions(monkeypatch):
+    fake_native.install(monkeypatch)
+    fake_native.install_build_info(monkeypatch, "2.4.1")
+    with pytest.raises(ImportError, match=r"built for torch 2\.4\.1") as caught:
+        torch_ringdist.info()
+    assert torch.__version__ in str(caught.value)
+    assert "make build" in str(caught.value)
+
+
+def test_build_for_another_patch_release_is_accepted(monkeypatch):
+    fake_native.install(monkeypatch)
+    major, minor = torch.__version__.split(".")[:2]
+    fake_native.install_build_info(monkeypatch, f"{major}.{minor}.99")
+    assert torch_ringdist.stats() == {"bytes_sent": 7}
+
+
+@pytest.mark.parametrize("missing", ["torch_ringdist._C", "torch_ringdist._build_info"])
+def test_missing_build_says_what_to_type(monkeypatch, missing: str):
+    fake_native.install(monkeypatch)
+    monkeypatch.delitem(sys.modules, missing)
+    # Also where the real one is built.
+    monkeypatch.setattr(torch_ringdist, "__path__", ["/nonexistent"])
+    with pytest.raises(ImportError, match="not built") as caught:
+        torch_ringdist.info()
+    assert "pip install --no-build-isolation" in str(caught.value)
+    assert str(PACKAGE_PARENT) in str(caught.value)
+
+
+def test_options_survive_pickling_into_another_process(monkeypatch):
+    fake_native.install(monkeypatch)
+    options = torch_ringdist.Options(algorithm="ring")
+    assert pickle.loads(pickle.dumps(options)) == options

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Builds into build/release, and makes .venv use the result.
+#
+#   tools/build.sh python       the package: its binaries, and the editable install
+#   tools/build.sh cpp_tests    the C++ tests
+#
+# The editable install of setup.py uses the same folder, so neither repeats the other's work.
+# RINGDIST_UCX, RINGDIST_WERROR and MAX_JOBS mean what they mean in setup.py; here warnings are errors.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+target=${1:?python or cpp_tests}
+build=build/release
+export PATH="$PWD/.venv/bin:$PATH"
+export TORCH_DEVICE_BACKEND_AUTOLOAD=0
+export RINGDIST_WERROR=${RINGDIST_WERROR:-ON}
+
+options="-DPython_EXECUTABLE=$PWD/.venv/bin/python -DRINGDIST_DEVELOP=ON"
+options+=" -DRINGDIST_WERROR=$RINGDIST_WERROR -DRINGDIST_UCX=${RINGDIST_UCX:-wheel}"
+
+# Once, when the options change, and when GoogleTest has come since; else ninja sees to it.
+if [ ! -f $build/build.ninja ] || [ "$(cat $build/options 2>/dev/null)" != "$options" ] ||
+  { [ "$target" = cpp_tests ] && grep -q '^GTest_DIR:.*NOTFOUND' $build/CMakeCache.txt; }; then
+  # A build folder that was moved, or made by another generator, cannot be used again.
+  if [ -f $build/CMakeCache.txt ] &&
+    ! { grep -qFx "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" $build/CMakeCache.txt &&
+      grep -qFx 'CMAKE_GENERATOR:INTERNAL=Ninja' $build/CMakeCache.txt; }; then
+    rm -rf $build
+  fi
+  # shellcheck disable=SC2086  # the options hold no spaces but those between them
+  cmake -S . -B $build -G Ninja $options
+  printf '%s\n' "$options" >$build/options
+fi
+cmake --build $build --target "$target" --parallel "${MAX_JOBS:-$(nproc)}"
+
+if [ "$target" = python ]; then
+  cmake --install $build --component python --prefix torch_ringdist >/dev/null
+  wanted="$PWD $(cat setup.py pyproject.toml | sha256sum)"
+  if [ "$(cat .venv/installed 2>/dev/null)" != "$wanted" ]; then
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+      --no-build-isolation --no-deps -e .
+    printf '%s\n' "$wanted" >.venv/installed
+  fi
+fi

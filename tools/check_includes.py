@@ -1,0 +1,138 @@
+"""Checks who includes whom under csrc/, and that no file grows past 400 lines.
+
+The rules for our own folders are the table in csrc/README.md:
+
+    | folder | may include |
+    |---|---|
+    | base   | std only    |
+    | os     | base        |
+
+"all above" stands for every row before it; further columns are ignored. Besides: a plug-in folder
+(csrc/transport/ucx) never includes its sibling, and some libraries belong to one folder.
+
+Usage: check_includes.py [ROOT]; prints FILE:LINE: MESSAGE per violation and then exits with 1.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+MAX_LINES = 400
+MEASURED_FOLDERS = ("csrc", "torch_ringdist", "tests", "benchmarks", "examples", "tools")
+MEASURED_SUFFIXES = {".h", ".cc", ".cu", ".py", ".pyi", ".sh", ".cmake"}
+CPP_SUFFIXES = {".h", ".cc", ".cu"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+# Whose headers only some folders may include. The first pattern that matches an include decides.
+LIBRARIES = [
+    (
+        "pybind11",
+        re.compile(r"pybind11/|torch/csrc/utils/pybind\.h|torch/extension\.h"),
+        ["bindings"],
+    ),
+    ("Python", re.compile(r"Python\.h$"), ["torch", "bindings"]),
+    ("torch", re.compile(r"(torch|c10|ATen|caffe2)/"), ["torch", "bindings"]),
+    ("UCX", re.compile(r"(ucp|uct|ucs|ucm)/"), ["transport/ucx"]),
+    ("CUDA or NCCL", re.compile(r"(cuda\w*|cub/.*|nccl)\.(h|cuh)$"), ["cuda"]),
+]
+
+
+def read_table(readme: Path) -> dict[str, set[str]]:
+    """Folder -> the folders that it may include, itself not named."""
+    table: dict[str, set[str]] = {}
+    columns: tuple[int, int] | None = None
+    for line in readme.read_text().splitlines():
+        if not line.lstrip().startswith("|"):
+            columns = None
+            continue
+        cells = [cell.strip().strip("`/") for cell in line.strip().strip("|").split("|")]
+        names = [cell.lower() for cell in cells]
+        if "folder" in names and "may include" in names:
+            columns = names.index("folder"), names.index("may include")
+        elif columns and max(columns) < len(cells) and not set(cells[0]) <= set("-: "):
+            folder, allowed = cells[columns[0]], cells[columns[1]]
+            words = {word.strip().strip("`/") for word in allowed.split(",")} - {"", "std only"}
+            if "all above" in words:
+                words = (words - {"all above"}) | set(table)
+            table[folder] = words
+    return table
+
+
+def includes_of(file: Path) -> Iterator[tuple[int, bool, str]]:
+    """(line number, in quotes, path) of each #include."""
+    for number, line in enumerate(file.read_text().splitlines(), start=1):
+        if match := INCLUDE.match(line):
+            yield number, match.group(1) == '"', match.group(2)
+
+
+def check_ours(csrc: Path, file: Path, path: str, table: dict[str, set[str]]) -> str | None:
+    """What is wrong with `#include "path"` in that file."""
+    source = file.relative_to(csrc).parts
+    target = Path(path).parts
+    if not (csrc / path).is_file():
+        return f'"{path}" is not a file of csrc/; ours are included by their path from there'
+    if source[0] != target[0]:
+        if target[0] not in table.get(source[0], set()):
+            allowed = ", ".join(sorted(table.get(source[0], set()))) or "nothing of ours"
+            return f'"{path}": {source[0]}/ may include {allowed} (csrc/README.md)'
+    elif len(source) > 2 and len(target) > 2 and source[1] != target[1]:
+        return f'"{path}": a plug-in folder never includes its sibling'
+    return None
+
+
+def check_library(csrc: Path, file: Path, path: str) -> str | None:
+    """What is wrong with `#include <path>` in that file."""
+    folder = file.relative_to(csrc).parent.as_posix()
+    for name, pattern, homes in LIBRARIES:
+        if pattern.match(path):
+            if any(folder == home or folder.startswith(home + "/") for home in homes):
+                return None
+            return f"<{path}>: {name} belongs to csrc/{' and csrc/'.join(homes)}"
+    return None
+
+
+def check_includes(root: Path) -> Iterator[str]:
+    csrc = root / "csrc"
+    readme = csrc / "README.md"
+    table = read_table(readme) if readme.is_file() else {}
+    if not table:
+        yield f"{readme.relative_to(root)}:1: no table '| folder | may include |'"
+        return
+    strangers: set[str] = set()
+    for file in sorted(p for p in csrc.rglob("*") if p.suffix in CPP_SUFFIXES):
+        where = file.relative_to(root)
+        folder = file.relative_to(csrc).parts[0]
+        if folder not in table and folder not in strangers:
+            strangers.add(folder)
+            yield f"{where}:1: folder {folder}/ is not in the table of csrc/README.md"
+        for number, quoted, path in includes_of(file):
+            # A library's header in quotes is that library's all the same.
+            ours = quoted and ((csrc / path).is_file() or check_library(csrc, file, path) is None)
+            check = check_ours(csrc, file, path, table) if ours else check_library(csrc, file, path)
+            if check:
+                yield f"{where}:{number}: {check}"
+
+
+def check_lengths(root: Path) -> Iterator[str]:
+    for folder in MEASURED_FOLDERS:
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in MEASURED_SUFFIXES and file.is_file():
+                lines = file.read_text().count("\n")
+                if lines > MAX_LINES:
+                    yield f"{file.relative_to(root)}:{lines}: more than {MAX_LINES} lines; split it"
+
+
+def main(arguments: list[str]) -> int:
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    violations = [*check_includes(root), *check_lengths(root)]
+    for violation in violations:
+        print(violation)
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

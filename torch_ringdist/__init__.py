@@ -1,0 +1,63 @@
+"""A torch.distributed backend for machines whose network is not NVLink.
+
+    import torch_ringdist
+    torch.distributed.init_process_group("ringdist")
+
+Importing this package registers the backend "ringdist" for CPU and CUDA tensors, and does nothing
+else: the native module is loaded when the first group is created, or when one of the names below
+is first used. With the package installed, torch's entry points register it without the import.
+
+Public names:
+    Options   settings of one process group, for ``init_process_group(..., pg_options=)``
+    info      versions, transports, algorithms, limits and variables, as a dict
+    stats     bytes, messages and operations of this process so far
+    dump      what this process is doing right now: operations in flight, their step, their peers
+
+``python -m torch_ringdist --help`` shows the same from the command line.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from torch_ringdist import _registration
+
+if TYPE_CHECKING:
+    from torch_ringdist._inspect import dump as dump
+    from torch_ringdist._inspect import info as info
+    from torch_ringdist._inspect import stats as stats
+    from torch_ringdist._options import Options as Options
+
+    __version__: str
+
+# Name -> the module that has it, imported on first use: `import torch` loads this file in every
+# process of an environment that has the package installed, so it has to stay cheap.
+_LAZY = {
+    "Options": "torch_ringdist._options",
+    "dump": "torch_ringdist._inspect",
+    "info": "torch_ringdist._inspect",
+    "stats": "torch_ringdist._inspect",
+}
+
+__all__ = ["Options", "dump", "info", "stats"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+    elif name == "__version__":
+        from importlib.metadata import version
+
+        value = version("torch-ringdist")
+    else:
+        raise AttributeError(f"module 'torch_ringdist' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, "__version__"})
+
+
+# While `import torch` itself is running, autoload() follows at once; it never raises, this might.
+if not _registration.is_being_imported("torch"):
+    _registration.register()

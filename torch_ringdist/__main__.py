@@ -1,0 +1,63 @@
+"""The command line: ``python -m torch_ringdist info`` and ``... dump PID``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from torch_ringdist import _dump, _inspect, _show
+
+_DESCRIPTION = "Look at the ringdist backend of torch.distributed, and at processes that use it."
+
+_EXAMPLES = """\
+examples:
+  python -m torch_ringdist info
+      Versions, UCX and where it came from, transports, algorithms, codecs, limits, and every
+      RINGDIST_* variable with its value. Attach it to a bug report.
+
+  RINGDIST_ALGORITHM=direct python -m torch_ringdist info --json | jq .variables
+      See what a launch line would set, as a program reads it.
+
+  python -m torch_ringdist dump 4711
+      A run hangs: ask process 4711 for its operations in flight, their step, and the peers that
+      it waits for. It answers from a thread of its own, whatever its Python code is doing.
+
+  for pid in $(pgrep -f train.py); do python -m torch_ringdist dump $pid; done
+      The same for all ranks of this machine: the rank with the lowest operation number is late.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m torch_ringdist",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    info = commands.add_parser("info", help="what this build can do, and how it is set")
+    info.add_argument("--json", action="store_true", help="print JSON instead of text")
+    dump = commands.add_parser("dump", help="what a running process is doing in ringdist")
+    dump.add_argument("pid", type=int, metavar="PID", help="a process of this machine")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status is 0 if it succeeded, 1 if not, 2 for wrong usage."""
+    args = _parser().parse_args(arguments)
+    try:
+        if args.command == "info":
+            info = _inspect.info()
+            print(_show.as_json(info) if args.json else _show.as_text(info))
+        else:
+            print("\n".join(text.rstrip("\n") for text in _dump.ask(args.pid)))
+    # ValueError: a RINGDIST_* variable with a value that is not accepted.
+    except (_dump.DumpError, ImportError, ValueError) as error:
+        print(f"torch_ringdist {args.command}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Asks another process for its state: the client of ``python -m torch_ringdist dump PID``.
+
+It is pure Python and needs no group of its own. Every Context of a process that uses ringdist
+listens on an abstract unix socket "ringdist-<pid>-<16 hex digits>"; a frame on it is
+
+    body length (u32, little endian) | type (u8) | body
+
+The request has type 0x20 and no body, the answer type 0x21 and UTF-8 text. It comes from a thread
+that runs no collectives, so a process that hangs in one still answers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import struct
+import time
+from pathlib import Path
+
+TIMEOUT = 5.0
+_HEADER = struct.Struct("<IB")
+_REQUEST = 0x20
+_REPLY = 0x21
+_MAX_BODY = 64 << 20
+_LISTENING = 0x10000  # __SO_ACCEPTCON in the flags column of /proc/net/unix
+
+
+class DumpError(Exception):
+    """The state could not be had; the message says why and what else to try."""
+
+
+def ask(pid: int, timeout: float = TIMEOUT) -> list[str]:
+    """The state of process `pid`, one text per Context (a process usually has one).
+
+    Raises:
+        DumpError: no such process, none that uses ringdist, no permission, or no answer in time.
+    """
+    if not os.path.exists(f"/proc/{pid}"):
+        raise DumpError(f"there is no process {pid}")
+    names = find(pid)
+    if not names:
+        raise DumpError(_why_none(pid))
+    return [_ask_one(pid, name, timeout) for name in names]
+
+
+def find(pid: int) -> list[str]:
+    """Names of the sockets on which process `pid` listens, without the leading NUL."""
+    wanted = re.compile(rf"@(ringdist-{pid}-[0-9a-f]{{16}})")
+    found = set()
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        # Num RefCount Protocol Flags Type St Inode [Path]; accepted connections bear the name too.
+        column = line.split(None, 7)
+        match = wanted.fullmatch(column[7]) if len(column) == 8 else None
+        if match and int(column[3], 16) & _LISTENING:
+            found.add(match.group(1))
+    return sorted(found)
+
+
+def _why_none(pid: int) -> str:
+    text = f"process {pid} has no ringdist group"
+    try:
+        if os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"):
+            return (
+                f"process {pid} is in another network namespace, where its socket cannot be "
+                f"seen; try: nsenter --net --target {pid} python -m torch_ringdist dump {pid}"
+            )
+    except OSError:
+        text += ", or is in another network namespace (only root can tell)"
+    return f"{text}. It gets one when it calls init_process_group with the backend ringdist."
+
+
+def _ask_one(pid: int, name: str, timeout: float) -> str:
+    deadline = time.monotonic() + timeout
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        try:
+            peer.settimeout(timeout)
+            peer.connect("\0" + name)
+            peer.sendall(_HEADER.pack(0, _REQUEST))
+            size, kind = _HEADER.unpack(_read(peer, _HEADER.size, deadline))
+            if kind != _REPLY or size > _MAX_BODY:
+                raise DumpError(
+                    f"process {pid} answered with frame type {kind:#x} of {size} bytes instead of "
+                    f"{_REPLY:#x}: it runs another version of torch_ringdist"
+                )
+            return _read(peer, size, deadline).decode("utf-8", errors="replace")
+        except (TimeoutError, BlockingIOError):  # the latter: its queue of connections is full
+            raise DumpError(
+                f"process {pid} did not answer within {timeout:g} s: it is stopped, starved, or "
+                f"its control thread is stuck; try: py-spy dump --native --pid {pid}"
+            ) from None
+        except (PermissionError, EOFError, ConnectionResetError, BrokenPipeError):
+            raise DumpError(
+                f"process {pid} closed the connection: it answers only its own user and root"
+                f"{_owner(pid)}"
+            ) from None
+        except OSError as error:
+            raise DumpError(f"cannot ask process {pid} on socket @{name}: {error}") from None
+
+
+def _read(peer: socket.socket, size: int, deadline: float) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        peer.settimeout(left)
+        part = peer.recv(min(size - len(data), 1 << 20))
+        if not part:
+            raise EOFError
+        data += part
+    return bytes(data)
+
+
+def _owner(pid: int) -> str:
+    try:
+        return f" (its uid is {os.stat(f'/proc/{pid}').st_uid}, yours is {os.getuid()})"
+    except OSError:
+        return ", and has just ended"

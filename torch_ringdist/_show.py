@@ -1,0 +1,69 @@
+"""Turns info() into text for people and JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import platform
+from typing import Any
+
+import torch
+
+# Key of info() -> names of the columns of its rows, for the JSON keys and the table's order.
+_TABLES = {
+    "transports": ("name", "description", "state"),
+    "algorithms": ("name", "description"),
+    "codecs": ("name", "description"),
+    "limits": ("name", "value", "meaning"),
+    "variables": ("name", "value", "default", "meaning", "origin"),
+}
+
+
+def as_json(info: dict[str, Any]) -> str:
+    """`info` with the rows of its tables as objects, and the versions in use here."""
+    out = {**info, "running": {"torch": torch.__version__, "python": platform.python_version()}}
+    for key, columns in _TABLES.items():
+        out[key] = [dict(zip(columns, row, strict=True)) for row in info[key]]
+    return json.dumps(out, indent=2)
+
+
+def as_text(info: dict[str, Any]) -> str:
+    """`info` as aligned text, a paragraph per subject."""
+    ucx = info["ucx"]
+    loaded = f"{ucx['version']} ({ucx['origin']}) {ucx['path']}" if ucx["path"] else ucx["origin"]
+    head = _table(
+        [
+            ("torch_ringdist", info["version"]),
+            ("built for torch", f"{info['torch']} (running {torch.__version__})"),
+            ("Python", platform.python_version()),
+            ("UCX", loaded),
+            ("operations", ", ".join(info["operations"])),
+        ]
+    )
+    transports = [(name, state, text) for name, text, state in info["transports"]]
+    variables = [
+        (name, value or "-", origin, f"{meaning} (default: {default or 'empty'})")
+        for name, value, default, meaning, origin in info["variables"]
+    ]
+    return "\n\n".join(
+        [
+            "\n".join(head),
+            _section("transports", transports),
+            _section("algorithms", info["algorithms"]),
+            _section("codecs", info["codecs"]),
+            _section("limits", info["limits"]),
+            _section("variables", variables),
+        ]
+    )
+
+
+def _section(title: str, rows: list[tuple[str, ...]]) -> str:
+    return "\n".join([title, *("  " + line for line in _table(rows))])
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[-1:] = [0]  # prose: padding it would only add blanks
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ] or ["none"]
