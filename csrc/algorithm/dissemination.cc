@@ -1,7 +1,7 @@
-// Dissemination barrier: in round k every rank tells the one 2^k further, and hears from the one 2^k
-// back; after ceil(log2(size)) rounds each has heard, directly or not, from all.
-// D. Hensgen, R. Finkel, U. Manber: "Two Algorithms for Barrier Synchronization", International
-// Journal of Parallel Programming 17(1), 1988.
+// Dissemination barrier: in round k every rank tells the one 2^k further, and hears from the one
+// 2^k back; after ceil(log2(size)) rounds each has heard, directly or not, from all. D. Hensgen, R.
+// Finkel, U. Manber: "Two Algorithms for Barrier Synchronization", International Journal of
+// Parallel Programming 17(1), 1988.
 #include <array>
 #include <cstdint>
 
@@ -14,8 +14,8 @@ namespace {
 Schedule build(Collective kind, const Shape& shape) {
   if (kind != Collective::kBarrier) unsupported("dissemination", kind);
   Schedule out;
-  // A round's message must not leave before the last round's came. Order is by data dependence on
-  // ranges, and empty ranges have none: so all rounds pass one element of scratch around.
+  // A round's message must not leave before those of all earlier rounds came. Order is by data
+  // dependence on ranges, and empty ranges have none: so all rounds share one element of scratch.
   const Range token{BufferId::kScratch, 0, 1};
   for (int64_t hop = 1; hop < shape.size; hop *= 2) {
     const int distance = static_cast<int>(hop);

@@ -77,8 +77,8 @@ int64_t longest_range(Collective kind, int64_t count, int size) {
   }
 }
 
-// Cuts `longest` elements into the fewest segments of at most `most` elements, of equal length as far
-// as that goes.
+// Cuts `longest` elements into the fewest segments of at most `most` elements, of equal length as
+// far as that goes.
 int64_t even_segment(int64_t longest, int64_t most) {
   if (longest == 0) return 1;
   const int64_t even = ceil_div(longest, ceil_div(longest, most));
@@ -99,7 +99,8 @@ uint64_t Plan::hash() const {
   for (char c : algorithm->name) hash = fnv(hash, static_cast<uint8_t>(c));
   hash = fnv(hash, 0);  // where the name ends
   const auto count = static_cast<uint64_t>(segment_count);
-  for (int shift = 0; shift < 64; shift += 8) hash = fnv(hash, static_cast<uint8_t>(count >> shift));
+  for (int shift = 0; shift < 64; shift += 8)
+    hash = fnv(hash, static_cast<uint8_t>(count >> shift));
   return hash;
 }
 

@@ -29,9 +29,9 @@ inline Range part(BufferId buffer, int i, int64_t count) { return {buffer, i * c
 
 // A build() was asked for a collective that is not in its algorithm's list: a bug of the caller.
 [[noreturn]] inline void unsupported(std::string_view algorithm, Collective kind) {
-  check_failed(std::string(algorithm) + " has no schedule for " +
-                   std::string(collective_name(kind)),
-               std::source_location::current());
+  check_failed(
+      std::string(algorithm) + " has no schedule for " + std::string(collective_name(kind)),
+      std::source_location::current());
 }
 
 }  // namespace ringdist

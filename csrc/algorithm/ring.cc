@@ -2,9 +2,9 @@
 // P. Patarasu, X. Yuan: "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 // Journal of Parallel and Distributed Computing 69(2), 2009.
 //
-// Reduce-scatter: the partial sum of shard s starts at rank s + 1 and visits s + 2, ..., s; each adds
-// its own part, the last (the owner, s) finishes it. Allgather: shard s starts at its owner and is
-// relayed by s + 1, s + 2, ...; the last to have it is s - 1.
+// Reduce-scatter: the partial sum of shard s starts at rank s + 1 and visits s + 2, ..., s; each
+// adds its own part, the last (the owner, s) finishes it. Allgather: shard s starts at its owner
+// and is relayed by s + 1, s + 2, ...; the last to have it is s - 1.
 #include <algorithm>
 #include <array>
 
@@ -31,7 +31,8 @@ void gather(const Shape& shape, Range own, Place place, Schedule& out) {
   const Neighbours ring(shape);
   out.steps.push_back(Step::send(own, {ring.next}, EdgeMark::kResult));
   for (int k = 1; k + 1 < shape.size; ++k)
-    out.steps.push_back(Step::relay(place(wrap(shape.rank - k, shape.size)), ring.prev, {ring.next}));
+    out.steps.push_back(
+        Step::relay(place(wrap(shape.rank - k, shape.size)), ring.prev, {ring.next}));
   // With two ranks nobody relays: what comes last comes from its owner.
   const EdgeMark last = shape.size == 2 ? EdgeMark::kResult : EdgeMark::kRelay;
   out.steps.push_back(Step::recv(place(ring.next), ring.prev, last));
@@ -53,8 +54,8 @@ Schedule allreduce(const Shape& shape) {
   return out;
 }
 
-// The input must survive, so partial sums live in scratch: two shards in turn, so that one is filled
-// while the other is still being sent.
+// The input must survive, so partial sums live in scratch: two shards in turn, so that one is
+// filled while the other is still being sent.
 Schedule reduce_scatter(const Shape& shape) {
   Schedule out;
   const Range result{BufferId::kOutput, 0, shape.count};

@@ -1,9 +1,10 @@
-// A collective is a schedule: a short list of steps, a pure function of (rank, size, counts), with a
-// length of the order of the number of ranks. No I/O, no threads, no bytes: the executor cuts ranges
-// into segments, pipelines them and moves them.
+// A collective is a schedule: a short list of steps, a pure function of (rank, size, counts), with
+// a length of the order of the number of ranks. No I/O, no threads, no bytes: the executor cuts
+// ranges into segments, pipelines them and moves them.
 //
 // Rules that the symbolic checker enforces for sizes 1..64:
-//  - Messages of one ordered pair of ranks match in schedule order: the i-th send of `a` to `b` meets
+//  - Messages of one ordered pair of ranks match in schedule order: the i-th send of `a` to `b`
+//  meets
 //    the i-th receive of `b` from `a` (an *edge*, numbered i), and both name the same count.
 //  - Order on one rank is by data dependence on ranges, not by position: a step waits only for the
 //    earlier steps that wrote what it reads, or use what it writes.

@@ -1,7 +1,7 @@
 // Binomial tree broadcast: after step k at most 2^k ranks have the data, so ceil(log2(size)) steps
 // reach all. Counted from the root, rank v hears from v without its lowest set bit and serves
-// v + 2^j for every 2^j below that bit: a subtree is a run of consecutive ranks, so that ranks of one
-// host, numbered one after another, hear mostly from each other.
+// v + 2^j for every 2^j below that bit: a subtree is a run of consecutive ranks, so that ranks of
+// one host, numbered one after another, hear mostly from each other.
 #include <array>
 
 #include "algorithm/ranges.h"

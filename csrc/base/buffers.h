@@ -24,7 +24,8 @@ class Buffer {
   int64_t count() const { return ends_.empty() ? 0 : ends_.back(); }
   size_t element_size() const { return element_size_; }
 
-  // The elements [offset, offset + count) if they lie in one span, else an empty view with null data.
+  // The elements [offset, offset + count) if they lie in one span, else an empty view with null
+  // data.
   Bytes contiguous(int64_t offset, int64_t count) const;
 
   // Calls fn for each contiguous piece of [offset, offset + count), in order.

@@ -1,5 +1,6 @@
 // check(): for what can only be false through a bug of ours. It prints where and stops the process,
-// because going on could send wrong numbers. Everything that a user or a peer can cause is an Error.
+// because going on could send wrong numbers. Everything that a user or a peer can cause is an
+// Error.
 #pragma once
 
 #include <source_location>

@@ -37,8 +37,8 @@ inline constexpr DType kLastReducible = DType::kUInt8;
 
 size_t dtype_size(DType dtype);
 inline bool is_reducible(DType dtype) { return dtype <= kLastReducible; }
-std::string_view dtype_name(DType dtype);       // torch's name: "float32"
-std::string_view reduce_op_name(ReduceOp op);   // torch's name: "SUM"
-bool is_half(DType dtype);                      // fp16 or bf16: accumulated in fp32
+std::string_view dtype_name(DType dtype);      // torch's name: "float32"
+std::string_view reduce_op_name(ReduceOp op);  // torch's name: "SUM"
+bool is_half(DType dtype);                     // fp16 or bf16: accumulated in fp32
 
 }  // namespace ringdist

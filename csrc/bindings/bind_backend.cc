@@ -1,9 +1,9 @@
 // Groups: create_backend, ProcessGroupRing, shutdown.
 #include <pybind11/chrono.h>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <map>
 #include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "bindings/bind.h"
@@ -19,15 +19,15 @@ namespace {
 
 c10::intrusive_ptr<ProcessGroupRing> create_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-    std::chrono::milliseconds timeout, const std::string& group_name,
-    std::vector<int> global_ranks, const std::map<std::string, std::string>& options) {
+    std::chrono::milliseconds timeout, const std::string& group_name, std::vector<int> global_ranks,
+    const std::map<std::string, std::string>& options) {
   auto config = Config::from_environment(options);
   throw_if(config.error());
   if (size < 1 || rank < 0 || rank >= size || static_cast<int>(global_ranks.size()) != size)
-    throw_error(Error(ErrorKind::kInvalidArgument,
-                      "ringdist: rank " + std::to_string(rank) + " of " + std::to_string(size) +
-                          " with " + std::to_string(global_ranks.size()) +
-                          " global ranks cannot be a group"));
+    throw_error(Error(ErrorKind::kInvalidArgument, "ringdist: rank " + std::to_string(rank) +
+                                                       " of " + std::to_string(size) + " with " +
+                                                       std::to_string(global_ranks.size()) +
+                                                       " global ranks cannot be a group"));
   auto context = process_context(config.value(), store_host(store));
   throw_if(context.error());
   CommunicatorOptions wanted;
@@ -53,9 +53,9 @@ void bind_backend(py::module_& module) {
   // torch's own holder for these lets the GIL go in destructors, which may wait for threads.
   py::class_<ProcessGroupRing, c10d::Backend, c10::intrusive_ptr<ProcessGroupRing>>(
       module, "ProcessGroupRing");
-  module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"),
-             py::arg("size"), py::arg("timeout"), py::arg("group_name"), py::arg("global_ranks"),
-             py::arg("options"), py::call_guard<py::gil_scoped_release>());
+  module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"),
+             py::arg("timeout"), py::arg("group_name"), py::arg("global_ranks"), py::arg("options"),
+             py::call_guard<py::gil_scoped_release>());
   module.def("shutdown", &shutdown, py::call_guard<py::gil_scoped_release>());
 }
 

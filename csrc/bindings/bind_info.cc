@@ -58,8 +58,7 @@ py::dict info() {
   auto config = Config::from_environment({});
   throw_if(config.error());
   py::dict out;
-  out["torch"] =
-      std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
+  out["torch"] = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
   out["version"] = RINGDIST_VERSION;
   out["ucx"] = ucx_info(config.value());
   out["transports"] = transport_rows(config.value());
@@ -72,8 +71,8 @@ py::dict info() {
     codec_rows.append(py::make_tuple(std::string(row.name), std::string(row.description)));
   out["codecs"] = codec_rows;
   out["operations"] = std::vector<std::string>{
-      "all_reduce",     "broadcast", "all_gather", "all_gather_into_tensor",
-      "reduce_scatter_tensor", "barrier"};
+      "all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor",
+      "barrier"};
   out["limits"] = limit_rows(config.value());
   py::list variables;
   for (const Config::Variable& v : config.value().variables())
@@ -84,7 +83,7 @@ py::dict info() {
 }
 
 std::string option_type(const std::string& field) {
-  if (field == "segment_bytes") return "int";
+  if (field == "segment_bytes" || field == "memory") return "int";
   if (field == "peer_timeout") return "float";
   return "str";
 }

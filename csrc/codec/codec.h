@@ -19,8 +19,8 @@ class Codec {
   virtual ~Codec() = default;
 
   virtual std::string_view name() const = 0;
-  // The encoded bytes are the elements themselves: the executor then sends and reduces in place, and
-  // never calls encode().
+  // The encoded bytes are the elements themselves: the executor then sends and reduces in place,
+  // and never calls encode().
   virtual bool identity() const { return false; }
   virtual bool supports(DType dtype) const = 0;
 

@@ -92,7 +92,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   if (context_->forked())
     return Error(ErrorKind::kAborted,
                  "ringdist: this process was forked from one that had created group '" + name() +
-                     "'; a child must create groups of its own");
+                     "'; its connections belong to the parent");
   auto planned = plan(request);
   if (!planned.ok()) return planned.error();
   auto op = std::make_shared<Op>(std::move(request));
@@ -105,8 +105,8 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
                              "(destroy it and create another): ");
   op->schedule = schedule(op->request, op->plan);
   op->number = next_number_.fetch_add(1);
-  op->fingerprint = {op->request.kind, op->request.dtype,   op->request.reduce_op, 0,
-                     op->request.root, op->plan.hash(), op->request.count};
+  op->fingerprint = {op->request.kind, op->request.dtype, op->request.reduce_op, 0,
+                     op->request.root, op->plan.hash(),   op->request.count};
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   context_->lane().post([group = group_, op] { group->enqueue(op); }, !will_wait);
@@ -135,11 +135,18 @@ void Communicator::set_timeout(Milliseconds timeout) {
 void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   cancelled_ = true;
+  withdraw(why);
   const Error cause(ErrorKind::kAborted, why);
   context_->lane().post([group = group_, cause] { group->fail(cause, /*tell_others=*/true); });
 }
 
+// Ranks that have called an op look for all others in the store, until their control planes meet.
+void Communicator::withdraw(const std::string& why) {
+  if (nonce_ == 0 && size() > 1) (void)rendezvous_.withdraw(why);
+}
+
 void Communicator::leave() {
+  withdraw("it destroyed the group or exited");
   Lane& lane = context_->lane();
   lane.call([group = group_] { group->announce_leave(); }, Clock::now() + kTaskTime);
 }

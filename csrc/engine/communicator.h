@@ -27,8 +27,8 @@ struct CommunicatorOptions {
   std::string name;
   std::vector<int> members;  // global ranks
   Milliseconds timeout{std::chrono::minutes(30)};
-  Config config;                 // what concerns the group; the rest is the Context's
-  std::shared_ptr<Store> store;  // may be null for size 1
+  Config config;                              // what concerns the group; the rest is the Context's
+  std::shared_ptr<Store> store;               // may be null for size 1
   const Codec* contribution_codec = nullptr;  // null: none
   const Codec* result_codec = nullptr;
 };
@@ -55,7 +55,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // Ends all ops of the group, on all ranks.
   void abort(const std::string& why);
-  // Waits for the ops in flight (each ends by its timeout), tells the others and leaves. Idempotent.
+  // Waits for the ops in flight (each ends by its timeout), tells the others and leaves.
+  // Idempotent.
   void close();
 
   int rank() const { return options_.rank; }
@@ -72,6 +73,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<Plan> plan(const OpRequest& request) const;
   std::shared_ptr<const CompiledSchedule> schedule(const OpRequest& request, const Plan& plan)
       RINGDIST_REQUIRES(mutex_);
+  void withdraw(const std::string& why);
   void leave();
 
   const std::shared_ptr<Context> context_;

@@ -26,6 +26,7 @@ Result<std::shared_ptr<Context>> Context::create(ContextOptions options) {
 }
 
 Error Context::start() {
+  set_log_level(config().log_level);
   host_name_ = host_name();
   auto interfaces = choose_interfaces(config().socket_ifname, options_.store_host);
   if (!interfaces.ok()) return interfaces.error();
@@ -51,7 +52,7 @@ Error Context::open_transports() {
   TransportConfig transport_config;
   transport_config.context_id = id_;
   transport_config.interface_name = interface_name_;
-    transport_config.system_ucx = config().ucx == "system";
+  transport_config.system_ucx = config().ucx == "system";
   transport_config.local_network = options_.local_network;
   std::vector<std::unique_ptr<Transport>> made;
   Executor& receiver = lane_->executor();
@@ -153,8 +154,8 @@ std::string Context::dump() {
   auto text = std::make_shared<std::string>();
   std::string head = "ringdist: process " + std::to_string(getpid()) + " on " + host_name_ +
                      ", interface " + interface_name_ + "\n";
-  const bool answered = lane_->call([this, text] { *text = lane_->executor().dump(); },
-                                    Clock::now() + kDumpTime);
+  const bool answered =
+      lane_->call([this, text] { *text = lane_->executor().dump(); }, Clock::now() + kDumpTime);
   return head + (answered ? *text : "  the lane is busy: it did not answer within 300 ms\n");
 }
 

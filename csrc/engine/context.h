@@ -25,8 +25,8 @@ namespace ringdist {
 
 struct ContextOptions {
   Config config;
-  std::string store_host;               // default choice of the network interface
-  std::vector<std::string> transports;  // by preference
+  std::string store_host;                       // default choice of the network interface
+  std::vector<std::string> transports;          // by preference
   std::shared_ptr<LocalNetwork> local_network;  // for transport `local`
 };
 
@@ -54,8 +54,8 @@ class Context final : private ControlEvents {
   void add_leaver(const void* key, std::function<void()> leave);
   void remove_leaver(const void* key);
 
-  // Leaves every group, sends what is queued (within a second) and stops all threads. Idempotent; also
-  // the destructor's work. Callbacks that run longer than that are left behind.
+  // Leaves every group, sends what is queued (within a second) and stops all threads. Idempotent;
+  // also the destructor's work. Callbacks that run longer than that are left behind.
   void shutdown();
 
   std::string dump() override;

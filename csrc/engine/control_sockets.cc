@@ -1,5 +1,7 @@
 #include "engine/control_sockets.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -130,7 +132,12 @@ void ControlSockets::connected(ControlConnection& c, TimePoint now) {
   }
   if (c.kind == LinkKind::kLocal) {
     auto who = peer_credentials(c.stream.fd());
-    if (who.ok()) c.pid = who.value().pid, c.uid = who.value().uid;
+    if (!who.ok() || who.value().uid != geteuid()) {
+      fail(c, EACCES, who.ok() ? "it runs as another user" : who.error().message());
+      return;
+    }
+    c.pid = who.value().pid;
+    c.uid = who.value().uid;
   }
   c.state = State::kGreeting;
   c.last_sent = now;

@@ -1,12 +1,13 @@
 // Flow control, in bytes.
 //
-// Early credit, per (group, ordered pair): what a sender may send before the receiver has granted the
-// edge - so also before it has called the op. The receiver parks at most this much, and gives credit
-// back as it consumes; the count of bytes consumed so far rides on every message to the sender.
+// Early credit, per (group, ordered pair): what a sender may send before the receiver has granted
+// the edge - so also before it has called the op. The receiver parks at most this much, and gives
+// credit back as it consumes; the count of bytes consumed so far rides on every message to the
+// sender.
 //
-// Promises, per Context: what receivers have granted and not yet consumed. Bounded by RINGDIST_MEMORY;
-// beyond it only the one slot per edge of each group's oldest unfinished op is granted, which keeps
-// everything going whatever the limit.
+// Promises, per Context: what receivers have granted and not yet consumed. Bounded by
+// RINGDIST_MEMORY; beyond it only the one slot per edge of each group's oldest unfinished op is
+// granted, which keeps everything going whatever the limit.
 #pragma once
 
 #include <algorithm>

@@ -115,8 +115,8 @@ void Executor::finish_op(const std::shared_ptr<Op>& op, Error error) {
   retired_.push_back(op);
 }
 
-// Freeing a tensor may need the GIL, which a lane never takes. So the last owner of an op must not be
-// the lane: if nobody else holds it, the pool lets it go.
+// Freeing a tensor may need the GIL, which a lane never takes. So the last owner of an op must not
+// be the lane: if nobody else holds it, the pool lets it go.
 void Executor::release_retired() {
   if (retired_.empty()) return;
   std::vector<std::shared_ptr<Op>> unowned;

@@ -17,7 +17,7 @@ namespace ringdist {
 
 // What an Executor needs of its lane and Context.
 struct ExecutorHooks {
-  std::function<void(const Op&)> wake_waiters;              // the op has finished
+  std::function<void(const Op&)> wake_waiters;               // the op has finished
   std::function<void(std::function<void()>)> run_elsewhere;  // on the task pool
   std::function<void(const Notice&)> flood;
 };

@@ -17,8 +17,7 @@ Group::~Group() {
 
 void Group::make_ready(uint64_t nonce, std::vector<GroupMember> members) {
   nonce_ = nonce;
-  for (int rank = 0; rank < config_.size; ++rank)
-    peers_[rank].member = std::move(members[rank]);
+  for (int rank = 0; rank < config_.size; ++rank) peers_[rank].member = std::move(members[rank]);
   for (auto& op : std::exchange(waiting_, {})) enqueue(std::move(op));
 }
 
@@ -96,8 +95,7 @@ void Group::fail(const Error& cause, bool tell_others) {
     run->stop();
     host_.finish_op(run->op(), for_op(*run->op(), run.get(), failure_));
   }
-  for (auto& op : std::exchange(waiting_, {}))
-    host_.finish_op(op, for_op(*op, nullptr, failure_));
+  for (auto& op : std::exchange(waiting_, {})) host_.finish_op(op, for_op(*op, nullptr, failure_));
 }
 
 std::string Group::who(int peer) const {
@@ -112,8 +110,7 @@ Error Group::for_op(const Op& op, const OpRun* run, const Error& cause) const {
   return cause
       .prefixed("ringdist: " + op.describe() + " on rank " + std::to_string(rank()) +
                 " of group '" + config_.name + "' failed: ")
-      .suffixed(wrote ? "; its output may be partly overwritten"
-                      : "; its tensors are unchanged");
+      .suffixed(wrote ? "; its output may be partly overwritten" : "; its tensors are unchanged");
 }
 
 std::string Group::dump() const {
@@ -131,8 +128,8 @@ std::string Group::dump() const {
              " steps wait for credit";
   }
   for (const auto& [number, parked] : parked_)
-    out += "\n   parked for op #" + std::to_string(number) + ": " +
-           std::to_string(parked.size()) + " messages";
+    out += "\n   parked for op #" + std::to_string(number) + ": " + std::to_string(parked.size()) +
+           " messages";
   return out + "\n";
 }
 

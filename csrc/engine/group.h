@@ -1,5 +1,5 @@
-// One rank's side of a group on a lane: its ops in flight, its peers and their credit, what arrived too
-// early, and the group's end. The Communicator is what callers see of it.
+// One rank's side of a group on a lane: its ops in flight, its peers and their credit, what arrived
+// too early, and the group's end. The Communicator is what callers see of it.
 //
 // Every call comes with the lane's driver token held.
 #pragma once
@@ -138,7 +138,7 @@ class Group {
   uint64_t nonce_ = 0;
   uint32_t generation_ = 0;
   std::vector<Peer> peers_;
-  std::deque<std::shared_ptr<Op>> waiting_;  // enqueued before make_ready()
+  std::deque<std::shared_ptr<Op>> waiting_;          // enqueued before make_ready()
   std::map<uint64_t, std::shared_ptr<OpRun>> runs_;  // by number: the first is the oldest
   std::map<uint64_t, std::vector<Parked>> parked_;   // for ops that are not enqueued yet
   History history_;

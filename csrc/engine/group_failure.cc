@@ -28,7 +28,8 @@ void Group::mismatch(uint64_t number, int peer, const Fingerprint& theirs,
   Fingerprint same_plan = theirs;
   same_plan.plan = ours.plan;
   if (same_plan == ours)
-    text += " with another plan: RINGDIST_ALGORITHM, RINGDIST_SEGMENT_BYTES or their options differ";
+    text +=
+        " with another plan: RINGDIST_ALGORITHM, RINGDIST_SEGMENT_BYTES or their options differ";
   fail(Error(ErrorKind::kMismatch, text).blame(peer), /*tell_others=*/true);
 }
 
@@ -80,10 +81,9 @@ void Group::on_roll_call(const Notice& notice) {
 void Group::check_left(uint64_t number) {
   for (int peer = 0; peer < size(); ++peer) {
     if (!peers_[peer].left || number <= *peers_[peer].left) continue;
-    return fail(Error(ErrorKind::kPeerLost,
-                      who(peer) + " has left the group after op #" +
-                          std::to_string(*peers_[peer].left) +
-                          " (it destroyed the group or exited)")
+    return fail(Error(ErrorKind::kPeerLost, who(peer) + " has left the group after op #" +
+                                                std::to_string(*peers_[peer].left) +
+                                                " (it destroyed the group or exited)")
                     .blame(peer),
                 /*tell_others=*/true);
   }
@@ -113,8 +113,8 @@ void Group::check_broken() {
   for (int peer = 0; peer < size(); ++peer) {
     Peer& p = peers_[peer];
     if (!p.broken_since || p.left || now() - *p.broken_since < kBrokenGrace) continue;
-    return fail(Error(ErrorKind::kPeerLost, "the connection to " + who(peer) + " broke: " +
-                                                p.broken.message())
+    return fail(Error(ErrorKind::kPeerLost,
+                      "the connection to " + who(peer) + " broke: " + p.broken.message())
                     .blame(peer),
                 /*tell_others=*/true);
   }

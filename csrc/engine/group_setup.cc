@@ -25,7 +25,8 @@ std::vector<ControlMember> control_members(const std::vector<Entry>& entries,
 
 }  // namespace
 
-// Processes of other hosts cannot reach a loopback address; this host's own can, so it must be said.
+// Processes of other hosts cannot reach a loopback address; this host's own can, so it must be
+// said.
 Error Communicator::check_addresses(const std::vector<Entry>& entries,
                                     const Topology& topology) const {
   if (topology.hosts.size() < 2) return {};
@@ -77,9 +78,8 @@ void Communicator::set_up(TimePoint deadline) {
   else
     members = find_members(deadline, nonce);
   if (!members.ok()) {
-    lane.post([group = group_, error = members.error()] {
-      group->fail(error, /*tell_others=*/false);
-    });
+    lane.post(
+        [group = group_, error = members.error()] { group->fail(error, /*tell_others=*/false); });
     return;
   }
   lane.post([&lane, group = group_, nonce, members = members.value()] {

@@ -1,5 +1,5 @@
-// What this rank has called lately, and what the others say they have: how ranks that disagree, or do
-// not come, are found out.
+// What this rank has called lately, and what the others say they have: how ranks that disagree, or
+// do not come, are found out.
 #pragma once
 
 #include <array>

@@ -164,7 +164,7 @@ void Lane::drive(const Op& op, TimePoint deadline) {
       backoff = {};
       continue;
     }
-    if (Clock::now() >= deadline) return;
+    if (op.finished() || Clock::now() >= deadline) return;  // a deadline's tick is no "work"
     if (pause(backoff) == Pause::kMustBlock) block_as_driver(deadline);
   }
 }
@@ -198,13 +198,16 @@ void Lane::wake_waiters(const Op& op) {
     if (waiter->op == &op) waiter->wake.notify_one();
 }
 
+// Says so first and looks for sleepers after; block_as_thread() does the reverse.
 void Lane::wake_thread() {
+  {
+    std::lock_guard lock(mutex_);
+    thread_woken_ = true;
+    thread_wake_.notify_one();
+  }
   if (thread_sleeps_.load(std::memory_order_seq_cst) ||
       driver_sleeps_.load(std::memory_order_seq_cst))
     event_.signal();
-  std::lock_guard lock(mutex_);
-  thread_woken_ = true;
-  thread_wake_.notify_one();
 }
 
 bool Lane::arm() {
@@ -234,14 +237,14 @@ void Lane::block_as_driver(TimePoint deadline) {
 
 void Lane::block_as_thread() {
   thread_sleeps_.store(true, std::memory_order_seq_cst);
-  const bool armed = arm();
+  const bool armed = arm() && !thread_is_wanted();
   const Duration sleep = sleep_time(TimePoint::max());
   if (!release_token(nullptr) && armed && sleep > Duration(0)) (void)thread_epoll_.wait(sleep);
   thread_sleeps_.store(false, std::memory_order_seq_cst);
 }
 
-// The lane's thread. It sleeps in epoll, without the token, until something comes. While callers drive
-// it only looks in once per millisecond, so that a burst of blocking ops wakes it once.
+// The lane's thread. It sleeps in epoll, without the token, until something comes. While callers
+// drive it only looks in once per millisecond, so that a burst of blocking ops wakes it once.
 void Lane::run() {
   for (;;) {
     if (may_take_over() && take_token()) {
@@ -252,6 +255,11 @@ void Lane::run() {
     if (stopping_) return;
     if (!thread_woken_ || !waiters_.empty()) thread_wake_.wait_for(lock, kDriverGone);
   }
+}
+
+bool Lane::thread_is_wanted() {
+  std::lock_guard lock(mutex_);
+  return thread_woken_ || stopping_;
 }
 
 bool Lane::may_take_over() {

@@ -1,12 +1,12 @@
 // A lane: a thread with its own transport workers that moves ops for all ranks of its Context.
 //
-// Whoever holds the driver token drives: polls the transports and runs the executor. A caller inside
-// wait() takes the token, so that a small blocking op needs no thread switch; the lane's own thread
-// drives whatever nobody waits for. Callers without the token sleep until their op ends or the token
-// is handed to them.
+// Whoever holds the driver token drives: polls the transports and runs the executor. A caller
+// inside wait() takes the token, so that a small blocking op needs no thread switch; the lane's own
+// thread drives whatever nobody waits for. Callers without the token sleep until their op ends or
+// the token is handed to them.
 //
-// Waiting is ~200 polls, then sched_yield for up to 1 ms, then one epoll set. A yield that took long
-// means that somebody else wants the core: block at once for the next waits.
+// Waiting is ~200 polls, then sched_yield for up to 1 ms, then one epoll set. A yield that took
+// long means that somebody else wants the core: block at once for the next waits.
 //
 // Lock order: mutex_ is a leaf: nothing is called with it held.
 #pragma once
@@ -45,7 +45,8 @@ class Lane {
   // The same, and waits until it ran; false if it did not by the deadline. Not from a task.
   bool call(std::function<void()> task, TimePoint deadline);
 
-  // Drives until the op has finished; false if the deadline passed first. Any thread, without the GIL.
+  // Drives until the op has finished; false if the deadline passed first. Any thread, without the
+  // GIL.
   bool wait(const Op& op, TimePoint deadline);
 
   // With the token held (inside a task).
@@ -84,6 +85,7 @@ class Lane {
   void leave_token(const Waiter* self);
   void wake_thread();
   bool may_take_over();
+  bool thread_is_wanted();
   void wake_waiters(const Op& op);
   void block_as_driver(TimePoint deadline);
   void block_as_thread();  // gives the token back

@@ -1,6 +1,6 @@
-// What every message between ranks says about itself, and the fingerprint by which ranks notice that
-// they call different things. Both go over the wire as they lie here (little-endian); kWireVersion
-// changes with them and is compared when a group is created.
+// What every message between ranks says about itself, and the fingerprint by which ranks notice
+// that they call different things. Both go over the wire as they lie here (little-endian);
+// kWireVersion changes with them and is compared when a group is created.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,8 @@ struct MessageHeader {
   uint64_t op;
   uint32_t edge;  // counts the sends of this op from source to destination
   uint32_t segment;
-  uint64_t credit;  // bytes of early messages of the destination that the source has consumed so far
+  uint64_t
+      credit;  // bytes of early messages of the destination that the source has consumed so far
   Fingerprint fingerprint;  // only on the first segment of an edge and on requests
 };
 static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeader) == 72);

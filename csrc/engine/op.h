@@ -1,7 +1,7 @@
 // One collective call of one rank: what was asked, and how it ends.
 //
-// Made by the caller's thread, run by whoever drives the lane, finished exactly once. Any thread may
-// ask finished(), read error() after that, and add callbacks.
+// Made by the caller's thread, run by whoever drives the lane, finished exactly once. Any thread
+// may ask finished(), read error() after that, and add callbacks.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ struct OpRequest {
   int64_t count = 0;  // elements, as in Shape
   Buffer input;       // allgather, reduce-scatter
   Buffer output;
-  Milliseconds timeout{0};            // 0: the group's
-  std::shared_ptr<void> keep_alive;   // holds the memory of both buffers until all sends left
+  Milliseconds timeout{0};           // 0: the group's
+  std::shared_ptr<void> keep_alive;  // holds the memory of both buffers until all sends left
 };
 
 class Op {

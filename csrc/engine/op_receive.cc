@@ -74,8 +74,7 @@ void OpRun::consume(int step, int direct, ConstBytes direct_bytes, bool direct_e
   if (description.range.buffer == BufferId::kOutput && description.range.count > 0) wrote_ = true;
   const Error error = description.kind == StepKind::kReduce ? reduce_segment(step, segment, bytes)
                                                             : place(step, segment, bytes[0]);
-  if (error)
-    return group_.fail(error.prefixed(op_->describe() + ": "), /*tell_others=*/true);
+  if (error) return group_.fail(error.prefixed(op_->describe() + ": "), /*tell_others=*/true);
   ++run.written;
   for (size_t slot = 0; slot < run.in.size(); ++slot) {
     const size_t size = bytes[slot].size();
@@ -162,8 +161,8 @@ void OpRun::set_promise(In& in, int64_t bytes) {
   in.promised = bytes;
 }
 
-// Grants as much as the window and the memory allow, in few messages. An edge asks by its first data
-// or by a request; single-segment edges that came on early credit never need a grant.
+// Grants as much as the window and the memory allow, in few messages. An edge asks by its first
+// data or by a request; single-segment edges that came on early credit never need a grant.
 void OpRun::grant(int step, size_t slot) {
   const int64_t segments = compiled(step).segments;
   StepRun& run = steps_[step];

@@ -148,12 +148,12 @@ void OpRun::copy_segment(const Range& from, const Range& to) {
 }
 
 void OpRun::protocol_error(const MessageHeader& header, const std::string& what) {
-  group_.fail(Error(ErrorKind::kProtocol, op_->describe() + ": rank " +
-                                              std::to_string(header.source) + " sent segment " +
-                                              std::to_string(header.segment) + " of edge " +
-                                              std::to_string(header.edge) + ", " + what)
-                  .blame(header.source),
-              /*tell_others=*/true);
+  group_.fail(
+      Error(ErrorKind::kProtocol, op_->describe() + ": rank " + std::to_string(header.source) +
+                                      " sent segment " + std::to_string(header.segment) +
+                                      " of edge " + std::to_string(header.edge) + ", " + what)
+          .blame(header.source),
+      /*tell_others=*/true);
 }
 
 std::string OpRun::dump() const {

@@ -1,8 +1,8 @@
 // One op being executed on one rank: cuts the schedule's ranges into segments, moves them, reduces
 // what arrives straight out of the transport's memory, and knows when all is done.
 //
-// Lives on a lane: every call comes with the driver token held. Sends in flight hold it (and with it
-// the caller's memory), so it may outlive its op's end and its group.
+// Lives on a lane: every call comes with the driver token held. Sends in flight hold it (and with
+// it the caller's memory), so it may outlive its op's end and its group.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   // Does at most one segment of a step. True if there may be more to do at once.
   bool advance(int step);
 
-  // What the matcher found for us; the header names an op with our number, from a rank of our group.
+  // What the matcher found for us; the header names an op with our number, from a rank of our
+  // group.
   void on_data(const MessageHeader& header, ConstBytes payload);
   void on_request(const MessageHeader& header);
   void on_grant(const MessageHeader& header);

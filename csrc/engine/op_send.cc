@@ -48,11 +48,10 @@ bool OpRun::send_segment(int step, size_t target) {
   if (held && std::all_of(run.out.begin(), run.out.end(),
                           [&](const Out& out) { return out.issued > segment; }))
     run.relayed.erase(segment);
-  group_.send_data(
-      data_header(step, target, segment, early), payload,
-      [self = shared_from_this(), held, step, target, segment](const Error& error) {
-        self->on_sent(step, static_cast<size_t>(target), segment, error);
-      });
+  group_.send_data(data_header(step, target, segment, early), payload,
+                   [self = shared_from_this(), held, step, target, segment](const Error& error) {
+                     self->on_sent(step, static_cast<size_t>(target), segment, error);
+                   });
   return true;
 }
 

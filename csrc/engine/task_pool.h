@@ -1,6 +1,6 @@
-// Threads for what may block: completing Futures (their callbacks run user code, take the GIL, issue
-// ops and wait for them) and creating groups. A task never waits for an idle thread: if there is
-// none, another is started. Idle ones end after a second.
+// Threads for what may block: completing Futures (their callbacks run user code, take the GIL,
+// issue ops and wait for them) and creating groups. A task never waits for an idle thread: if there
+// is none, another is started. Idle ones end after a second.
 #pragma once
 
 #include <condition_variable>

@@ -48,7 +48,7 @@ template <typename Bits>
 }
 
 [[gnu::always_inline]] inline uint16_t float_to_half(float f) {
-  constexpr uint32_t kTooLarge = (127 + 16) << 23;    // 2^16
+  constexpr uint32_t kTooLarge = (127 + 16) << 23;     // 2^16
   constexpr uint32_t kFirstNormal = (127 - 14) << 23;  // 2^-14
   const auto u = std::bit_cast<uint32_t>(f);
   const uint32_t magnitude = u & 0x7fffffff;

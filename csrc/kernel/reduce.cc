@@ -9,8 +9,8 @@ namespace {
 
 // noinline: one function per type, so that the compiler need not treat all loops at once.
 template <typename Type>
-[[gnu::noinline]] void run(ReduceOp op, std::byte* out, reduction::Sources sources,
-                                  size_t count, int64_t divisor) {
+[[gnu::noinline]] void run(ReduceOp op, std::byte* out, reduction::Sources sources, size_t count,
+                           int64_t divisor) {
   reduction::reduce_type<Type>(op, out, sources, count, divisor);
 }
 

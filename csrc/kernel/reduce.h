@@ -21,7 +21,8 @@ namespace ringdist {
 // - The dtype is not kBytes, the op not kNone.
 //
 // `out` and the sources need no alignment. `out` may be exactly one of the sources; apart from that
-// it overlaps none (sources may overlap each other). Allocates nothing; any thread, no shared state.
+// it overlaps none (sources may overlap each other). Allocates nothing; any thread, no shared
+// state.
 void reduce(DType dtype, ReduceOp op, std::byte* out, std::span<const std::byte* const> sources,
             size_t count, int64_t divisor);
 

@@ -1,5 +1,5 @@
-// The reduction loop for one instruction set each: same contract as reduce(), same bits. For reduce()
-// to choose from, and for tests to compare.
+// The reduction loop for one instruction set each: same contract as reduce(), same bits. For
+// reduce() to choose from, and for tests to compare.
 #pragma once
 
 #include "kernel/reduce.h"

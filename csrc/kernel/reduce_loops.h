@@ -20,9 +20,10 @@ using Sources = std::span<const std::byte* const>;
 // while each source is read once.
 inline constexpr size_t kBlock = 1024;
 
-// Element types: what lies in memory (Stored), what it is accumulated as (Acc), and the way from one
-// to the other, either per element or, for a type with kBlockwise, up to kBlock elements at a time:
-// widen(Acc* out, const std::byte* in, size_t n) and narrow(std::byte* out, const Acc* in, size_t n).
+// Element types: what lies in memory (Stored), what it is accumulated as (Acc), and the way from
+// one to the other, either per element or, for a type with kBlockwise, up to kBlock elements at a
+// time: widen(Acc* out, const std::byte* in, size_t n) and narrow(std::byte* out, const Acc* in,
+// size_t n).
 template <typename T>
 struct Plain {
   using Stored = T;

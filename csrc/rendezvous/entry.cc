@@ -37,8 +37,6 @@ std::optional<Entry> Entry::decode(ConstBytes bytes) {
   return out;
 }
 
-std::string Entry::where() const {
-  return "pid " + std::to_string(pid) + " on host " + host_name;
-}
+std::string Entry::where() const { return "pid " + std::to_string(pid) + " on host " + host_name; }
 
 }  // namespace ringdist

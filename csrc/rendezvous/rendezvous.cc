@@ -23,10 +23,9 @@ std::string hash_of(const std::vector<int>& members) {
 // What differs between two entries that must agree, or success.
 Error compare(const Entry& mine, int rank, const Entry& theirs, int peer) {
   const auto differ = [&](const std::string& what, const std::string& a, const std::string& b) {
-    return Error(ErrorKind::kMismatch, "ranks cannot form a group: rank " + std::to_string(rank) +
-                                           " has " + what + " " + a + ", rank " +
-                                           std::to_string(peer) + " (" + theirs.where() +
-                                           ") has " + b)
+    return Error(ErrorKind::kMismatch,
+                 "ranks cannot form a group: rank " + std::to_string(rank) + " has " + what + " " +
+                     a + ", rank " + std::to_string(peer) + " (" + theirs.where() + ") has " + b)
         .blame(peer);
   };
   if (mine.wire_version != theirs.wire_version)
@@ -60,6 +59,26 @@ Error Rendezvous::publish(const Entry& mine) {
   return store_->set(key("entry", rank_), mine.encode());
 }
 
+Error Rendezvous::withdraw(const std::string& why) {
+  Writer note;
+  note.put<int32_t>(rank_).put_string(why);
+  return store_->set(prefix_ + "withdrawn", note.take());
+}
+
+Error Rendezvous::find_withdrawal() {
+  const std::string key = prefix_ + "withdrawn";
+  auto there = store_->check({key});
+  if (!there.ok() || !there.value()) return there.error();
+  auto note = store_->multi_get({key});
+  if (!note.ok()) return note.error();
+  Reader in(note.value()[0]);
+  const int rank = in.get<int32_t>();
+  return Error(ErrorKind::kPeerLost,
+               "rank " + std::to_string(rank) +
+                   " ended the group before its first operation: " + in.get_string())
+      .blame(rank);
+}
+
 Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
                            const std::string& what, TimePoint deadline,
                            const std::atomic<bool>& cancelled) {
@@ -69,6 +88,7 @@ Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vect
     if (!there.ok()) return there.error();
     if (there.value()) return {};
     if (cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
+    if (Error error = find_withdrawal()) return error;
     if (Clock::now() + pause > deadline) break;
     std::this_thread::sleep_for(pause);
     pause = std::min<Duration>(2 * pause, kLongestPause);
@@ -120,8 +140,7 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
     if (ranks[0] != rank_) continue;
     Writer answered;
     for (int rank : ranks)
-      if (rank == rank_ || entries[rank].context_id == mine_.context_id ||
-          !prove(entries[rank]))
+      if (rank == rank_ || entries[rank].context_id == mine_.context_id || !prove(entries[rank]))
         answered.put<int32_t>(rank);
     if (Error error = store_->set(keys.back(), answered.take())) return error;
   }

@@ -1,11 +1,12 @@
 // How the ranks of a group find each other and agree on who shares a host.
 //
-// Keys carry an incarnation, a count of how often this rank has created a group of these members under
-// this store: so destroying and creating again, or other members under the same name, read no stale
-// key. All ranks create the same groups in the same order, so their counts agree.
+// Keys carry an incarnation, a count of how often this rank has created a group of these members
+// under this store: so destroying and creating again, or other members under the same name, read no
+// stale key. All ranks create the same groups in the same order, so their counts agree.
 //
-// publish() is one store.set and waits for nobody. collect() and agree_on_hosts() wait for the others,
-// by asking the store again and again, so they run on a thread of their own, never on a lane.
+// publish() is one store.set and waits for nobody. collect() and agree_on_hosts() wait for the
+// others, by asking the store again and again, so they run on a thread of their own, never on a
+// lane.
 #pragma once
 
 #include <atomic>
@@ -28,17 +29,22 @@ class Rendezvous {
 
   Error publish(const Entry& mine);
 
+  // Tells those who wait for this rank, or will, that it does not come. After publish().
+  Error withdraw(const std::string& why);
+
   // All entries, by rank, once all are there. Errors: kTimeout naming the ranks that did not come;
-  // kMismatch naming what differs (wire version, size, options); kAborted if `cancelled` is set.
+  // kMismatch naming what differs (wire version, size, options); kAborted if `cancelled` is set;
+  // kPeerLost if a rank withdrew.
   Result<std::vector<Entry>> collect(TimePoint deadline, const std::atomic<bool>& cancelled);
 
-  // The lowest rank of each claimed host asks the others with `prove` and publishes who answered; who
-  // did not is a host of its own. All ranks read the same lists.
+  // The lowest rank of each claimed host asks the others with `prove` and publishes who answered;
+  // who did not is a host of its own. All ranks read the same lists.
   Result<Topology> agree_on_hosts(const std::vector<Entry>& entries,
                                   const std::function<Error(const Entry&)>& prove,
                                   TimePoint deadline, const std::atomic<bool>& cancelled);
 
  private:
+  Error find_withdrawal();
   std::string key(const std::string& what, int rank) const;
   Error wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
                  const std::string& what, TimePoint deadline, const std::atomic<bool>& cancelled);

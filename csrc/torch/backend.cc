@@ -6,10 +6,10 @@
 namespace ringdist {
 
 ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Communicator> communicator)
-    : Backend(communicator->rank(), communicator->size()),
-      communicator_(std::move(communicator)) {}
+    : Backend(communicator->rank(), communicator->size()), communicator_(std::move(communicator)) {}
 
-// Dropped without shutdown(): what is in flight may still finish, so that others are not left waiting.
+// Dropped without shutdown(): what is in flight may still finish, so that others are not left
+// waiting.
 ProcessGroupRing::~ProcessGroupRing() = default;
 
 c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupRing::getBackendOptions() {
@@ -36,15 +36,13 @@ void ProcessGroupRing::abort() {
 
 void ProcessGroupRing::shutdown() { communicator_->close(); }
 
-c10::intrusive_ptr<c10d::Work> ProcessGroupRing::run(Call call,
-                                                     std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Work> ProcessGroupRing::run(Call call, std::chrono::milliseconds timeout) {
   if (timeout != c10d::kUnsetTimeout) call.request.timeout = timeout;
   call.request.keep_alive = std::make_shared<std::vector<at::Tensor>>(std::move(call.memory));
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
   throw_if(op.error());
-  return RingWork::create(communicator_, op.value(), call.type, call.title,
-                          std::move(call.inputs), std::move(call.outputs),
-                          std::move(call.staging));
+  return RingWork::create(communicator_, op.value(), call.type, call.title, std::move(call.inputs),
+                          std::move(call.outputs), std::move(call.staging));
 }
 
 ReduceOp ProcessGroupRing::reduce_op(std::string_view op, const c10d::ReduceOp& given) const {
@@ -62,7 +60,7 @@ ReduceOp ProcessGroupRing::reduce_op(std::string_view op, const c10d::ReduceOp& 
     default:
       break;
   }
-  static constexpr std::string_view kNames[] = {"SUM",  "AVG", "PRODUCT", "MIN",        "MAX",
+  static constexpr std::string_view kNames[] = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
                                                 "BAND", "BOR", "BXOR",    "PREMUL_SUM"};
   const auto i = static_cast<size_t>(static_cast<c10d::ReduceOp::RedOpType>(given.op_));
   throw_error(Error(ErrorKind::kInvalidArgument,
@@ -76,7 +74,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allreduce(std::vector<at::Tenso
   throw_if(check_single("all_reduce", "tensor", tensors));
   auto dtype = to_dtype("all_reduce", tensors[0], /*reduces=*/true);
   throw_if(dtype.error());
-  Call call{{}, {}, tensors, tensors, {}, c10d::OpType::ALLREDUCE, "ringdist:all_reduce",
+  Call call{{},          {}, tensors, tensors, {}, c10d::OpType::ALLREDUCE, "ringdist:all_reduce",
             opts.asyncOp};
   call.request.kind = Collective::kAllreduce;
   call.request.dtype = dtype.value();
@@ -102,7 +100,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::broadcast(std::vector<at::Tenso
     throw_error(Error(ErrorKind::kInvalidArgument, "ringdist: broadcast: invalid root tensor: " +
                                                        std::to_string(opts.rootTensor) +
                                                        "; there is one tensor, so it must be 0"));
-  Call call{{}, {}, tensors, tensors, {}, c10d::OpType::BROADCAST, "ringdist:broadcast",
+  Call call{{},          {}, tensors, tensors, {}, c10d::OpType::BROADCAST, "ringdist:broadcast",
             opts.asyncOp};
   call.request.kind = Collective::kBroadcast;
   call.request.dtype = dtype.value();
@@ -129,7 +127,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allgather(
                       "rank: " +
                           std::to_string(getSize()) + " expected, " +
                           std::to_string(outputs.empty() ? 0 : outputs[0].size()) + " given"));
-  Call call{{}, {}, inputs, outputs[0], {}, c10d::OpType::ALLGATHER, "ringdist:all_gather",
+  Call call{{},          {}, inputs, outputs[0], {}, c10d::OpType::ALLGATHER, "ringdist:all_gather",
             opts.asyncOp};
   call.request.kind = Collective::kAllgather;
   call.request.dtype = dtype.value();
@@ -171,8 +169,14 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_allgather_base(
                           describe(output) + ", but the input is " + describe(input) + " on " +
                           std::to_string(getSize()) + " ranks, so it must have " +
                           std::to_string(input.numel() * getSize()) + " elements"));
-  Call call{{},       {}, {input}, {output}, {}, c10d::OpType::_ALLGATHER_BASE,
-            "ringdist:all_gather_into_tensor", opts.asyncOp};
+  Call call{{},
+            {},
+            {input},
+            {output},
+            {},
+            c10d::OpType::_ALLGATHER_BASE,
+            "ringdist:all_gather_into_tensor",
+            opts.asyncOp};
   call.request.kind = Collective::kAllgather;
   call.request.dtype = dtype.value();
   call.request.count = input.numel();
@@ -205,8 +209,14 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_reduce_scatter_base(
                           describe(input) + ", but the output is " + describe(output) + " on " +
                           std::to_string(getSize()) + " ranks, so it must have " +
                           std::to_string(output.numel() * getSize()) + " elements"));
-  Call call{{},       {}, {input}, {output}, {}, c10d::OpType::_REDUCE_SCATTER_BASE,
-            "ringdist:reduce_scatter_tensor", opts.asyncOp};
+  Call call{{},
+            {},
+            {input},
+            {output},
+            {},
+            c10d::OpType::_REDUCE_SCATTER_BASE,
+            "ringdist:reduce_scatter_tensor",
+            opts.asyncOp};
   call.request.kind = Collective::kReduceScatter;
   call.request.dtype = dtype.value();
   call.request.reduce_op = reduce_op(kOp, opts.reduceOp);

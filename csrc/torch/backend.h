@@ -1,12 +1,11 @@
-// What PyTorch's dispatcher calls: checks arguments, turns tensors into buffers, and hands an op to the
-// communicator. One instance serves all devices of a group. Any thread, without the GIL; ranks match
-// ops by their order of call.
+// What PyTorch's dispatcher calls: checks arguments, turns tensors into buffers, and hands an op to
+// the communicator. One instance serves all devices of a group. Any thread, without the GIL; ranks
+// match ops by their order of call.
 #pragma once
-
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "engine/communicator.h"
@@ -29,7 +28,8 @@ class ProcessGroupRing final : public c10d::Backend {
   // Waits for the ops in flight, each of which ends by its timeout, and leaves the group.
   void shutdown() override;
 
-  // Each raises ValueError or TypeError for arguments that it does not take, before anything is sent.
+  // Each raises ValueError or TypeError for arguments that it does not take, before anything is
+  // sent.
   c10::intrusive_ptr<c10d::Work> broadcast(
       std::vector<at::Tensor>& tensors,
       const c10d::BroadcastOptions& opts = c10d::BroadcastOptions()) override;

@@ -42,9 +42,11 @@ Result<std::shared_ptr<Context>> process_context(const Config& config,
                                                  const std::string& store_host) {
   Holder& h = holder();
   std::lock_guard lock(h.mutex);
+  // UCX's own threads do not exist in a child either, and it would wait for them for ever.
   if (h.context && h.context->forked())
-    // The parent's: its threads do not exist here, so nothing of it may be touched, not even to end it.
-    new std::shared_ptr<Context>(std::exchange(h.context, nullptr));
+    return Error(ErrorKind::kAborted,
+                 "ringdist: this process was forked from one that had already created a group, and "
+                 "UCX cannot be used again in such a child; start it with the 'spawn' method");
   if (h.context) {
     if (Error error = compare(h.context->config(), config)) return error;
     return h.context;

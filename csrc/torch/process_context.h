@@ -1,5 +1,5 @@
-// The Context of this process: made by the first group, shared by all, stopped at exit. A forked child
-// makes one of its own.
+// The Context of this process: made by the first group, shared by all, stopped at exit. A child
+// that was forked after that can have none.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace ringdist {
 
-// Errors: what the system refuses, or options that concern the process and differ from those that the
-// Context was made with. Any thread.
+// Errors: what the system refuses, or options that concern the process and differ from those that
+// the Context was made with. Any thread.
 Result<std::shared_ptr<Context>> process_context(const Config& config,
                                                  const std::string& store_host);
 

@@ -1,9 +1,8 @@
 #include "torch/store.h"
 
+#include <cstring>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include <cstring>
 
 namespace ringdist {
 namespace {

@@ -68,8 +68,7 @@ Error invalid(ErrorKind kind, std::string_view op, const std::string& argument,
 Result<DType> to_dtype(std::string_view op, const at::Tensor& tensor, bool reduces) {
   const auto dtype = find_dtype(tensor.scalar_type());
   const std::string given = c10::toString(tensor.scalar_type());
-  if (!dtype)
-    return invalid(ErrorKind::kNotSupported, op, "dtype " + given, "is not supported");
+  if (!dtype) return invalid(ErrorKind::kNotSupported, op, "dtype " + given, "is not supported");
   if (reduces && !is_reducible(*dtype))
     return invalid(ErrorKind::kNotSupported, op, "dtype " + std::string(dtype_name(*dtype)),
                    "cannot be reduced; supported: " + reducible_names());
@@ -89,9 +88,9 @@ Error check_tensor(std::string_view op, const std::string& argument, const at::T
   if (!tensor.defined())
     return invalid(ErrorKind::kInvalidArgument, op, argument, "is an undefined tensor");
   if (tensor.layout() != at::kStrided)
-    return invalid(ErrorKind::kInvalidArgument, op, argument,
-                   "has an unsupported layout: " + c10::str(tensor.layout()) +
-                       "; it must be dense (strided)");
+    return invalid(
+        ErrorKind::kInvalidArgument, op, argument,
+        "has an unsupported layout: " + c10::str(tensor.layout()) + "; it must be dense (strided)");
   if (!tensor.device().is_cpu())
     return invalid(ErrorKind::kNotSupported, op, argument,
                    "is on device " + tensor.device().str() + "; this build serves: cpu");
@@ -107,18 +106,19 @@ Error check_single(std::string_view op, const std::string& argument,
                    const std::vector<at::Tensor>& tensors) {
   if (tensors.size() != 1)
     return invalid(ErrorKind::kInvalidArgument, op, argument,
-                   tensors.empty() ? "requires non-empty tensor list: exactly one tensor, none given"
-                                   : "requires a single-element tensor list, " +
-                                         std::to_string(tensors.size()) + " tensors given");
+                   tensors.empty()
+                       ? "requires non-empty tensor list: exactly one tensor, none given"
+                       : "requires a single-element tensor list, " +
+                             std::to_string(tensors.size()) + " tensors given");
   return check_tensor(op, argument, tensors[0]);
 }
 
 Error check_same_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                        const at::Tensor& like) {
   if (tensor.scalar_type() == like.scalar_type()) return {};
-  return invalid(ErrorKind::kNotSupported, op, argument,
-                 "is " + describe(tensor) + ", an invalid tensor type: the input is " +
-                     describe(like));
+  return invalid(
+      ErrorKind::kNotSupported, op, argument,
+      "is " + describe(tensor) + ", an invalid tensor type: the input is " + describe(like));
 }
 
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
@@ -137,8 +137,8 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
 at::Tensor Staging::use(const at::Tensor& tensor, bool reads, bool writes, bool apart) {
   const at::Tensor plain = tensor.detach();  // the engine is no part of the autograd graph
   if (plain.is_contiguous() && !apart && !plain.is_conj() && !plain.is_neg()) return plain;
-  at::Tensor ours = reads ? plain.clone(at::MemoryFormat::Contiguous)
-                          : at::empty(plain.sizes(), plain.options());
+  at::Tensor ours =
+      reads ? plain.clone(at::MemoryFormat::Contiguous) : at::empty(plain.sizes(), plain.options());
   if (writes) back_.emplace_back(plain, ours);
   return ours;
 }

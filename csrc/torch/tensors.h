@@ -36,7 +36,8 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b);
 class Staging {
  public:
   // The tensor itself if it is contiguous, else a contiguous copy. With `writes` the copy goes back
-  // to the tensor in finish(); with `reads` it starts with the tensor's values. `apart` forces a copy.
+  // to the tensor in finish(); with `reads` it starts with the tensor's values. `apart` forces a
+  // copy.
   at::Tensor use(const at::Tensor& tensor, bool reads, bool writes, bool apart = false);
 
   bool must_finish() const { return !back_.empty(); }

@@ -12,9 +12,9 @@ c10::intrusive_ptr<RingWork> RingWork::create(std::shared_ptr<Communicator> comm
                                               std::shared_ptr<Op> op, c10d::OpType type,
                                               const char* title, std::vector<at::Tensor> inputs,
                                               std::vector<at::Tensor> outputs, Staging staging) {
-  auto work = c10::make_intrusive<RingWork>(std::move(communicator), std::move(op), type, title,
-                                            std::move(inputs), std::move(outputs),
-                                            std::move(staging));
+  auto work =
+      c10::make_intrusive<RingWork>(std::move(communicator), std::move(op), type, title,
+                                    std::move(inputs), std::move(outputs), std::move(staging));
   // Results must reach the caller's tensors, and a profiler its record, also if nobody waits.
   if (work->staging_.must_finish() || work->recordFunctionEndCallback_)
     work->op_->when_finished([work] { work->settle(); });
@@ -65,10 +65,9 @@ bool RingWork::wait(std::chrono::milliseconds timeout) {
   std::optional<Milliseconds> limit;
   if (timeout != kNoTimeout && timeout.count() > 0) limit = timeout;
   if (!communicator_->wait(*op_, limit))
-    throw_error(Error(ErrorKind::kTimeout, "ringdist: Timed out waiting " +
-                                               std::to_string(limit->count()) + " ms for " +
-                                               op_->describe() +
-                                               ", which goes on; only this wait has ended"));
+    throw_error(Error(ErrorKind::kTimeout,
+                      "ringdist: Timed out waiting " + std::to_string(limit->count()) + " ms for " +
+                          op_->describe() + ", which goes on; only this wait has ended"));
   settle();
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
@@ -88,14 +87,12 @@ void RingWork::abort() {
 c10::intrusive_ptr<c10::ivalue::Future> RingWork::getFuture() {
   std::lock_guard lock(future_mutex_);
   if (future_) return future_;
-  future_ = c10::make_intrusive<c10::ivalue::Future>(
-      c10::ListType::create(c10::TensorType::get()));
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   if (op_->finished())
     complete_future();
   else
-    op_->when_finished([self = c10::intrusive_ptr<RingWork>::reclaim_copy(this)] {
-      self->complete_future();
-    });
+    op_->when_finished(
+        [self = c10::intrusive_ptr<RingWork>::reclaim_copy(this)] { self->complete_future(); });
   return future_;
 }
 

@@ -1,10 +1,9 @@
 // c10d::Work of an op. Any thread; the GIL is not needed and must not be held in wait().
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Work.hpp>
-
 #include <memory>
 #include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "engine/communicator.h"

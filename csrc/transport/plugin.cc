@@ -23,12 +23,12 @@ std::string own_directory() {
 // UCX reads these once, when it is loaded, for the whole process. What the user set wins.
 void set_process_wide_ucx_settings() {
   constexpr int kKeepTheUsers = 0;
-  setenv("UCX_HANDLE_ERRORS", "none", kKeepTheUsers);   // signals belong to Python
+  setenv("UCX_HANDLE_ERRORS", "none", kKeepTheUsers);  // signals belong to Python
   setenv("UCX_ERROR_SIGNALS", "", kKeepTheUsers);
-  setenv("UCX_MEM_EVENTS", "no", kKeepTheUsers);        // no hooks in malloc and mmap
-  setenv("UCX_VFS_ENABLE", "no", kKeepTheUsers);        // no thread of its own
+  setenv("UCX_MEM_EVENTS", "no", kKeepTheUsers);  // no hooks in malloc and mmap
+  setenv("UCX_VFS_ENABLE", "no", kKeepTheUsers);  // no thread of its own
   setenv("UCX_WARN_UNUSED_ENV_VARS", "no", kKeepTheUsers);
-  setenv("UCX_LOG_LEVEL", "fatal", kKeepTheUsers);      // a lost peer is our message to give
+  setenv("UCX_LOG_LEVEL", "fatal", kKeepTheUsers);  // a lost peer is our message to give
 }
 
 Result<const UcxPlugin*> load(bool system_ucx) {

@@ -1,9 +1,10 @@
 // A Transport moves messages between Contexts. A message is a small header (opaque here) and a
-// payload of at most max_payload() bytes. Messages of one ordered pair of Contexts may overtake each
-// other only where a transport says so; receivers match them by their header in any case.
+// payload of at most max_payload() bytes. Messages of one ordered pair of Contexts may overtake
+// each other only where a transport says so; receivers match them by their header in any case.
 //
-// Threads: every method but address() and add_peer() is called with the lane's driver token held, by
-// one thread at a time (not always the same one). No method blocks, but flush() up to its deadline.
+// Threads: every method but address() and add_peer() is called with the lane's driver token held,
+// by one thread at a time (not always the same one). No method blocks, but flush() up to its
+// deadline.
 #pragma once
 
 #include <array>
@@ -73,8 +74,8 @@ class Transport {
 
   // Delivers what arrived, completes what is done. Returns whether anything happened.
   virtual bool progress() = 0;
-  // For sleeping: a descriptor that becomes readable when progress() has work. arm() returns false if
-  // there is work already. due() is when progress() must be called even without an event.
+  // For sleeping: a descriptor that becomes readable when progress() has work. arm() returns false
+  // if there is work already. due() is when progress() must be called even without an event.
   virtual int event_fd() const = 0;
   virtual bool arm() = 0;
   virtual std::optional<TimePoint> due() const { return std::nullopt; }

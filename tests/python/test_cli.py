@@ -21,20 +21,70 @@ from torch_ringdist import _dump
 from torch_ringdist.__main__ import main
 
 FRAME = struct.Struct("<IB")
+PACKAGE_PARENT = str(Path(torch_ringdist.__file__).resolve().parents[1])
 
 
-def test_help_teaches_by_example():
-    parent = Path(torch_ringdist.__file__).resolve().parents[1]
-    done = subprocess.run(
-        [sys.executable, "-m", "torch_ringdist", "--help"],
-        env={**os.environ, "PYTHONPATH": str(parent)},
+def command_line(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """``python -m torch_ringdist`` in a process of its own, with the module that was built."""
+    return subprocess.run(
+        [sys.executable, "-m", "torch_ringdist", *arguments],
+        env={**os.environ, "PYTHONPATH": PACKAGE_PARENT, **variables},
         cwd="/",
         capture_output=True,
         text=True,
         timeout=120,
     )
+
+
+def test_help_teaches_by_example():
+    done = command_line("--help")
     assert done.returncode == 0, done.stderr
     assert "python -m torch_ringdist dump 4711" in done.stdout
+
+
+def test_info_of_the_built_module():
+    done = command_line("info", "--json", RINGDIST_ALGORITHM="direct")
+    assert done.returncode == 0, done.stderr
+    out = json.loads(done.stdout)
+    variables = {row["name"]: row for row in out["variables"]}
+    assert variables["RINGDIST_ALGORITHM"]["value"] == "direct"
+    assert variables["RINGDIST_ALGORITHM"]["origin"] == "set"
+    assert {row["name"] for row in out["algorithms"]} >= {"ring", "direct", "tree"}
+    done = command_line("info")
+    assert done.returncode == 0, done.stderr
+    assert "RINGDIST_ALGORITHM" in done.stdout
+
+
+def test_bad_variable_is_named_by_info():
+    done = command_line("info", RINGDIST_PEER_TIMEOUT="soon")
+    assert done.returncode == 1
+    assert "RINGDIST_PEER_TIMEOUT" in done.stderr and "soon" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_dump_of_a_process_with_a_group():
+    code = (
+        "import torch, torch_ringdist, torch.distributed as dist\n"
+        "dist.init_process_group('ringdist', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "dist.barrier()\n"
+        "print('ready', flush=True)\n"
+        "input()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": PACKAGE_PARENT},
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout.readline() == "ready\n"
+        [text] = _dump.ask(child.pid)
+        assert str(child.pid) in text
+    finally:
+        child.communicate("\n", timeout=30)
+    assert child.returncode == 0
 
 
 def test_info_shows_everything_aligned(monkeypatch, capsys):

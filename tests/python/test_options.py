@@ -7,13 +7,15 @@ import pickle
 
 import fake_native
 import pytest
+import torch.distributed as dist
 
 import torch_ringdist
 
 
 @pytest.fixture(autouse=True)
-def native(monkeypatch):
-    fake_native.install(monkeypatch)
+def native(monkeypatch, request: pytest.FixtureRequest):
+    if not request.node.name.startswith("test_built_"):
+        fake_native.install(monkeypatch)
 
 
 def test_nothing_is_set_at_first():
@@ -93,3 +95,24 @@ def test_equality_and_copies():
 
 def test_fields_are_offered_for_completion():
     assert {name for name, *_ in fake_native.OPTIONS} <= set(dir(torch_ringdist.Options()))
+
+
+def test_built_module_lists_fields_that_can_be_set():
+    values = {"str": "x", "int": 65536, "float": 2.5, "bool": True}
+    fields = torch_ringdist._native.load().options()
+    assert {"algorithm", "segment_bytes", "peer_timeout"} <= {name for name, *_ in fields}
+    options = torch_ringdist.Options(**{name: values[kind] for name, kind, *_ in fields})
+    assert len(options.as_text()) == len(fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("segment_bytes", 5), ("deterministic", "maybe"), ("peer_timeout", -1.0)]
+)
+def test_built_module_refuses_a_value_at_group_creation(name: str, value: object):
+    options = torch_ringdist.Options(**{name: value})
+    with pytest.raises(ValueError, match=f"{name}.*accepted") as caught:
+        dist.init_process_group(
+            "ringdist", store=dist.HashStore(), rank=0, world_size=1, pg_options=options
+        )
+    assert str(value).rstrip("0").rstrip(".") in str(caught.value)
+    assert not dist.is_initialized()

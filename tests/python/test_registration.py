@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import pickle
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,29 @@ def test_import_of_the_package_loads_nothing_more():
         "print(sorted(n for n in sys.modules if n.startswith('torch_ringdist')))"
     )
     assert out.strip() == "['torch_ringdist', 'torch_ringdist._registration']"
+
+
+def test_group_without_the_import_maps_one_ucx(installed: Path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    out = run_python(
+        "import os\n"
+        "rank = 0 if os.fork() else 1\n"  # before torch has threads
+        "import torch, torch.distributed as dist\n"
+        f"store = dist.TCPStore('127.0.0.1', {port}, 2, is_master=rank == 0)\n"
+        "dist.init_process_group('ringdist', store=store, rank=rank, world_size=2)\n"
+        "ones = torch.ones(3)\n"
+        "dist.all_reduce(ones)\n"
+        "paths = {line.split()[-1] for line in open('/proc/self/maps') if 'libucp.so' in line}\n"
+        "assert ones.tolist() == [2, 2, 2] and len(paths) == 1, (ones, paths)\n"
+        "dist.barrier()\n"
+        "dist.destroy_process_group()\n"
+        "if rank == 0:\n"
+        "    print(os.wait()[1])\n",
+        installed,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="1",
+    )
+    assert out == "0\n"
 
 
 def test_unknown_attribute_is_an_attribute_error():

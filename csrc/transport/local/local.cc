@@ -141,7 +141,8 @@ class LocalTransport final : public Transport {
     std::lock_guard lock(inbox->mutex);
     if (inbox->closed) return lost(peer);
     auto& queue = inbox->queues[id_];
-    Parcel parcel{id_, Clock::now(), {header.begin(), header.end()}, {payload.begin(), payload.end()}};
+    Parcel parcel{
+        id_, Clock::now(), {header.begin(), header.end()}, {payload.begin(), payload.end()}};
     const auto limit = network_->options().max_delay.count();
     if (limit > 0) parcel.due += Duration(inbox->random() % static_cast<uint64_t>(limit));
     if (!queue.empty()) parcel.due = std::max(parcel.due, queue.back().due);

@@ -1,6 +1,6 @@
-// Transport `local`: Contexts of one process, for tests. Messages of one ordered pair stay in order;
-// across pairs the order is drawn from a seed, and each message is held back for a random time, so
-// that every run with another seed sees another interleaving.
+// Transport `local`: Contexts of one process, for tests. Messages of one ordered pair stay in
+// order; across pairs the order is drawn from a seed, and each message is held back for a random
+// time, so that every run with another seed sees another interleaving.
 #pragma once
 
 #include <cstdint>

@@ -23,8 +23,8 @@ UcxInfo ucx_info() {
 }  // namespace
 }  // namespace ringdist
 
-extern "C" __attribute__((visibility("default"))) const ringdist::UcxPlugin*
-ringdist_ucx_plugin() {
-  static constexpr ringdist::UcxPlugin kPlugin{&ringdist::ucx_info, &ringdist::UcxTransport::create};
+extern "C" __attribute__((visibility("default"))) const ringdist::UcxPlugin* ringdist_ucx_plugin() {
+  static constexpr ringdist::UcxPlugin kPlugin{&ringdist::ucx_info,
+                                               &ringdist::UcxTransport::create};
   return &kPlugin;
 }

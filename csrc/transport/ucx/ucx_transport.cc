@@ -43,8 +43,7 @@ Error UcxTransport::install_handler() {
 }
 
 Error UcxTransport::add_peer(ContextId peer, ConstBytes address) {
-  if (address.empty())
-    return Error(ErrorKind::kPeerLost, "the peer published no UCX address");
+  if (address.empty()) return Error(ErrorKind::kPeerLost, "the peer published no UCX address");
   std::lock_guard lock(peers_mutex_);
   auto& slot = peers_[peer];
   if (slot) return {};
@@ -152,8 +151,7 @@ void UcxTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing>
 }
 
 ucs_status_t UcxTransport::on_message(void* arg, const void* header, size_t header_length,
-                                      void* data, size_t length,
-                                      const ucp_am_recv_param_t* param) {
+                                      void* data, size_t length, const ucp_am_recv_param_t* param) {
   auto* self = static_cast<UcxTransport*>(arg);
   // Ours are always eager: a rendezvous comes from something that is not us.
   if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) return UCS_OK;
@@ -243,9 +241,7 @@ void UcxTransport::close() {
   }
   for (Peer* peer : all) close_endpoint(*peer);
   const TimePoint deadline = Clock::now() + kCloseTime;
-  auto busy = [&] {
-    return closing_endpoints_ > 0 || free_requests_.size() < requests_.size();
-  };
+  auto busy = [&] { return closing_endpoints_ > 0 || free_requests_.size() < requests_.size(); };
   while (busy() && Clock::now() < deadline) ucp_worker_progress(worker_->handle());
   worker_.reset();
   for (auto& request : requests_)

@@ -29,8 +29,7 @@ void apply_defaults(ucp_config_t* config, const TransportConfig& ours) {
   set_default(config, "TCP_RX_SEG_SIZE", "256k");
   // A cut link with data in flight is otherwise never noticed by UCX (1.22 and later know this).
   set_default(config, "TCP_USER_TIMEOUT", "30s");
-  if (!ours.interface_name.empty())
-    set_default(config, "NET_DEVICES", ours.interface_name.c_str());
+  if (!ours.interface_name.empty()) set_default(config, "NET_DEVICES", ours.interface_name.c_str());
 }
 
 }  // namespace
@@ -63,8 +62,7 @@ Error UcxWorker::open_worker() {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  if (Error error =
-          ucx_error("creating a worker", ucp_worker_create(context_, &params, &worker_)))
+  if (Error error = ucx_error("creating a worker", ucp_worker_create(context_, &params, &worker_)))
     return error;
   if (Error error =
           ucx_error("getting the event descriptor", ucp_worker_get_efd(worker_, &event_fd_)))

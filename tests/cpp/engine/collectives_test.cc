@@ -1,5 +1,5 @@
-// Every collective, with every algorithm that has it, over `local`: results against exact arithmetic,
-// equal on all ranks and on repeated runs, whatever the order and the delays.
+// Every collective, with every algorithm that has it, over `local`: results against exact
+// arithmetic, equal on all ranks and on repeated runs, whatever the order and the delays.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -157,8 +157,8 @@ TEST(Determinism, SameBitsWhateverTheTiming) {
       std::normal_distribution<float> normal;
       results[rank].resize(9001);
       for (float& x : results[rank]) x = normal(random);
-      const Error error = run_op(
-          ranks[rank], allreduce_request(results[rank], DType::kFloat32, ReduceOp::kAvg));
+      const Error error =
+          run_op(ranks[rank], allreduce_request(results[rank], DType::kFloat32, ReduceOp::kAvg));
       ASSERT_FALSE(error) << error.what();
     });
     if (run == 0) reference = results[0];
@@ -182,10 +182,9 @@ TEST(Memory, TheSmallestLimitStillEnds) {
     for (int i = 0; i < 24; ++i) data.push_back(input_of<float>(rank, 100003));
     std::vector<std::shared_ptr<Op>> ops;
     for (auto& one : data)
-      ops.push_back(
-          ranks[rank]
-              .submit(allreduce_request(one, DType::kFloat32, ReduceOp::kSum), false)
-              .value());
+      ops.push_back(ranks[rank]
+                        .submit(allreduce_request(one, DType::kFloat32, ReduceOp::kSum), false)
+                        .value());
     for (auto& op : ops) {
       const Error error = wait_op(ranks[rank], *op);
       ASSERT_FALSE(error) << error.what();

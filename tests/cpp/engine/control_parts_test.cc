@@ -41,7 +41,8 @@ TEST(ControlWire, RefusesLargeFrames) {
 }
 
 TEST(ControlWire, TruncatedBodiesAreNothing) {
-  FloodRecord flood{7, 8, as_bytes("payload")};
+  std::string payload = "payload";
+  FloodRecord flood{7, 8, as_bytes(payload)};
   auto check = [](const std::vector<std::byte>& frame, auto decode) {
     ConstBytes body = ConstBytes(frame).subspan(5);
     EXPECT_TRUE(decode(body));

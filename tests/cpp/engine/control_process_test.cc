@@ -178,6 +178,23 @@ TEST(ControlProcess, OwnPauseIsForgiven) {
   for (auto& helper : helpers) EXPECT_EQ(helper->count_lost(), "0");
 }
 
+// Who does not read is disconnected, not waited for, and still gets its peer timeout.
+TEST(ControlProcess, AStoppedReaderBlocksNobody) {
+  Helpers helpers = make_helpers(2, 1.5);
+  Node node(1.5);
+  auto members = connect_with(node, helpers, {0, 0, 0});
+  TimePoint begin = Clock::now();
+  helpers[0]->signal(SIGSTOP);
+  for (int i = 0; i < 16; ++i) node.control->flood(to_bytes(std::string(1 << 19, 'x')));
+  node.control->flood(to_bytes("last"));
+  double ms = time_to_loss(node, members[1].context_id, begin, milliseconds(6000));
+  EXPECT_GE(ms, 900);
+  EXPECT_LT(ms, 2500);
+  helpers[1]->flood("alive");
+  EXPECT_TRUE(node.events.waits_for_floods(1, milliseconds(2000)));
+  EXPECT_EQ(node.events.lost_count(), 1u);
+}
+
 TEST(ControlProcess, IdleCostsLittle) {
   Helpers helpers = make_helpers(4);
   Node node;

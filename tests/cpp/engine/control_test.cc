@@ -95,6 +95,16 @@ TEST(Control, FloodReachesEachOnce) {
   EXPECT_TRUE(nodes[0]->events.floods().empty());
 }
 
+TEST(Control, ManyConnectAtOnce) {
+  Nodes nodes = make_nodes(16);
+  std::vector<int> host;
+  for (int i = 0; i < 16; ++i) host.push_back(i / 8);
+  connect_all(nodes, 1, members_of(nodes, host));
+  for (auto& node : nodes) node->control->flood(to_bytes("hello"));
+  for (auto& node : nodes) EXPECT_TRUE(node->events.waits_for_floods(15, kSoon));
+  for (auto& node : nodes) EXPECT_EQ(node->events.lost_count(), 0u);
+}
+
 TEST(Control, FloodPassesAChain) {
   Nodes nodes = make_nodes(5);
   for (size_t i = 0; i + 1 < nodes.size(); ++i)

@@ -1,6 +1,6 @@
-// A group whose ranks are threads of this process: each with a Context of its own (or all with one),
-// over a transport of choice. Every wait has a deadline; when it passes, the ranks' dumps are printed
-// and the test process ends, because its threads cannot be stopped.
+// A group whose ranks are threads of this process: each with a Context of its own (or all with
+// one), over a transport of choice. Every wait has a deadline; when it passes, the ranks' dumps are
+// printed and the test process ends, because its threads cannot be stopped.
 #pragma once
 
 #include <functional>

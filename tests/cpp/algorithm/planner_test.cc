@@ -1,0 +1,138 @@
+#include "algorithm/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace ringdist {
+namespace {
+
+constexpr int64_t kSegment = 258048;  // 252 KiB
+
+PlanRequest request(Collective kind, DType dtype = DType::kFloat32, int64_t count = 1000) {
+  PlanRequest out;
+  out.kind = kind;
+  out.dtype = dtype;
+  out.reduce_op = ReduceOp::kSum;
+  out.count = count;
+  out.size = 4;
+  out.segment_bytes = kSegment;
+  return out;
+}
+
+std::string_view chosen(const PlanRequest& wanted) {
+  Result<Plan> plan = make_plan(wanted);
+  return plan.ok() ? plan.value().algorithm->name : "error";
+}
+
+std::string rejection(const PlanRequest& wanted) {
+  Result<Plan> plan = make_plan(wanted);
+  if (plan.ok()) return "";
+  EXPECT_EQ(plan.error().kind(), ErrorKind::kInvalidArgument);
+  return plan.error().message();
+}
+
+int64_t segment(const PlanRequest& wanted) { return make_plan(wanted).value().segment_count; }
+
+TEST(Planner, Defaults) {
+  EXPECT_EQ(chosen(request(Collective::kBarrier, DType::kBytes, 0)), "dissemination");
+  EXPECT_EQ(chosen(request(Collective::kBroadcast)), "tree");
+  EXPECT_EQ(chosen(request(Collective::kAllgather)), "ring");
+  EXPECT_EQ(chosen(request(Collective::kAllreduce)), "ring");
+  EXPECT_EQ(chosen(request(Collective::kReduceScatter)), "ring");
+}
+
+TEST(Planner, DirectForSmallHalfSums) {
+  for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    EXPECT_EQ(chosen(request(Collective::kAllreduce, dtype, 32768)), "direct");
+    EXPECT_EQ(chosen(request(Collective::kAllreduce, dtype, 32769)), "ring");
+    EXPECT_EQ(chosen(request(Collective::kReduceScatter, dtype, 8192)), "direct");
+    EXPECT_EQ(chosen(request(Collective::kReduceScatter, dtype, 8193)), "ring");
+    PlanRequest largest = request(Collective::kAllreduce, dtype, 10);
+    largest.reduce_op = ReduceOp::kMax;
+    EXPECT_EQ(chosen(largest), "ring");
+  }
+}
+
+TEST(Planner, LayoutDeterminismWantsRankOrder) {
+  PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1 << 24);
+  wanted.layout_deterministic = true;
+  EXPECT_EQ(chosen(wanted), "direct");
+  wanted.forced_algorithm = "direct";
+  EXPECT_EQ(chosen(wanted), "direct");
+  wanted.forced_algorithm = "ring";
+  EXPECT_NE(rejection(wanted).find("'ring'"), std::string::npos);
+  EXPECT_NE(rejection(wanted).find("deterministic='layout'"), std::string::npos);
+  wanted.kind = Collective::kAllgather;  // reduces nothing
+  EXPECT_EQ(chosen(wanted), "ring");
+  wanted.kind = Collective::kAllreduce;
+  wanted.forced_algorithm = "tree";  // has no allreduce
+  EXPECT_EQ(chosen(wanted), "direct");
+}
+
+TEST(Planner, ForcedWhereItFits) {
+  PlanRequest wanted = request(Collective::kAllreduce);
+  wanted.forced_algorithm = "direct";
+  EXPECT_EQ(chosen(wanted), "direct");
+  wanted.kind = Collective::kBroadcast;
+  EXPECT_EQ(chosen(wanted), "direct");
+  wanted.forced_algorithm = "ring";
+  EXPECT_EQ(chosen(wanted), "tree");
+  wanted.forced_algorithm = "star";
+  EXPECT_EQ(rejection(wanted), "unknown algorithm 'star'; have: " + algorithm_names());
+}
+
+TEST(Planner, SegmentsAreEvenAndFit) {
+  // 4 ranks: shards of 25,000,000 elements = 387.5 segments of 64512.
+  PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 100'000'000);
+  EXPECT_EQ(segment(wanted), 64512);
+  wanted.count = 4 * 64513;  // one element more than a segment: two halves, of whole multiples
+  EXPECT_EQ(segment(wanted), 32384);
+  wanted.count = 4 * 64512;
+  EXPECT_EQ(segment(wanted), 64512);
+  wanted.count = 0;
+  EXPECT_EQ(segment(wanted), 1);
+  wanted.count = 1;
+  EXPECT_EQ(segment(wanted), 128);
+  wanted.segment_bytes = 100;  // 25 elements: no multiple of 128 fits
+  wanted.count = 4 * 60;
+  EXPECT_EQ(segment(wanted), 20);
+  wanted.segment_bytes = 3;
+  EXPECT_NE(rejection(wanted).find("3 bytes holds no element of float32"), std::string::npos);
+}
+
+// No range of any schedule takes more segments than its bytes need.
+TEST(Planner, SegmentsSuitEverySchedule) {
+  for (const Algorithm& algorithm : algorithms()) {
+    for (Collective kind : algorithm.collectives) {
+      for (int size : {1, 2, 3, 8, 64}) {
+        for (int64_t count : {int64_t{1}, int64_t{777}, int64_t{1'000'003}, int64_t{1} << 33}) {
+          PlanRequest wanted = request(kind, DType::kFloat64, count);
+          wanted.size = size;
+          wanted.forced_algorithm = algorithm.name;
+          const int64_t length = segment(wanted);
+          const int64_t most = kSegment / 8;
+          EXPECT_LE(length, most);
+          int64_t longest = 0;
+          for (const Step& step : algorithm.build(kind, Shape{size / 2, size, 0, count}).steps)
+            longest = std::max(longest, step.range.count);
+          EXPECT_EQ((longest + length - 1) / length, (longest + most - 1) / most)
+              << algorithm.name << " " << collective_name(kind) << " " << size << " " << count;
+        }
+      }
+    }
+  }
+}
+
+TEST(Planner, HashTellsPlansApart) {
+  std::set<uint64_t> seen;
+  for (const Algorithm& algorithm : algorithms())
+    for (int64_t count : {1, 128, 32768}) seen.insert(Plan{&algorithm, count}.hash());
+  EXPECT_EQ(seen.size(), 12u);
+  // Part of the wire format: the same in every build.
+  EXPECT_EQ((Plan{find_algorithm("ring"), 128}.hash()), 11600268198291653457u);
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,169 @@
+// Every algorithm, for every collective that it supports, symbolically executed for all sizes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "algorithm/schedule.h"
+#include "support/symbolic.h"
+
+namespace ringdist {
+namespace {
+
+using symbolic::Case;
+
+#ifdef RINGDIST_SANITIZED
+constexpr int kLargest = 16;
+#else
+constexpr int kLargest = symbolic::kMaxSize;
+#endif
+constexpr uint64_t kSeed = 20240607;
+
+struct Row {
+  const Algorithm* algorithm;
+  Collective kind;
+};
+
+std::vector<Row> rows() {
+  std::vector<Row> out;
+  for (const Algorithm& algorithm : algorithms())
+    for (Collective kind : algorithm.collectives) out.push_back({&algorithm, kind});
+  return out;
+}
+
+std::set<int64_t> counts(Collective kind, int size) {
+  if (kind == Collective::kBarrier) return {0};
+  const bool parts = kind == Collective::kAllgather || kind == Collective::kReduceScatter;
+  // A count of parts is cut nowhere, so that with many ranks few counts show all there is.
+  if (parts && size > 8) return {0, 1, 3};
+  const int64_t n = size;
+  return {0, 1, n - 1, n, n + 1, 3 * n + 2};
+}
+
+std::set<int> roots(Collective kind, int size) {
+  if (kind != Collective::kBroadcast) return {0};
+  return {0, 1 % size, size / 2, size - 1};
+}
+
+class Schedules : public testing::TestWithParam<Row> {
+ protected:
+  // Calls fn for every case of the row with ranks up to `largest`.
+  template <typename Fn>
+  void for_each_case(int largest, Fn fn) {
+    const auto [algorithm, kind] = GetParam();
+    for (int size = 1; size <= largest; ++size)
+      for (int64_t count : counts(kind, size))
+        for (int root : roots(kind, size))
+          fn(Case{kind, size, count, root, algorithm->rank_ordered && size > 1});
+  }
+  std::vector<Schedule> build(const Case& what) {
+    return symbolic::build_all(*GetParam().algorithm, what);
+  }
+  static std::string text(const Case& what) {
+    return "size " + std::to_string(what.size) + ", count " + std::to_string(what.count) +
+           ", root " + std::to_string(what.root);
+  }
+};
+
+TEST_P(Schedules, AreRightInAnyOrder) {
+  for_each_case(kLargest, [&](const Case& what) {
+    const int orders = what.size <= 16 ? 4 : 2;
+    ASSERT_EQ(symbolic::problem(what, build(what), orders, kSeed), "") << text(what);
+  });
+}
+
+TEST_P(Schedules, AreRightWhenCutIntoSegments) {
+  for_each_case(std::min(kLargest, 9), [&](const Case& what) {
+    for (int64_t segment : {1, 2}) {
+      const auto schedules = symbolic::cut(build(what), segment);
+      ASSERT_EQ(symbolic::structural_problem(what, schedules), "") << text(what);
+      // Not in program order: all segments of a send before the first receive fill any channel.
+      symbolic::Checker checker(what, schedules);
+      for (uint64_t seed = kSeed; seed < kSeed + 3; ++seed)
+        ASSERT_EQ(checker.run_in_random_order(seed), "") << text(what) << ", seed " << seed;
+    }
+  });
+}
+
+// The length does not grow with the bytes, and with the ranks at most in proportion.
+TEST_P(Schedules, AreShort) {
+  const auto [algorithm, kind] = GetParam();
+  for (int size = 1; size <= 64; ++size) {
+    const size_t steps = algorithm->build(kind, Shape{0, size, 0, 1000}).steps.size();
+    EXPECT_LE(steps, 3 * static_cast<size_t>(size));
+    EXPECT_EQ(steps, algorithm->build(kind, Shape{0, size, 0, int64_t{1} << 40}).steps.size());
+  }
+}
+
+TEST_P(Schedules, ArePure) {
+  const auto [algorithm, kind] = GetParam();
+  const Case what{kind, 5, 17};
+  const auto first = build(what);
+  const auto second = build(what);
+  for (int rank = 0; rank < what.size; ++rank) {
+    ASSERT_EQ(first[rank].steps.size(), second[rank].steps.size());
+    for (size_t s = 0; s < first[rank].steps.size(); ++s) {
+      EXPECT_EQ(first[rank].steps[s].kind, second[rank].steps[s].kind);
+      EXPECT_EQ(first[rank].steps[s].range, second[rank].steps[s].range);
+      EXPECT_EQ(first[rank].steps[s].to, second[rank].steps[s].to);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Schedules, testing::ValuesIn(rows()), [](const auto& row) {
+  return std::string(row.param.algorithm->name) + "_" +
+         std::string(collective_name(row.param.kind));
+});
+
+// Bytes on the wire, in elements that a rank sends.
+int64_t sent(const Schedule& schedule) {
+  int64_t out = 0;
+  for (const Step& step : schedule.steps)
+    out += step.range.count * static_cast<int64_t>(step.to.size());
+  return out;
+}
+
+TEST(Volume, AllreduceSendsTwiceItsShareOfTheOthers) {
+  for (const char* name : {"ring", "direct"})
+    for (int rank = 0; rank < 8; ++rank)
+      EXPECT_EQ(sent(find_algorithm(name)->build(Collective::kAllreduce, Shape{rank, 8, 0, 800})),
+                2 * 7 * 100);
+}
+
+TEST(Volume, TreeSendsFromTheRootToLogarithmicallyMany) {
+  const Algorithm* tree = find_algorithm("tree");
+  EXPECT_EQ(sent(tree->build(Collective::kBroadcast, Shape{3, 64, 3, 10})), 6 * 10);
+  EXPECT_EQ(tree->build(Collective::kBroadcast, Shape{3, 64, 3, 10}).steps.size(), 1u);
+}
+
+TEST(EvenShards, CoverTheCountAndDifferByOneAtMost) {
+  for (int size : {1, 2, 3, 7, 64}) {
+    for (int64_t count :
+         {int64_t{0}, int64_t{1}, int64_t{63}, int64_t{1000003}, int64_t{1} << 50}) {
+      const auto bounds = even_shards(count, size);
+      ASSERT_EQ(bounds.size(), static_cast<size_t>(size) + 1);
+      EXPECT_EQ(bounds.front(), 0);
+      EXPECT_EQ(bounds.back(), count);
+      for (int r = 0; r < size; ++r) {
+        const int64_t expected = count / size + (r < count % size ? 1 : 0);
+        EXPECT_EQ(bounds[r + 1] - bounds[r], expected);
+      }
+    }
+  }
+}
+
+TEST(Registry, FindsByNameAndListsAll) {
+  EXPECT_EQ(algorithm_names(), "ring, direct, tree, dissemination");
+  for (const Algorithm& algorithm : algorithms()) {
+    EXPECT_EQ(find_algorithm(algorithm.name), &algorithm);
+    EXPECT_FALSE(algorithm.description.empty());
+  }
+  EXPECT_EQ(find_algorithm("star"), nullptr);
+  EXPECT_FALSE(find_algorithm("ring")->supports(Collective::kBarrier));
+  EXPECT_EQ(collective_name(Collective::kReduceScatter), "reduce_scatter");
+  EXPECT_EQ(collective_name(static_cast<Collective>(99)), "unknown collective");
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,176 @@
+// The symbolic checker must see broken schedules: each test breaks a good one in one way.
+#include "support/symbolic.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+namespace ringdist::symbolic {
+namespace {
+
+constexpr int64_t kCount = 8;
+
+struct Subject {
+  Case what;
+  std::vector<Schedule> schedules;
+
+  Step& step(int rank, size_t index) { return schedules[rank].steps[index]; }
+  void drop(int rank, size_t index) {
+    auto& steps = schedules[rank].steps;
+    steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+  std::string problem() const { return symbolic::problem(what, schedules, 4, 1); }
+};
+
+Subject good(std::string_view name, Collective kind, int size = 4) {
+  const Algorithm& algorithm = *find_algorithm(name);
+  const Case what{kind, size, kCount, 0, algorithm.rank_ordered};
+  return {what, build_all(algorithm, what)};
+}
+
+void expect_problem(const Subject& subject, const std::string& part) {
+  EXPECT_NE(subject.problem().find(part), std::string::npos) << subject.problem();
+}
+
+TEST(Symbolic, AcceptsGoodSchedules) {
+  EXPECT_EQ(good("ring", Collective::kAllreduce).problem(), "");
+  EXPECT_EQ(good("direct", Collective::kReduceScatter).problem(), "");
+}
+
+TEST(Symbolic, SeesADroppedStep) {
+  Subject send = good("ring", Collective::kAllreduce);
+  send.drop(1, 0);
+  expect_problem(send, "rank 1 sends 5 messages to rank 2, which receives 6");
+  Subject recv = good("tree", Collective::kBroadcast);
+  recv.drop(3, 0);
+  expect_problem(recv, "rank 2 sends 1 messages to rank 3, which receives 0");
+  Subject copy = good("ring", Collective::kAllgather);
+  copy.drop(2, 0);
+  expect_problem(copy, "rank 2 element 16: is not what rank 2 brought");
+}
+
+TEST(Symbolic, SeesAMissingContribution) {
+  Subject subject = good("direct", Collective::kReduceScatter);
+  subject.drop(1, 0);  // to rank 2
+  auto& sources = subject.step(2, 3).sources;
+  ASSERT_EQ(sources[1].peer, 1);
+  sources.erase(sources.begin() + 1);
+  expect_problem(subject, "rank 2 element 0: holds rank 1 0 times");
+}
+
+TEST(Symbolic, SeesADoubleContribution) {
+  Subject subject = good("ring", Collective::kReduceScatter);
+  auto& sources = subject.step(0, 1).sources;
+  sources.push_back(sources.back());
+  expect_problem(subject, "holds rank 0 2 times");
+}
+
+TEST(Symbolic, SeesSwappedSends) {
+  Subject subject = good("ring", Collective::kAllreduce);
+  std::swap(subject.step(0, 0).range, subject.step(0, 2).range);
+  expect_problem(subject, "holds another element");
+}
+
+TEST(Symbolic, SeesAnotherOrderOfTheSum) {
+  Subject subject = good("direct", Collective::kAllreduce);
+  auto& sources = subject.step(0, 3).sources;
+  std::swap(sources[1], sources[2]);
+  expect_problem(subject, "is not one reduce in rank order");
+}
+
+TEST(Symbolic, SeesRanksThatReduceOnTheirOwn) {
+  // Each of two ranks adds the other's tensor to its own: right sums, but not the same bits.
+  Subject subject{{Collective::kAllreduce, 2, 1, 0, false}, {}};
+  const Range all{BufferId::kOutput, 0, 1};
+  for (int rank : {0, 1}) {
+    Schedule& schedule = subject.schedules.emplace_back();
+    schedule.steps.push_back(Step::send(all, {1 - rank}, EdgeMark::kContribution));
+    schedule.steps.push_back(Step::reduce(all, {Source{-1, all}, Source{1 - rank, all}}, true));
+  }
+  expect_problem(subject, "rank 1 element 0: came about otherwise than on rank 0");
+}
+
+TEST(Symbolic, SeesAverageDividedNeverOrTwice) {
+  Subject never = good("ring", Collective::kAllreduce);
+  never.step(0, 5).finish = false;
+  expect_problem(never, "is not finished");
+  Subject twice = good("ring", Collective::kAllreduce);
+  twice.step(0, 1).finish = true;
+  expect_problem(twice, "is finished twice");
+}
+
+TEST(Symbolic, SeesWrongMarksCountsAndRanges) {
+  Subject mark = good("ring", Collective::kAllgather);
+  mark.step(0, 1).mark = EdgeMark::kContribution;
+  expect_problem(mark, "another mark");
+  Subject count = good("tree", Collective::kBroadcast);
+  --count.step(3, 0).range.count;
+  expect_problem(count, "which expects 7");
+  Subject outside = good("tree", Collective::kBroadcast);
+  ++outside.step(3, 0).range.offset;
+  expect_problem(outside, "rank 3 step 0: range outside its buffer");
+  Subject input = good("ring", Collective::kReduceScatter);
+  input.step(0, 1).range = Range{BufferId::kInput, 0, kCount};
+  expect_problem(input, "writes the input");
+}
+
+TEST(Symbolic, SeesReadsOfWhatNobodyWrote) {
+  Subject subject = good("ring", Collective::kReduceScatter);
+  subject.step(0, 0).range.buffer = BufferId::kScratch;
+  subject.step(0, 0).range.offset = 0;
+  expect_problem(subject, "reads what nobody wrote");
+}
+
+TEST(Symbolic, SeesADeadlockAndWhoWaits) {
+  Subject subject{{Collective::kBroadcast, 2, 1, 0, false}, {}};
+  const Range all{BufferId::kOutput, 0, 1};
+  for (int rank : {0, 1}) {
+    Schedule& schedule = subject.schedules.emplace_back();
+    schedule.steps.push_back(Step::recv(all, 1 - rank, EdgeMark::kResult));
+    schedule.steps.push_back(Step::send(all, {1 - rank}, EdgeMark::kResult));
+  }
+  expect_problem(subject, "deadlock:\n  rank 0 step 0 waits for message 0 of rank 1");
+  EXPECT_NE(Checker(subject.what, subject.schedules).run_in_random_order(1).find("deadlock"),
+            std::string::npos);
+}
+
+TEST(Symbolic, SeesWhatWouldNeedRoomForTwoMessages) {
+  Subject subject{{Collective::kBroadcast, 2, 2, 0, false}, {}};
+  const Range halves[] = {{BufferId::kOutput, 0, 1}, {BufferId::kOutput, 1, 1}};
+  subject.schedules.resize(2);
+  for (const Range& half : halves)
+    subject.schedules[0].steps.push_back(Step::send(half, {1}, EdgeMark::kResult));
+  subject.schedules[1].steps.push_back(Step::send({}, {0}, EdgeMark::kResult));
+  subject.schedules[1].steps.push_back(Step::send({}, {0}, EdgeMark::kResult));
+  for (const Range& half : halves)
+    subject.schedules[1].steps.push_back(Step::recv(half, 0, EdgeMark::kResult));
+  subject.schedules[0].steps.push_back(Step::recv({}, 1, EdgeMark::kResult));
+  subject.schedules[0].steps.push_back(Step::recv({}, 1, EdgeMark::kResult));
+  expect_problem(subject, "in program order: deadlock");
+  expect_problem(subject, "rank 1 step 1 waits to send message 1 to rank 0");
+}
+
+TEST(Symbolic, SeesALeakyBarrier) {
+  Subject round = good("dissemination", Collective::kBarrier);
+  for (int rank = 0; rank < 4; ++rank) {
+    round.drop(rank, 3);
+    round.drop(rank, 2);
+  }
+  expect_problem(round, "can leave the barrier before all have come");
+  // Empty tokens leave the rounds unordered, tokens of their own leave them ordered in pairs only.
+  Subject empty = good("dissemination", Collective::kBarrier);
+  for (int rank = 0; rank < 4; ++rank)
+    for (size_t s = 0; s < 4; ++s) empty.step(rank, s).range.count = 0;
+  expect_problem(empty, "can leave the barrier before all have come");
+  Subject apart = good("dissemination", Collective::kBarrier, 8);
+  for (int rank = 0; rank < 8; ++rank) {
+    apart.schedules[rank].scratch_count = 4;
+    for (size_t s = 0; s < 6; ++s)
+      apart.step(rank, s).range.offset = static_cast<int64_t>(s + 1) / 2;
+  }
+  expect_problem(apart, "can leave the barrier before all have come");
+}
+
+}  // namespace
+}  // namespace ringdist::symbolic

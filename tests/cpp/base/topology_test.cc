@@ -1,0 +1,27 @@
+#include "base/topology.h"
+
+#include <gtest/gtest.h>
+
+namespace ringdist {
+namespace {
+
+TEST(Topology, OneHost) {
+  const Topology topology = Topology::one_host(3);
+  EXPECT_EQ(topology.hosts, (std::vector<std::vector<int>>{{0, 1, 2}}));
+  EXPECT_TRUE(topology.same_host(0, 2));
+}
+
+// Whoever finds the hosts in whatever order: all ranks must come to the same topology.
+TEST(Topology, DoesNotDependOnTheOrderOfDiscovery) {
+  const Topology a = Topology::from_hosts({{1, 4}, {0, 3}, {2}}, 5);
+  const Topology b = Topology::from_hosts({{2}, {3, 0}, {4, 1}}, 5);
+  EXPECT_EQ(a.hosts, (std::vector<std::vector<int>>{{0, 3}, {1, 4}, {2}}));
+  EXPECT_EQ(a.host_of, (std::vector<int>{0, 1, 2, 0, 1}));
+  EXPECT_EQ(a.hosts, b.hosts);
+  EXPECT_EQ(a.host_of, b.host_of);
+  EXPECT_TRUE(a.same_host(1, 4));
+  EXPECT_FALSE(a.same_host(0, 4));
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,278 @@
+// What every transport promises (transport/transport.h), for each row of the registry: once with
+// the ends as threads of one process, once as processes.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <thread>
+
+#include "os/random.h"
+#include "transport/local/local.h"
+#include "transport/registry.h"
+
+namespace ringdist {
+namespace {
+
+constexpr auto kDeadline = std::chrono::seconds(20);
+
+std::vector<std::byte> pattern(size_t size, int salt) {
+  std::vector<std::byte> out(size);
+  for (size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>(i * 31 + salt);
+  return out;
+}
+
+struct Inbox final : Receiver {
+  struct Got {
+    std::vector<std::byte> header;
+    std::vector<std::byte> payload;
+  };
+  std::vector<Got> got;
+  std::vector<ContextId> lost;
+  void on_message(ConstBytes header, ConstBytes payload) override {
+    got.push_back({{header.begin(), header.end()}, {payload.begin(), payload.end()}});
+  }
+  void on_peer_lost(ContextId peer, const Error&) override { lost.push_back(peer); }
+};
+
+struct End {
+  TransportConfig config;
+  Inbox inbox;
+  std::unique_ptr<Transport> transport;
+
+  explicit End(const TransportRow& row, std::shared_ptr<LocalNetwork> network) {
+    config.context_id = random_id();
+    config.interface_name = "lo";
+    config.local_network = std::move(network);
+    auto made = row.create(config, inbox);
+    EXPECT_TRUE(made.ok()) << made.error().what();
+    if (made.ok()) transport = std::move(made.value());
+  }
+  bool progress_until(const std::function<bool()>& done) {
+    const TimePoint deadline = Clock::now() + kDeadline;
+    while (!done()) {
+      if (Clock::now() > deadline) return false;
+      if (!transport->progress()) std::this_thread::yield();
+    }
+    return true;
+  }
+};
+
+class TransportConformance : public testing::TestWithParam<const TransportRow*> {
+ protected:
+  std::shared_ptr<LocalNetwork> network_ = make_local_network({7, std::chrono::microseconds(100)});
+  End a_{*GetParam(), network_};
+  End b_{*GetParam(), network_};
+
+  void SetUp() override {
+    ASSERT_TRUE(a_.transport && b_.transport);
+    ASSERT_FALSE(a_.transport->add_peer(b_.config.context_id, b_.transport->address()));
+    ASSERT_FALSE(b_.transport->add_peer(a_.config.context_id, a_.transport->address()));
+  }
+  bool both_until(const std::function<bool()>& done) {
+    return a_.progress_until([&] {
+      b_.transport->progress();
+      return done();
+    });
+  }
+};
+
+TEST_P(TransportConformance, DeliversEverySizeOnceInOrder) {
+  const std::vector<size_t> sizes{0, 1, 3, 4096, 65537, a_.transport->max_payload()};
+  std::vector<std::vector<std::byte>> payloads;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    payloads.push_back(pattern(sizes[i], static_cast<int>(i)));
+  size_t completed = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto header = pattern(i + 1, 99);
+    a_.transport->send(b_.config.context_id, header, payloads[i], [&](const Error& error) {
+      EXPECT_FALSE(error);
+      ++completed;
+    });
+  }
+  ASSERT_TRUE(
+      both_until([&] { return completed == sizes.size() && b_.inbox.got.size() == sizes.size(); }));
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(b_.inbox.got[i].header, pattern(i + 1, 99));
+    EXPECT_EQ(b_.inbox.got[i].payload, payloads[i]);
+  }
+}
+
+TEST_P(TransportConformance, SendsBothWaysAtOnce) {
+  constexpr int kMessages = 200;
+  const auto payload = pattern(60000, 5);
+  int completed = 0;
+  for (int i = 0; i < kMessages; ++i)
+    for (auto [from, to] : {std::pair(&a_, &b_), std::pair(&b_, &a_)})
+      from->transport->send(to->config.context_id, pattern(8, i), payload, [&](const Error& error) {
+        EXPECT_FALSE(error);
+        ++completed;
+      });
+  ASSERT_TRUE(both_until([&] {
+    return completed == 2 * kMessages && a_.inbox.got.size() == kMessages &&
+           b_.inbox.got.size() == kMessages;
+  }));
+  for (const auto& got : a_.inbox.got) ASSERT_EQ(got.payload, payload);
+}
+
+TEST_P(TransportConformance, ReservedMemoryGoesToAllPeersAndComesBack) {
+  const auto header = pattern(16, 1);
+  int completed = 0;
+  constexpr int kRounds = 300;  // more than there are buffers: they must come back
+  for (int round = 0; round < kRounds; ++round) {
+    std::optional<Bytes> space;
+    ASSERT_TRUE(both_until([&] {
+      space = a_.transport->reserve(1000);
+      return space.has_value();
+    }));
+    ASSERT_EQ(space->size(), 1000u);
+    const auto bytes = pattern(1000, round);
+    std::copy(bytes.begin(), bytes.end(), space->begin());
+    const std::vector<Outgoing> to{{b_.config.context_id, header}, {b_.config.context_id, header}};
+    a_.transport->commit(*space, 900, to, [&](const Error& error) {
+      EXPECT_FALSE(error);
+      ++completed;
+    });
+  }
+  ASSERT_TRUE(
+      both_until([&] { return completed == kRounds && b_.inbox.got.size() == 2 * kRounds; }));
+  for (int round = 0; round < kRounds; ++round) {
+    auto expected = pattern(1000, round);
+    expected.resize(900);
+    ASSERT_EQ(b_.inbox.got[2 * round].payload, expected);
+    ASSERT_EQ(b_.inbox.got[2 * round + 1].payload, expected);
+  }
+  auto unused = a_.transport->reserve(10);
+  ASSERT_TRUE(unused);
+  bool given_back = false;
+  a_.transport->commit(*unused, 0, {}, [&](const Error&) { given_back = true; });
+  EXPECT_TRUE(given_back);
+}
+
+TEST_P(TransportConformance, TheEventWakesASleeper) {
+  // Connect first: that has events of its own.
+  a_.transport->send(b_.config.context_id, pattern(8, 0), {}, [](const Error&) {});
+  ASSERT_TRUE(both_until([&] { return b_.inbox.got.size() == 1; }));
+  std::thread sender([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    bool sent = false;
+    a_.transport->send(b_.config.context_id, pattern(8, 1), {}, [&](const Error&) { sent = true; });
+    a_.progress_until([&] { return sent; });
+    (void)a_.transport->flush(Clock::now() + kDeadline);
+  });
+  const TimePoint deadline = Clock::now() + kDeadline;
+  while (b_.inbox.got.size() < 2 && Clock::now() < deadline) {
+    if (b_.transport->progress() || !b_.transport->arm()) continue;
+    Duration sleep = std::chrono::seconds(5);
+    if (auto due = b_.transport->due()) sleep = std::min(sleep, *due - Clock::now());
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(b_.transport->event_fd(), &set);
+    const auto us =
+        std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::microseconds>(sleep).count());
+    timeval timeout{us / 1000000, us % 1000000};
+    select(b_.transport->event_fd() + 1, &set, nullptr, nullptr, &timeout);
+  }
+  sender.join();
+  EXPECT_EQ(b_.inbox.got.size(), 2u);
+}
+
+TEST_P(TransportConformance, ADroppedPeerFailsItsSends) {
+  a_.transport->drop_peer(b_.config.context_id);
+  EXPECT_FALSE(a_.transport->reaches(b_.config.context_id) && GetParam()->name == "ucx");
+  Error error;
+  bool done = false;
+  a_.transport->send(b_.config.context_id, pattern(8, 0), {}, [&](const Error& e) {
+    error = e;
+    done = true;
+  });
+  ASSERT_TRUE(both_until([&] { return done; }));
+  EXPECT_TRUE(error);
+}
+
+TEST_P(TransportConformance, CloseCompletesEverything) {
+  const auto payload = pattern(a_.transport->max_payload(), 0);
+  int completed = 0;
+  constexpr int kMessages = 100;  // far more than the sockets hold; nobody reads
+  for (int i = 0; i < kMessages; ++i)
+    a_.transport->send(b_.config.context_id, pattern(8, i), payload,
+                       [&](const Error&) { ++completed; });
+  const TimePoint before = Clock::now();
+  a_.transport->close();
+  EXPECT_LT(seconds(Clock::now() - before), 2.0);
+  EXPECT_EQ(completed, kMessages);
+}
+
+constexpr const char* kPeerVariable = "RINGDIST_TEST_PEER";  // "<transport> <descriptor>"
+
+// The other half of ADeadProcess: another process, made by exec, because UCX does not survive a
+// fork. It takes ten messages and dies. Without the variable there is nothing for it to do.
+TEST(PeerProcess, TakesTenMessagesAndDies) {
+  const char* told = std::getenv(kPeerVariable);
+  if (!told) return;
+  std::istringstream words(told);
+  std::string name;
+  int fd = -1;
+  words >> name >> fd;
+  End end(*find_transport(name), nullptr);
+  const auto address = end.transport->address();
+  ASSERT_EQ(write(fd, &end.config.context_id, 8), 8);
+  ASSERT_EQ(write(fd, address.data(), address.size()), static_cast<ssize_t>(address.size()));
+  _exit(end.progress_until([&] { return end.inbox.got.size() >= 10; }) ? 42 : 1);
+}
+
+pid_t start_peer(std::string_view transport, int fd) {
+  const std::string told = std::string(transport) + " " + std::to_string(fd);
+  const pid_t child = fork();
+  if (child != 0) return child;
+  setenv(kPeerVariable, told.c_str(), 1);
+  execl("/proc/self/exe", "peer", "--gtest_filter=PeerProcess.*", nullptr);
+  _exit(127);
+}
+
+TEST_P(TransportConformance, ADeadProcessFailsItsSends) {
+  if (GetParam()->name == "local") GTEST_SKIP() << "`local` connects threads of one process only";
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+  const pid_t child = start_peer(GetParam()->name, pair[1]);
+  close(pair[1]);
+  ContextId id = 0;
+  std::vector<std::byte> address(65536);
+  ASSERT_EQ(read(pair[0], &id, 8), 8);
+  const ssize_t size = read(pair[0], address.data(), address.size());
+  ASSERT_GT(size, 0);
+  address.resize(size);
+  ASSERT_FALSE(a_.transport->add_peer(id, address));
+  const auto payload = pattern(200000, 3);
+  int delivered = 0;
+  int failed = 0;
+  int sent = 0;
+  const bool ended = a_.progress_until([&] {
+    while (sent - delivered - failed < 8 && failed == 0) {
+      ++sent;
+      a_.transport->send(id, pattern(8, sent), payload,
+                         [&](const Error& error) { ++(error ? failed : delivered); });
+    }
+    return failed > 0 && !a_.inbox.lost.empty() && delivered + failed == sent;
+  });
+  EXPECT_TRUE(ended) << "delivered " << delivered << ", failed " << failed;
+  EXPECT_FALSE(a_.transport->reaches(id));
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 42);
+  close(pair[0]);
+}
+
+std::vector<const TransportRow*> rows() {
+  std::vector<const TransportRow*> out;
+  for (const TransportRow& row : transports()) out.push_back(&row);
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, TransportConformance, testing::ValuesIn(rows()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+}  // namespace
+}  // namespace ringdist

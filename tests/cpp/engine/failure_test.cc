@@ -1,0 +1,185 @@
+// Groups that cannot go on: every rank gets an error that says who and what, nobody hangs, and a
+// new group of the same Contexts works.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "support/ranks.h"
+
+namespace ringdist {
+namespace {
+
+bool contains(const Error& error, const std::string& text) {
+  return error && error.message().find(text) != std::string::npos;
+}
+
+RanksOptions three(Milliseconds timeout) {
+  RanksOptions out;
+  out.size = 3;
+  out.timeout = timeout;
+  return out;
+}
+
+// Calls on all ranks; the errors, of this op or (for a rank that had its part done) of the next.
+std::vector<Error> errors_of(Ranks& ranks,
+                             const std::function<OpRequest(int, std::vector<float>&)>& make) {
+  std::vector<Error> out(ranks.size());
+  ranks.run([&](int rank) {
+    std::vector<float> data(64, 1.0f);
+    out[rank] = run_op(ranks[rank], make(rank, data));
+    for (int i = 0; i < 100 && !out[rank]; ++i) {
+      std::this_thread::sleep_for(Milliseconds(20));
+      out[rank] = ranks[rank].failure();
+    }
+  });
+  return out;
+}
+
+void expect_new_group_works(Ranks& ranks) {
+  auto again = ranks.another("again");
+  ranks.run([&](int rank) {
+    std::vector<float> data(1000, 1.0f);
+    const Error error =
+        run_op(*again[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    ASSERT_FALSE(error) << error.what();
+    ASSERT_EQ(data[999], 3.0f);
+  });
+}
+
+TEST(Mismatch, OtherCount) {
+  Ranks ranks(three(Milliseconds(10000)));
+  const auto errors = errors_of(ranks, [](int rank, std::vector<float>& data) {
+    if (rank == 1) data.resize(32);
+    return allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
+  });
+  for (const Error& error : errors) {
+    EXPECT_TRUE(contains(error, "64 elements") && contains(error, "32 elements"))
+        << (error ? error.what() : "no error");
+    EXPECT_EQ(error ? error.kind() : ErrorKind::kAborted, ErrorKind::kMismatch);
+  }
+  expect_new_group_works(ranks);
+}
+
+TEST(Mismatch, OtherCollectiveWithoutACommonEdge) {
+  Ranks ranks(three(Milliseconds(10000)));
+  const auto errors = errors_of(ranks, [](int rank, std::vector<float>& data) {
+    OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
+    if (rank == 0) {  // the root sends and is done
+      request.kind = Collective::kBroadcast;
+      request.reduce_op = ReduceOp::kNone;
+    }
+    return request;
+  });
+  for (const Error& error : errors)
+    EXPECT_TRUE(contains(error, "all_reduce(") && contains(error, "broadcast("))
+        << (error ? error.what() : "no error");
+  expect_new_group_works(ranks);
+}
+
+TEST(Timeout, NamesTheRankThatDidNotCome) {
+  Ranks ranks(three(Milliseconds(1500)));
+  ranks.run([&](int rank) {
+    std::vector<float> data(64, 1.0f);
+    const Error error =
+        run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    ASSERT_FALSE(error) << error.what();
+  });
+  ranks.run([&](int rank) {
+    if (rank == 2) return;
+    std::vector<float> data(64, 1.0f);
+    const TimePoint before = Clock::now();
+    const Error error =
+        run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    EXPECT_TRUE(contains(error, "Timed out") && contains(error, "rank 2"))
+        << (error ? error.what() : "no error");
+    EXPECT_FALSE(contains(error, "by rank 0") || contains(error, "by rank 1")) << error.what();
+    EXPECT_LT(seconds(Clock::now() - before), 3.0);
+  });
+  expect_new_group_works(ranks);
+}
+
+TEST(Abort, ReachesEveryRank) {
+  Ranks ranks(three(Milliseconds(20000)));
+  ranks.run([&](int rank) {
+    std::vector<float> data(64, 1.0f);
+    if (rank == 0) {
+      std::this_thread::sleep_for(Milliseconds(200));
+      ranks[0].abort("rank 0 was told to");
+      return;
+    }
+    const Error error =
+        run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    EXPECT_TRUE(contains(error, "rank 0 was told to")) << (error ? error.what() : "no error");
+  });
+  expect_new_group_works(ranks);
+}
+
+TEST(Leave, IsNotADeath) {
+  Ranks ranks(three(Milliseconds(20000)));
+  ranks.run([&](int rank) {
+    std::vector<float> data(64, 1.0f);
+    ASSERT_FALSE(run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum)));
+    if (rank == 2) return ranks[2].close();
+    const Error error =
+        run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    EXPECT_TRUE(contains(error, "rank 2") && contains(error, "left the group"))
+        << (error ? error.what() : "no error");
+  });
+}
+
+TEST(Wait, ExpiredEndsOnlyTheWait) {
+  Ranks ranks(three(Milliseconds(20000)));
+  ranks.run([&](int rank) {
+    std::vector<float> data(64, 1.0f);
+    if (rank == 1) std::this_thread::sleep_for(Milliseconds(400));
+    auto op = ranks[rank].submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false);
+    ASSERT_TRUE(op.ok());
+    const bool early = ranks[rank].wait(*op.value(), Milliseconds(50));
+    EXPECT_TRUE(rank == 1 || !early);
+    EXPECT_TRUE(ranks[rank].wait(*op.value(), Milliseconds(10000)));
+    EXPECT_FALSE(op.value()->error());
+    EXPECT_EQ(data[0], 3.0f);
+  });
+}
+
+TEST(Async, FinishesThoughNobodyWaits) {
+  Ranks ranks(three(Milliseconds(20000)));
+  ranks.run([&](int rank) {
+    std::vector<float> data(100000, 1.0f);
+    auto op = ranks[rank].submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false);
+    ASSERT_TRUE(op.ok());
+    const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+    while (!op.value()->finished() && Clock::now() < deadline)
+      std::this_thread::sleep_for(Milliseconds(1));
+    ASSERT_TRUE(op.value()->finished());
+    ASSERT_EQ(data[99999], 3.0f);
+  });
+}
+
+TEST(Groups, OppositeOrderOnDifferentRanks) {
+  Ranks ranks(three(Milliseconds(20000)));
+  auto other = ranks.another("other");
+  ranks.run([&](int rank) {
+    std::vector<float> one(2000000, 1.0f);
+    std::vector<float> two(2000000, 2.0f);
+    const auto call = [&](Communicator& group, std::vector<float>& data) {
+      return group.submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false).value();
+    };
+    std::shared_ptr<Op> first;
+    std::shared_ptr<Op> second;
+    if (rank == 1) {
+      second = call(*other[rank], two);
+      first = call(ranks[rank], one);
+    } else {
+      first = call(ranks[rank], one);
+      second = call(*other[rank], two);
+    }
+    ASSERT_FALSE(wait_op(ranks[rank], *first));
+    ASSERT_FALSE(wait_op(*other[rank], *second));
+    ASSERT_EQ(one[1999999], 3.0f);
+    ASSERT_EQ(two[1999999], 6.0f);
+  });
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,269 @@
+// Every loop (baseline and, where the processor has it, AVX2) against arithmetic one element at a
+// time. Both must give the same bits.
+#include "kernel/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernel/half.h"
+#include "kernel/reduce_isa.h"
+#include "kernel/reference.h"
+
+namespace ringdist {
+namespace {
+
+using Memory = std::vector<std::byte>;
+using Operands = std::vector<const std::byte*>;
+
+constexpr DType kTypes[] = {DType::kFloat64, DType::kFloat32, DType::kBFloat16,
+                            DType::kFloat16, DType::kInt64,   DType::kInt32,
+                            DType::kInt16,   DType::kInt8,    DType::kUInt8};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax,
+                             ReduceOp::kProduct};
+
+std::vector<ReduceFunction> functions() {
+  std::vector<ReduceFunction> out{reduce, reduce_baseline};
+  if (reduce_avx2() != nullptr) out.push_back(reduce_avx2());
+  return out;
+}
+
+bool is_float(DType dtype) { return dtype <= DType::kFloat16; }
+
+template <typename T>
+T load(const std::byte* at) {
+  T out;
+  std::memcpy(&out, at, sizeof(T));
+  return out;
+}
+
+template <typename T>
+Memory memory_of(std::initializer_list<T> values) {
+  Memory out(values.size() * sizeof(T));
+  std::memcpy(out.data(), values.begin(), out.size());
+  return out;
+}
+
+bool is_nan(DType dtype, const std::byte* at) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return load<double>(at) != load<double>(at);
+    case DType::kFloat32:
+      return load<float>(at) != load<float>(at);
+    case DType::kFloat16:
+      return (load<uint16_t>(at) & 0x7fff) > 0x7c00;
+    case DType::kBFloat16:
+      return (load<uint16_t>(at) & 0x7fff) > 0x7f80;
+    default:
+      return false;
+  }
+}
+
+// NaN bits of fp32 and fp64 sums are the processor's choice; everything else is fixed.
+bool equal(DType dtype, ReduceOp op, const std::byte* got, const std::byte* expected) {
+  const bool open = op != ReduceOp::kMin && op != ReduceOp::kMax && dtype <= DType::kFloat32;
+  if (open && is_nan(dtype, got) && is_nan(dtype, expected)) return true;
+  return std::memcmp(got, expected, dtype_size(dtype)) == 0;
+}
+
+// Random bits: for floats all exponents, subnormals, infinities and NaNs turn up. Half of the
+// floats are drawn near 1 instead, so that sums round.
+Memory random_elements(DType dtype, size_t count, std::mt19937_64& random) {
+  Memory out(count * dtype_size(dtype));
+  for (std::byte& b : out) b = static_cast<std::byte>(random());
+  if (!is_float(dtype)) return out;
+  for (size_t i = 0; i < count; i += 2) {
+    const double x = std::uniform_real_distribution<double>(-2, 2)(random);
+    const auto f = static_cast<float>(x);
+    const uint16_t half = dtype == DType::kFloat16 ? float_to_half(f) : float_to_bfloat(f);
+    std::byte* at = out.data() + i * dtype_size(dtype);
+    if (dtype == DType::kFloat64) std::memcpy(at, &x, sizeof(x));
+    if (dtype == DType::kFloat32) std::memcpy(at, &f, sizeof(f));
+    if (is_half(dtype)) std::memcpy(at, &half, sizeof(half));
+  }
+  return out;
+}
+
+struct Layout {
+  size_t sources;
+  size_t count;
+  size_t shift;  // bytes from alignment
+  int out_is;    // the source that is the output, -1 for none
+};
+
+void check_layout(DType dtype, ReduceOp op, const Layout& layout, std::mt19937_64& random) {
+  const size_t size = dtype_size(dtype);
+  std::vector<Memory> inputs;
+  for (size_t s = 0; s < layout.sources; ++s)
+    inputs.push_back(random_elements(dtype, layout.count, random));
+  const auto divisor = static_cast<int64_t>(op == ReduceOp::kAvg ? layout.sources : 7);
+  for (ReduceFunction function : functions()) {
+    std::vector<Memory> moved;
+    for (const Memory& input : inputs) {
+      Memory& at = moved.emplace_back(layout.shift);
+      at.insert(at.end(), input.begin(), input.end());
+    }
+    const std::byte kGuard{0x5a};
+    Memory separate(layout.shift + layout.count * size + 1, kGuard);
+    std::byte* out = (layout.out_is < 0 ? separate : moved[layout.out_is]).data() + layout.shift;
+    Operands sources;
+    for (const Memory& at : moved) sources.push_back(at.data() + layout.shift);
+    function(dtype, op, out, sources, layout.count, divisor);
+    EXPECT_EQ(separate.back(), kGuard);
+    for (size_t i = 0; i < layout.count; ++i) {
+      Operands operands;
+      for (const Memory& input : inputs) operands.push_back(input.data() + i * size);
+      const Memory expected = reference::reduce_one(dtype, op, operands, divisor);
+      ASSERT_TRUE(equal(dtype, op, out + i * size, expected.data()))
+          << dtype_name(dtype) << " " << reduce_op_name(op) << " element " << i << " of "
+          << layout.count << ", " << layout.sources << " sources, shift " << layout.shift
+          << ", out is " << layout.out_is;
+    }
+    for (int s = 0; s < static_cast<int>(layout.sources); ++s) {
+      const std::byte* at = moved[s].data() + layout.shift;
+      EXPECT_TRUE(s == layout.out_is || Memory(at, at + inputs[s].size()) == inputs[s]);
+    }
+  }
+}
+
+class Reduce : public testing::TestWithParam<DType> {};
+
+TEST_P(Reduce, MatchesExactArithmetic) {
+  std::mt19937_64 random(42);
+  for (ReduceOp op : kOps) {
+    for (size_t sources : {1, 2, 3, 5})
+      for (size_t count : {0, 1, 7, 1023, 1024, 1025, 2500})
+        check_layout(GetParam(), op, {sources, count, 0, -1}, random);
+    for (size_t sources : {1, 2, 4})
+      for (size_t shift : {1, 3, 8})
+        for (int out_is = -1; out_is < static_cast<int>(sources); ++out_is)
+          check_layout(GetParam(), op, {sources, 1100, shift, out_is}, random);
+  }
+}
+
+TEST_P(Reduce, ExtremesDoNotDependOnTheOrder) {
+  const DType dtype = GetParam();
+  const size_t size = dtype_size(dtype);
+  constexpr size_t kCount = 4096;
+  std::mt19937_64 random(3);
+  Memory a = random_elements(dtype, kCount, random);
+  const Memory b = random_elements(dtype, kCount, random);
+  // Often equal but for the sign: zeros of both signs meet.
+  for (size_t i = 0; i < kCount; i += 3) std::memset(a.data() + i * size, 0, size);
+  for (ReduceFunction function : functions()) {
+    for (ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+      Memory ab(a.size());
+      Memory ba(a.size());
+      const Operands forward{a.data(), b.data(), a.data()};
+      const Operands backward{b.data(), a.data(), b.data()};
+      function(dtype, op, ab.data(), forward, kCount, 1);
+      function(dtype, op, ba.data(), backward, kCount, 1);
+      EXPECT_EQ(ab, ba);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Reduce, testing::ValuesIn(kTypes),
+                         [](const auto& row) { return std::string(dtype_name(row.param)); });
+
+// Often enough for whole vectors and what is left after them.
+template <typename T>
+Memory repeated(std::initializer_list<T> values) {
+  const Memory once = memory_of<T>(values);
+  Memory out;
+  for (int i = 0; i < 43; ++i) out.insert(out.end(), once.begin(), once.end());
+  return out;
+}
+
+template <typename T>
+void check_zeros_and_nans(DType dtype, T plus, T minus, T nan, T canonical, T one) {
+  const Memory a = repeated<T>({plus, minus, nan, one, nan, minus});
+  const Memory b = repeated<T>({minus, plus, one, nan, nan, minus});
+  const size_t count = a.size() / sizeof(T);
+  const Operands sources{a.data(), b.data()};
+  for (ReduceFunction function : functions()) {
+    Memory out(a.size());
+    function(dtype, ReduceOp::kMin, out.data(), sources, count, 1);
+    EXPECT_EQ(out, repeated<T>({minus, minus, canonical, canonical, canonical, minus}));
+    function(dtype, ReduceOp::kMax, out.data(), sources, count, 1);
+    EXPECT_EQ(out, repeated<T>({plus, plus, canonical, canonical, canonical, minus}));
+    function(dtype, ReduceOp::kMax, out.data(), std::span(sources).first(1), count, 1);
+    EXPECT_EQ(out, repeated<T>({plus, minus, canonical, one, canonical, minus}));
+  }
+}
+
+TEST(ReduceRules, ZerosAreOrderedAndNaNsCanonical) {
+  check_zeros_and_nans<uint32_t>(DType::kFloat32, 0, 0x80000000, 0xff801234, 0x7fc00000,
+                                 0x3f800000);
+  check_zeros_and_nans<uint64_t>(DType::kFloat64, 0, 1ull << 63, 0xfff0000000001234,
+                                 0x7ff8000000000000, 0x3ff0000000000000);
+  check_zeros_and_nans<uint16_t>(DType::kFloat16, 0, 0x8000, 0xfc01, 0x7e00, 0x3c00);
+  check_zeros_and_nans<uint16_t>(DType::kBFloat16, 0, 0x8000, 0xff81, 0x7fc0, 0x3f80);
+}
+
+TEST(ReduceRules, IntegersWrapAndTheirAverageTruncates) {
+  const Memory a = memory_of<int8_t>({127, -7, 7, -128, 100});
+  const Memory b = memory_of<int8_t>({1, 0, 0, -1, 100});
+  const Operands sources{a.data(), b.data()};
+  for (ReduceFunction function : functions()) {
+    Memory out(5);
+    function(DType::kInt8, ReduceOp::kSum, out.data(), sources, 5, 1);
+    EXPECT_EQ(out, memory_of<int8_t>({-128, -7, 7, 127, -56}));
+    function(DType::kInt8, ReduceOp::kAvg, out.data(), sources, 5, 2);
+    EXPECT_EQ(out, memory_of<int8_t>({-64, -3, 3, 63, -28}));
+  }
+}
+
+// Every 16-bit value by every small divisor, and 32 bits where a double's quotient is closest to an
+// integer: the division by way of double must never round up.
+TEST(ReduceRules, IntegerAverageIsExact) {
+  std::vector<int32_t> values;
+  for (int32_t k : {1, 2, 3, 1000, 715827882, 1073741823, 2147483647})
+    for (int32_t d = -2; d <= 2; ++d) values.push_back(static_cast<int32_t>(int64_t{k} + d));
+  for (int32_t v = -33000; v < 33000; ++v) values.push_back(v);
+  std::vector<int32_t> out(values.size());
+  const auto* in = reinterpret_cast<const std::byte*>(values.data());
+  for (ReduceFunction function : functions()) {
+    for (int64_t divisor : {2, 3, 7, 64, 1000, 65537, 2147483647}) {
+      function(DType::kInt32, ReduceOp::kAvg, reinterpret_cast<std::byte*>(out.data()),
+               std::span(&in, 1), values.size(), divisor);
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_EQ(out[i], values[i] / divisor) << values[i] << " / " << divisor;
+    }
+  }
+}
+
+// 1 + 2^-8 + 2^-8 in bf16 (8 bits of precision): rounding after each addition would lose both.
+TEST(ReduceRules, HalfPrecisionRoundsOnce) {
+  const uint16_t one = float_to_bfloat(1.0f);
+  const uint16_t tiny = float_to_bfloat(0x1p-8f);
+  const Memory a = memory_of<uint16_t>({one});
+  const Memory b = memory_of<uint16_t>({tiny});
+  const Operands sources{a.data(), b.data(), b.data()};
+  for (ReduceFunction function : functions()) {
+    Memory out(2);
+    function(DType::kBFloat16, ReduceOp::kSum, out.data(), sources, 1, 1);
+    EXPECT_EQ(bfloat_to_float(load<uint16_t>(out.data())), 1.0f + 0x1p-7f);
+    // 65504 + 65504 overflows fp16, but not its average.
+    const Memory largest = memory_of<uint16_t>({0x7bff});
+    const Operands twice{largest.data(), largest.data()};
+    function(DType::kFloat16, ReduceOp::kAvg, out.data(), twice, 1, 2);
+    EXPECT_EQ(load<uint16_t>(out.data()), 0x7bff);
+  }
+}
+
+TEST(ReduceRules, RejectsWhatHasNoMeaning) {
+  std::byte x{};
+  const std::byte* in = &x;
+  EXPECT_DEATH(reduce(DType::kBytes, ReduceOp::kSum, &x, std::span(&in, 1), 1, 1), "arithmetic");
+  EXPECT_DEATH(reduce(DType::kInt8, ReduceOp::kNone, &x, std::span(&in, 1), 1, 1), "operation");
+  EXPECT_DEATH(reduce(DType::kInt8, ReduceOp::kSum, &x, {}, 1, 1), "without a source");
+  EXPECT_DEATH(reduce(DType::kInt8, ReduceOp::kAvg, &x, std::span(&in, 1), 1, 0), "divisor");
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,25 @@
+// Arithmetic to compare the kernels with, written for clarity: one element at a time, no tricks.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "base/dtype.h"
+#include "kernel/half.h"
+
+namespace ringdist::reference {
+
+// The value of a float with `exponent_bits` and `mantissa_bits`, stored with a sign bit before
+// them.
+double decode(uint16_t bits, int exponent_bits, int mantissa_bits);
+
+// The nearest such float, ties to even; overflow gives inf, NaN the canonical one.
+uint16_t encode(double value, int exponent_bits, int mantissa_bits);
+
+// What reduce() has to give for one element: `operands` and the result are dtype's bytes.
+std::vector<std::byte> reduce_one(DType dtype, ReduceOp op,
+                                  const std::vector<const std::byte*>& operands, int64_t divisor);
+
+}  // namespace ringdist::reference

@@ -1,0 +1,176 @@
+// The part of the symbolic checker that looks at schedules without running them.
+#include <algorithm>
+#include <set>
+
+#include "support/symbolic.h"
+
+namespace ringdist::symbolic {
+namespace {
+
+int64_t buffer_count(const Case& what, const Schedule& schedule, BufferId buffer) {
+  const int64_t all = what.size * what.count;
+  switch (buffer) {
+    case BufferId::kInput:
+      if (what.kind == Collective::kAllgather) return what.count;
+      return what.kind == Collective::kReduceScatter ? all : 0;
+    case BufferId::kOutput:
+      if (what.kind == Collective::kBarrier) return 0;
+      return what.kind == Collective::kAllgather ? all : what.count;
+    case BufferId::kScratch:
+      return schedule.scratch_count;
+  }
+  return 0;
+}
+
+class StepCheck {
+ public:
+  StepCheck(const Case& what, const Schedule& schedule, int rank, const Step& step)
+      : what_(what), schedule_(schedule), rank_(rank), step_(step) {}
+
+  std::string problem() const {
+    const bool sends = step_.kind == StepKind::kSend || step_.kind == StepKind::kRelay;
+    const bool receives = step_.kind == StepKind::kRecv || step_.kind == StepKind::kRelay;
+    const bool computes = step_.kind == StepKind::kReduce || step_.kind == StepKind::kCopy;
+    if (!inside(step_.range)) return "range outside its buffer";
+    if (step_.kind != StepKind::kSend && step_.range.buffer == BufferId::kInput)
+      return "writes the input";
+    if (sends == step_.to.empty()) return "targets missing, or not expected";
+    if (std::set(step_.to.begin(), step_.to.end()).size() != step_.to.size())
+      return "the same target twice";
+    if (!std::all_of(step_.to.begin(), step_.to.end(), [&](int peer) { return is_peer(peer); }))
+      return "no such target";
+    if (receives ? !is_peer(step_.from) : step_.from != -1) return "source missing or unexpected";
+    if (computes == step_.sources.empty()) return "operands missing, or not expected";
+    if (step_.finish && step_.kind != StepKind::kReduce) return "finishes without a reduce";
+    return operands_problem();
+  }
+
+ private:
+  bool is_peer(int peer) const { return peer >= 0 && peer < what_.size && peer != rank_; }
+
+  bool inside(const Range& range) const {
+    return range.offset >= 0 && range.count >= 0 &&
+           range.end() <= buffer_count(what_, schedule_, range.buffer);
+  }
+
+  std::string operands_problem() const {
+    const bool copy = step_.kind == StepKind::kCopy;
+    if (copy && (step_.sources.size() != 1 || step_.sources[0].peer >= 0))
+      return "a copy has one local source";
+    int in_place = 0;
+    for (const Source& source : step_.sources) {
+      if (source.range.count != step_.range.count) return "operands of different counts";
+      if (source.peer >= 0 ? !is_peer(source.peer) : !inside(source.range)) return "bad operand";
+      if (source.peer >= 0 || !overlaps(source.range, step_.range)) continue;
+      if (copy || source.range != step_.range || ++in_place > 1)
+        return "overlaps an operand other than exactly";
+    }
+    return "";
+  }
+
+  const Case& what_;
+  const Schedule& schedule_;
+  int rank_;
+  const Step& step_;
+};
+
+struct End {
+  int rank;
+  size_t step;
+  int64_t count;
+  EdgeMark mark;
+  bool any_final = false;  // a relay takes final values from the owner and from another relay
+};
+
+// Both ends of all messages, in order, per ordered pair of ranks.
+struct Pairs {
+  std::map<std::pair<int, int>, std::vector<End>> sends;
+  std::map<std::pair<int, int>, std::vector<End>> receives;
+};
+
+Pairs collect(const std::vector<Schedule>& schedules) {
+  Pairs out;
+  for (int rank = 0; rank < static_cast<int>(schedules.size()); ++rank) {
+    const std::vector<Step>& steps = schedules[rank].steps;
+    for (size_t s = 0; s < steps.size(); ++s) {
+      const Step& step = steps[s];
+      const End end{rank, s, step.range.count, step.mark, step.kind == StepKind::kRelay};
+      for (int peer : step.to) out.sends[{rank, peer}].push_back(end);
+      if (step.from >= 0) out.receives[{step.from, rank}].push_back(end);
+      for (const Source& source : step.sources)
+        if (source.peer >= 0) out.receives[{source.peer, rank}].push_back(end);
+    }
+  }
+  return out;
+}
+
+std::string edge_problem(const End& send, const End& receive) {
+  const bool fits =
+      receive.any_final ? send.mark != EdgeMark::kContribution : send.mark == receive.mark;
+  if (send.count == receive.count && fits) return "";
+  return "rank " + std::to_string(send.rank) + " step " + std::to_string(send.step) + " sends " +
+         std::to_string(send.count) + " elements to rank " + std::to_string(receive.rank) +
+         " step " + std::to_string(receive.step) + ", which expects " +
+         std::to_string(receive.count) + (fits ? "" : " and another mark");
+}
+
+std::string pairing_problem(const std::vector<Schedule>& schedules) {
+  Pairs pairs = collect(schedules);
+  for (const auto& [pair, unused] : pairs.receives) pairs.sends[pair];  // pairs without a send too
+  for (const auto& [pair, sends] : pairs.sends) {
+    const std::vector<End>& receives = pairs.receives[pair];
+    if (sends.size() != receives.size())
+      return "rank " + std::to_string(pair.first) + " sends " + std::to_string(sends.size()) +
+             " messages to rank " + std::to_string(pair.second) + ", which receives " +
+             std::to_string(receives.size());
+    for (size_t i = 0; i < sends.size(); ++i)
+      if (std::string wrong = edge_problem(sends[i], receives[i]); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<Schedule> build_all(const Algorithm& algorithm, const Case& what) {
+  std::vector<Schedule> out;
+  for (int rank = 0; rank < what.size; ++rank)
+    out.push_back(algorithm.build(what.kind, Shape{rank, what.size, what.root, what.count}));
+  return out;
+}
+
+std::vector<Schedule> cut(const std::vector<Schedule>& schedules, int64_t segment_count) {
+  std::vector<Schedule> out;
+  for (const Schedule& schedule : schedules) {
+    Schedule& segments = out.emplace_back();
+    segments.scratch_count = schedule.scratch_count;
+    for (const Step& step : schedule.steps) {
+      int64_t begin = 0;
+      do {
+        Step segment = step;
+        const auto narrow = [&](Range& range) {
+          range.count = std::min(segment_count, range.count - begin);
+          range.offset += begin;
+        };
+        narrow(segment.range);
+        for (Source& source : segment.sources) narrow(source.range);
+        segments.steps.push_back(std::move(segment));
+        begin += segment_count;
+      } while (begin < step.range.count);
+    }
+  }
+  return out;
+}
+
+std::string structural_problem(const Case& what, const std::vector<Schedule>& schedules) {
+  if (static_cast<int>(schedules.size()) != what.size) return "not one schedule per rank";
+  for (int rank = 0; rank < what.size; ++rank) {
+    for (size_t s = 0; s < schedules[rank].steps.size(); ++s) {
+      const StepCheck check(what, schedules[rank], rank, schedules[rank].steps[s]);
+      if (std::string wrong = check.problem(); !wrong.empty())
+        return "rank " + std::to_string(rank) + " step " + std::to_string(s) + ": " + wrong;
+    }
+  }
+  return pairing_problem(schedules);
+}
+
+}  // namespace ringdist::symbolic

@@ -1,0 +1,61 @@
+"""Pools of ranks as fixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.pool import Pool
+
+
+@pytest.fixture(scope="session")
+def _kept() -> Iterator[dict[int, Pool]]:
+    kept: dict[int, Pool] = {}
+    yield kept
+    for pool in kept.values():
+        pool.close()
+
+
+@pytest.fixture
+def pools(_kept: dict[int, Pool], request: pytest.FixtureRequest) -> Iterator[Callable]:
+    """pools(size): ranks shared with other tests, which this one must leave in good order."""
+    used: list[Pool] = []
+
+    def get(size: int) -> Pool:
+        if size not in _kept or not _kept[size].alive:
+            _kept[size] = Pool(size)
+        used.append(_kept[size])
+        return _kept[size]
+
+    yield get
+    # After a failure nobody knows what state the ranks are in.
+    if request.node.stash.get(_failed, False):
+        for pool in used:
+            pool.discard()
+
+
+@pytest.fixture
+def fresh_pool() -> Iterator[Callable[..., Pool]]:
+    """fresh_pool(size, **launch): ranks for this test alone, which may kill them."""
+    made: list[Pool] = []
+
+    def make(size: int, **launch: Any) -> Pool:
+        made.append(Pool(size, **launch))
+        return made[-1]
+
+    yield make
+    for pool in made:
+        if pool.alive:
+            pool.discard()
+
+
+_failed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    report = yield
+    if report.when == "call" and report.failed:
+        item.stash[_failed] = True
+    return report

@@ -1,0 +1,183 @@
+"""Ranks as real processes, kept from test to test: starting one costs as much as importing torch.
+
+A server process imports torch once and forks the ranks from then on. Each rank is told over a pipe
+which function to run. A call has a time limit; when it passes, every rank says where it is (the
+backend's dump, and the stacks of its Python threads), and all are killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import multiprocessing.connection
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from support.rank import Launch, serve
+
+HERE = Path(__file__).resolve().parents[1]
+START_LIMIT = 60.0
+# Time for the answers to the two signals to reach the log.
+DUMP_TIME = 1.0
+
+
+class Hang(AssertionError):
+    """A rank did not answer in time; the text holds what all ranks were doing."""
+
+
+@cache
+def _server():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["torch", "torch.distributed", "numpy", "pytest", "support.rank"]
+    )
+    # The server does not get this process's sys.path in all versions of Python.
+    old = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = f"{HERE}{os.pathsep}{old}" if old else str(HERE)
+    # Ranks share the cores of one machine.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    return context
+
+
+@cache
+def _store() -> dist.TCPStore:
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Pool:
+    """`size` ranks that have joined one default group."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, size: int, *, rank0_hosts_store: bool = False, **launch: Any) -> None:
+        self.size = size
+        self.alive = True
+        self.folder = tempfile.mkdtemp(prefix="ringdist_ranks_")
+        port = free_port() if rank0_hosts_store else _store().port
+        self.launch = Launch(
+            size=size,
+            port=port,
+            prefix=f"pool{next(Pool._numbers)}",
+            log=f"{self.folder}/rank",
+            rank0_hosts_store=rank0_hosts_store,
+            **launch,
+        )
+        self.processes, self.pipes = [], []
+        for rank in range(size):
+            ours, theirs = multiprocessing.Pipe()
+            process = _server().Process(target=serve, args=(rank, self.launch, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self.processes.append(process)
+            self.pipes.append(ours)
+        self.collect(START_LIMIT)
+
+    def run(self, function: Callable[..., Any], *args: Any, timeout: float = 60.0) -> list[Any]:
+        """The results of function(*args) on all ranks; a rank that raises fails the test."""
+        self.start(function, *args)
+        return list(self.collect(timeout).values())
+
+    def start(self, function: Callable[..., Any], *args: Any) -> None:
+        """Makes all ranks call function(*args); collect() has the results."""
+        for pipe in self.pipes:
+            pipe.send((function.__module__, function.__qualname__, args))
+
+    def collect(self, timeout: float = 60.0, without: tuple[int, ...] = ()) -> dict[int, Any]:
+        """Results by rank, of all but the ranks `without`."""
+        replies = self._replies(set(range(self.size)) - set(without), timeout)
+        if not all(good for good, _ in replies.values()):
+            self._fail(
+                "\n".join(
+                    f"rank {rank} of {self.size}: {value}\n{value.trace}"
+                    for rank, (good, value) in replies.items()
+                    if not good
+                )
+            )
+        return {rank: value for rank, (_, value) in sorted(replies.items())}
+
+    def kill(self, rank: int, number: int = signal.SIGKILL) -> float:
+        """Sends a signal to one rank, not to its children; returns the time."""
+        now = time.monotonic()
+        os.kill(self.processes[rank].pid, number)
+        return now
+
+    def log(self, rank: int) -> str:
+        """What the rank has printed."""
+        return Path(f"{self.launch.log}.{rank}").read_text(errors="replace")
+
+    def close(self) -> None:
+        """Lets the ranks leave; whoever does not is killed."""
+        if not self.alive:
+            return
+        for pipe in self.pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(None)
+        deadline = time.monotonic() + 10
+        for process in self.processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        self.discard()
+
+    def discard(self) -> None:
+        """Kills what is left of the ranks and of their children."""
+        self.alive = False
+        for process, pipe in zip(self.processes, self.pipes, strict=True):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.join(10)
+            pipe.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _replies(self, missing: set[int], limit: float) -> dict[int, tuple[bool, Any]]:
+        replies: dict[int, tuple[bool, Any]] = {}
+        deadline = time.monotonic() + limit
+        while missing:
+            sources: dict[Any, int] = {}
+            for rank in missing:
+                sources[self.pipes[rank]] = sources[self.processes[rank].sentinel] = rank
+            ready = multiprocessing.connection.wait(sources, max(0, deadline - time.monotonic()))
+            if not ready:
+                self._hang(missing, limit)
+            for rank in {sources[source] for source in ready}:
+                try:
+                    # What a rank said before it died comes first.
+                    if not self.pipes[rank].poll():
+                        raise EOFError
+                    replies[rank] = self.pipes[rank].recv()
+                except (EOFError, OSError):
+                    self.processes[rank].join(5)
+                    code = self.processes[rank].exitcode
+                    self._fail(f"rank {rank} of {self.size} died, exit code {code}")
+                missing.discard(rank)
+        return replies
+
+    def _hang(self, missing: set[int], limit: float) -> None:
+        for process in self.processes:
+            for number in (signal.SIGUSR1, signal.SIGUSR2):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+        time.sleep(DUMP_TIME)
+        self._fail(f"no answer within {limit:.0f} s from rank(s) {sorted(missing)}", Hang)
+
+    def _fail(self, text: str, kind: type[AssertionError] = AssertionError) -> None:
+        for rank in range(self.size):
+            with contextlib.suppress(OSError):
+                if printed := self.log(rank).strip():
+                    text += f"\n---- rank {rank} printed:\n{printed}"
+        self.discard()
+        raise kind(text)

@@ -1,0 +1,204 @@
+"""What runs in the processes of a pool (pool.py), and helpers for the functions that run there.
+
+Such a function is a plain one of a test module, without arguments for the group: torch.distributed
+holds the default group (ringdist), and `oracle()` a gloo group of the same ranks.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+# Above what any healthy call takes on a loaded machine, below the pool's own limit: what hangs is
+# then reported by the backend, which knows more about it.
+GROUP_TIMEOUT = timedelta(seconds=40)
+STORE_TIMEOUT = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the processes of one pool have in common."""
+
+    size: int
+    port: int  # of the TCPStore
+    prefix: str  # of this pool's keys in it
+    log: str  # a path; the rank is appended
+    environment: dict[str, str] = field(default_factory=dict)
+    timeout: timedelta = GROUP_TIMEOUT
+    rank0_hosts_store: bool = False
+    init: bool = True
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception as it comes back from a rank."""
+
+    kinds: list[str]  # names of its classes, the most derived first
+    text: str
+    after: float  # seconds since the call
+    at: float  # time.monotonic(), which all processes of a machine share
+    trace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kinds[0]} after {self.after:.2f} s: {self.text}"
+
+
+class Ranks:
+    """This process as one rank of its pool."""
+
+    rank = 0
+    launch: Launch
+    store: dist.Store
+    gloo: dist.ProcessGroup | None = None
+    groups = itertools.count()
+
+
+def store_for(name: str) -> dist.Store:
+    """A store of its own for the group `name`: all ranks give the same."""
+    return dist.PrefixStore(f"{Ranks.launch.prefix}/{name}", Ranks.store)
+
+
+def init(name: str = "default", **settings: Any) -> None:
+    """init_process_group("ringdist") over store_for(name)."""
+    settings.setdefault("timeout", Ranks.launch.timeout)
+    dist.init_process_group(
+        "ringdist",
+        store=store_for(name),
+        rank=Ranks.rank,
+        world_size=Ranks.launch.size,
+        **settings,
+    )
+
+
+def oracle() -> dist.ProcessGroup:
+    """The gloo group of all ranks."""
+    if Ranks.gloo is None:
+        Ranks.gloo = dist.new_group(backend="gloo", timeout=GROUP_TIMEOUT)
+    return Ranks.gloo
+
+
+def new_group(seconds: float | None = None, ranks: Sequence[int] | None = None, **settings: Any):
+    """A new ringdist group; all ranks of the pool call it."""
+    timeout = Ranks.launch.timeout if seconds is None else timedelta(seconds=seconds)
+    return dist.new_group(ranks, backend="ringdist", timeout=timeout, **settings)
+
+
+def caught(function: Callable[..., Any], *args: Any, **named: Any) -> Raised | None:
+    """What `function` raised, or None."""
+    begin = time.monotonic()
+    try:
+        function(*args, **named)
+    except Exception as error:
+        now = time.monotonic()
+        return Raised([c.__name__ for c in type(error).__mro__], str(error), now - begin, now)
+    return None
+
+
+def same_bits(actual: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    """Fails unless both have the same shape, dtype and bytes (NaN and the sign of zero count)."""
+    assert actual.dtype == expected.dtype and actual.shape == expected.shape, (
+        f"{what}: {actual.dtype}{list(actual.shape)}, expected "
+        f"{expected.dtype}{list(expected.shape)}"
+    )
+    a = actual.detach().contiguous().reshape(-1).view(torch.uint8)
+    b = expected.detach().contiguous().reshape(-1).view(torch.uint8)
+    if torch.equal(a, b):
+        return
+    at = int((a != b).nonzero()[0]) // actual.element_size()
+    got, wanted = actual.reshape(-1)[at].item(), expected.reshape(-1)[at].item()
+    raise AssertionError(
+        f"{what}: element {at} of {actual.numel()} is {got!r}, expected {wanted!r}"
+    )
+
+
+def poll(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether `condition` came true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def in_threads(functions: Sequence[Callable[[], Any]], seconds: float = 60.0) -> list[Any]:
+    """Runs all at once; their results, or the first exception."""
+    results: list[Any] = [None] * len(functions)
+    errors: list[BaseException] = []
+
+    def call(i: int) -> None:
+        try:
+            results[i] = functions[i]()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call, args=(i,), daemon=True) for i in range(len(functions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds)
+    if errors:
+        raise errors[0]
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+    return results
+
+
+def serve(rank: int, launch: Launch, commands: Connection) -> None:
+    """The life of one rank: join the group, then run what the test sends until it sends None."""
+    # A session of its own: killing its process group gets its forked children too.
+    os.setsid()
+    log = os.open(f"{launch.log}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.stdout = sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    faulthandler.enable(2)
+    faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
+    os.environ.update(launch.environment)
+    torch.set_num_threads(1)
+    try:
+        _join(rank, launch)
+    except Exception as error:
+        commands.send((False, _raised(error, time.monotonic())))
+        return
+    commands.send((True, None))
+    while command := commands.recv():
+        begin = time.monotonic()
+        try:
+            module, name, args = command
+            reply = True, getattr(importlib.import_module(module), name)(*args)
+        except Exception as error:
+            reply = False, _raised(error, begin)
+        commands.send(reply)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _join(rank: int, launch: Launch) -> None:
+    hosts = launch.rank0_hosts_store and rank == 0
+    Ranks.rank, Ranks.launch = rank, launch
+    Ranks.store = dist.TCPStore(
+        "127.0.0.1", launch.port, is_master=hosts, wait_for_workers=False, timeout=STORE_TIMEOUT
+    )
+    if launch.init:
+        init()
+
+
+def _raised(error: Exception, begin: float) -> Raised:
+    now = time.monotonic()
+    kinds = [c.__name__ for c in type(error).__mro__]
+    return Raised(kinds, str(error), now - begin, now, traceback.format_exc())

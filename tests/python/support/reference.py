@@ -1,0 +1,81 @@
+"""What a collective must return, computed by one process from the inputs of all ranks."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+REDUCIBLE = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "int16": torch.int16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+}
+MOVED_ONLY = {
+    "bool": torch.bool,
+    "uint16": torch.uint16,
+    "uint32": torch.uint32,
+    "uint64": torch.uint64,
+    "complex32": torch.complex32,
+    "complex64": torch.complex64,
+    "complex128": torch.complex128,
+    "float8_e4m3fn": torch.float8_e4m3fn,
+    "float8_e5m2": torch.float8_e5m2,
+}
+OPS = {
+    "SUM": dist.ReduceOp.SUM,
+    "AVG": dist.ReduceOp.AVG,
+    "MIN": dist.ReduceOp.MIN,
+    "MAX": dist.ReduceOp.MAX,
+    "PRODUCT": dist.ReduceOp.PRODUCT,
+}
+
+
+def exact_inputs(name: str, op: str, size: int, count: int, seed: int) -> torch.Tensor:
+    """Row r is what rank r gives. Floats are such that no order of reducing them rounds."""
+    random = torch.Generator().manual_seed(seed)
+    dtype = REDUCIBLE[name]
+    if not dtype.is_floating_point:
+        info = torch.iinfo(dtype)
+        low, high = (0, 7) if op == "PRODUCT" else (info.min, info.max)
+        return torch.randint(low, high, (size, count), generator=random, dtype=dtype)
+    if op == "PRODUCT":
+        signs = torch.randint(0, 2, (size, count), generator=random) * 2 - 1
+        return (signs * 2.0 ** torch.randint(0, 3, (size, count), generator=random)).to(dtype)
+    whole = torch.randint(-10, 11, (size, count), generator=random)
+    # The sum of multiples of the size is one, so that the average is a whole number.
+    return (whole * size if op == "AVG" else whole).to(dtype)
+
+
+def reduced(rows: torch.Tensor, op: str) -> torch.Tensor:
+    """The rows reduced in rank order: fp16 and bf16 as fp32 rounded once, integers wrapping."""
+    dtype = rows.dtype
+    half = dtype in (torch.float16, torch.bfloat16)
+    wide = rows.float() if half else rows
+    out = wide[0].clone()
+    for row in wide[1:]:
+        if op in ("SUM", "AVG"):
+            out += row
+        elif op == "PRODUCT":
+            out *= row
+        else:
+            out = torch.minimum(out, row) if op == "MIN" else torch.maximum(out, row)
+    if op == "AVG":
+        size = len(rows)
+        out = out / size if dtype.is_floating_point else out.div(size, rounding_mode="trunc")
+    return out.to(dtype)
+
+
+def any_bits(dtype: torch.dtype, shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    """Random bytes as `dtype`, valid ones for bool."""
+    random = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=random).bool()
+    width = torch.empty(0, dtype=dtype).element_size()
+    raw = torch.randint(0, 256, (*shape, width), generator=random, dtype=torch.uint8)
+    return raw.view(dtype).reshape(shape) if raw.numel() else torch.empty(shape, dtype=dtype)

@@ -1,0 +1,256 @@
+"""Arguments that an operation does not take: said at once, and only to the rank that gave them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.rank import Raised, caught, same_bits
+from torch.distributed.distributed_c10d import AllgatherOptions
+
+REDUCIBLE = "float64, float32, bfloat16, float16, int64, int32, int16, int8, uint8"
+REDUCTIONS = "SUM, AVG, MIN, MAX, PRODUCT"
+
+
+def ours():
+    """The backend behind the default group. PyTorch's own checks stop some of the calls earlier."""
+    return dist.group.WORLD._get_backend(torch.device("cpu"))
+
+
+def ints() -> torch.Tensor:
+    return torch.ones(4, dtype=torch.int32)
+
+
+def gather(outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor]):
+    return ours().allgather(outputs, inputs, AllgatherOptions())
+
+
+def broadcast(tensors: list[torch.Tensor], root_tensor: int = 0):
+    options = dist.BroadcastOptions()
+    options.rootRank, options.rootTensor = 0, root_tensor
+    return ours().broadcast(tensors, options)
+
+
+def reduce_all(*tensors: torch.Tensor):
+    return ours().allreduce(list(tensors), dist.AllreduceOptions())
+
+
+# Each makes a call from a float32 tensor of 4 elements, in a group of 2 ranks.
+Call = Callable[[torch.Tensor], object]
+BAD: dict[str, tuple[Call, type[Exception], list[str]]] = {
+    "no tensor": (
+        lambda t: reduce_all(),
+        ValueError,
+        ["all_reduce: tensor", "exactly one", "none given"],
+    ),
+    "two tensors": (
+        lambda t: reduce_all(t, t),
+        ValueError,
+        ["all_reduce: tensor", "single-element", "2 tensors given"],
+    ),
+    "no tensor to broadcast": (
+        lambda t: broadcast([]),
+        ValueError,
+        ["broadcast: tensor", "exactly one", "none given"],
+    ),
+    "two tensors to gather": (
+        lambda t: gather([[t, t]], [t, t]),
+        ValueError,
+        ["all_gather: input", "single-element", "2 tensors given"],
+    ),
+    "not a tensor": (lambda t: dist.all_reduce(None), TypeError, ["`tensor`", "NoneType"]),
+    "dtype that is only moved": (
+        lambda t: dist.all_reduce(t.bool()),
+        TypeError,
+        ["all_reduce: tensor", "bool", REDUCIBLE],
+    ),
+    "unsigned dtype": (
+        lambda t: dist.all_reduce(t.to(torch.uint16)),
+        TypeError,
+        ["all_reduce: tensor", "uint16", REDUCIBLE],
+    ),
+    "complex maximum": (
+        lambda t: dist.all_reduce(t.to(torch.complex64), dist.ReduceOp.MAX),
+        ValueError,
+        ["all_reduce", "MAX", "complex"],
+    ),
+    "dtype that is not known": (
+        lambda t: dist.broadcast(torch.empty(4, dtype=torch.float8_e8m0fnu), 0),
+        TypeError,
+        ["broadcast: tensor", "Float8_e8m0fnu", "supported: ", "float8_e4m3fn"],
+    ),
+    "dtype to scatter": (
+        lambda t: dist.reduce_scatter_tensor(t[:2].bool(), t.bool()),
+        TypeError,
+        ["reduce_scatter_tensor: input", "bool", REDUCIBLE],
+    ),
+    "bitwise and": (
+        lambda t: dist.all_reduce(ints(), dist.ReduceOp.BAND),
+        ValueError,
+        ["all_reduce: op BAND", REDUCTIONS],
+    ),
+    "bitwise or": (
+        lambda t: dist.all_reduce(ints(), dist.ReduceOp.BOR),
+        ValueError,
+        ["all_reduce: op BOR", REDUCTIONS],
+    ),
+    "bitwise xor": (
+        lambda t: dist.reduce_scatter_tensor(ints()[:2], ints(), dist.ReduceOp.BXOR),
+        ValueError,
+        ["reduce_scatter_tensor: op BXOR", REDUCTIONS],
+    ),
+    "scaled sum": (
+        lambda t: dist.all_reduce(t, dist._make_nccl_premul_sum(2.0)),
+        ValueError,
+        ["all_reduce: op PREMUL_SUM", REDUCTIONS],
+    ),
+    "sparse": (
+        lambda t: dist.all_reduce(t.to_sparse()),
+        ValueError,
+        ["all_reduce: tensor", "Sparse", "dense"],
+    ),
+    "sparse to gather": (
+        lambda t: gather([[t.clone(), t.clone()]], [t.to_sparse()]),
+        ValueError,
+        ["all_gather: input", "Sparse", "dense"],
+    ),
+    "another device": (
+        lambda t: reduce_all(t.to("meta")),
+        TypeError,
+        ["all_reduce: tensor", "meta", "cpu"],
+    ),
+    "another device to gather into": (
+        lambda t: gather([[t.clone(), t.to("meta")]], [t]),
+        TypeError,
+        ["all_gather: output[1]", "meta", "cpu"],
+    ),
+    "expanded": (
+        lambda t: dist.all_reduce(torch.ones(1).expand(4)),
+        ValueError,
+        ["all_reduce: tensor", "overlaps itself", "clone()"],
+    ),
+    "list too short": (
+        lambda t: dist.all_gather([t.clone()], t),
+        ValueError,
+        ["all_gather", "output", "2 expected", "1 given"],
+    ),
+    "list too long": (
+        lambda t: dist.all_gather([t.clone() for _ in range(3)], t),
+        ValueError,
+        ["all_gather", "output", "2 expected", "3 given"],
+    ),
+    "list empty": (
+        lambda t: dist.all_gather([], t),
+        ValueError,
+        ["all_gather", "output", "2 expected", "0 given"],
+    ),
+    "several lists": (
+        lambda t: gather([[t.clone(), t.clone()]] * 2, [t]),
+        ValueError,
+        ["all_gather", "output", "one list", "2 lists given"],
+    ),
+    "output of a list too small": (
+        lambda t: dist.all_gather([torch.ones(4), torch.ones(3)], t),
+        ValueError,
+        ["all_gather", "output[1]", "float32[3]", "float32[4]"],
+    ),
+    "output of a list of another dtype": (
+        lambda t: gather([[t.clone(), t.double()]], [t]),
+        TypeError,
+        ["all_gather: output[1]", "float64[4]", "float32[4]"],
+    ),
+    "output too small": (
+        lambda t: dist.all_gather_into_tensor(torch.ones(7), t),
+        ValueError,
+        ["all_gather_into_tensor", "output", "float32[7]", "8 elements"],
+    ),
+    "output of another dtype": (
+        lambda t: dist.all_gather_into_tensor(torch.ones(8).double(), t),
+        TypeError,
+        ["all_gather_into_tensor: output", "float64[8]", "float32[4]"],
+    ),
+    "input to scatter too small": (
+        lambda t: dist.reduce_scatter_tensor(torch.ones(3), t),
+        ValueError,
+        ["reduce_scatter_tensor", "input", "float32[4]", "6 elements"],
+    ),
+    "output to scatter of another dtype": (
+        lambda t: dist.reduce_scatter_tensor(torch.ones(2).double(), t),
+        TypeError,
+        ["reduce_scatter_tensor: output", "float64[2]", "float32[4]"],
+    ),
+    "root below": (
+        lambda t: dist.broadcast(t, group_src=-1),
+        ValueError,
+        ["broadcast", "root rank", "-1", "[0, 2)"],
+    ),
+    "root above": (
+        lambda t: dist.broadcast(t, group_src=2),
+        ValueError,
+        ["broadcast", "root rank", ": 2", "[0, 2)"],
+    ),
+    "root tensor": (
+        lambda t: broadcast([t], 1),
+        ValueError,
+        ["broadcast", "root tensor", ": 1", "must be 0"],
+    ),
+}
+
+Peer = Callable[[torch.Tensor, int], object]
+UNSUPPORTED: dict[str, Peer] = {
+    "reduce": lambda t, peer: dist.reduce(t, 0),
+    "gather": lambda t, peer: dist.gather(t, None if peer == 0 else [t, t], 0),
+    "scatter": lambda t, peer: dist.scatter(t, None if peer == 0 else [t, t], 0),
+    "alltoall": lambda t, peer: dist.all_to_all([t, t], [t, t]),
+    "alltoall_base": lambda t, peer: dist.all_to_all_single(t, t),
+    "reduce_scatter": lambda t, peer: dist.reduce_scatter(t, [t, t]),
+    "allreduce_coalesced": lambda t, peer: dist.all_reduce_coalesced([t, t]),
+    "send": lambda t, peer: dist.send(t, peer),
+    "recv": lambda t, peer: dist.recv(t, peer),
+    "recvAnysource": lambda t, peer: dist.recv(t),
+}
+
+
+def _provoke(call: Callable[[torch.Tensor], object]) -> Raised | None:
+    """What the last rank gets for a call that no other makes, after which the group must work."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    tensor = torch.arange(4.0) + rank
+    before = ours()._get_sequence_number_for_group()
+    error = None
+    if rank == size - 1:
+        error = caught(call, tensor)
+        same_bits(tensor, torch.arange(4.0) + rank, "the tensor after the refused call")
+        assert ours()._get_sequence_number_for_group() == before, "the refused call was counted"
+    dist.all_reduce(tensor)
+    same_bits(tensor, torch.arange(4.0) * size + size * (size - 1) / 2, "the call after it")
+    assert ours()._get_sequence_number_for_group() == before + 1
+    return error
+
+
+def _bad(case: str) -> Raised | None:
+    return _provoke(BAD[case][0])
+
+
+def _unsupported(name: str) -> Raised | None:
+    call = UNSUPPORTED[name]
+    return _provoke(lambda tensor: call(tensor, 1 - dist.get_rank()))
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(pools, case: str):
+    _, kind, words = BAD[case]
+    error = pools(2).run(_bad, case)[-1]
+    assert error is not None, "nothing was raised"
+    assert kind.__name__ in error.kinds, error
+    missing = [word for word in words if word not in error.text]
+    assert not missing, f"{missing} not in: {error}"
+    assert error.after < 1, error
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_there_is_not_yet(pools, name: str):
+    error = pools(2).run(_unsupported, name)[-1]
+    assert error is not None and error.kinds[0] == "RuntimeError", error
+    assert f"Backend ringdist does not support {name}" in error.text

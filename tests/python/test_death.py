@@ -1,0 +1,145 @@
+"""A rank that is killed or stops: all others are told so in time, and told which one it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.pool import Pool
+from support.rank import Raised, caught
+
+SIZE = 4
+DEATH_LIMIT = 1.0
+PEER_TIMEOUT = 2.0
+
+
+def _prepare() -> None:
+    """Connects all, and forks a child that holds all sockets open, as a DataLoader's worker does."""
+    dist.barrier()
+    if os.fork() == 0:
+        time.sleep(600)
+        os._exit(0)
+
+
+def _busy(megabytes: int) -> Raised:
+    tensor = torch.ones(megabytes << 18)
+    while not (error := caught(dist.all_reduce, tensor.fill_(1))):
+        pass
+    return error
+
+
+def _waiting(absent: int) -> Raised:
+    if dist.get_rank() == absent:
+        time.sleep(600)
+    return caught(dist.all_reduce, torch.ones(1000))
+
+
+def _call_once() -> Raised:
+    return caught(dist.all_reduce, torch.ones(1000))
+
+
+def _prepared(pool: Pool) -> Pool:
+    pool.run(_prepare)
+    return pool
+
+
+def _errors(pool: Pool, victim: int, begin: float, limit: float) -> dict[int, float]:
+    """Seconds from `begin` until each survivor raised; all must have named the victim in time."""
+    errors = pool.collect(30, without=(victim,))
+    took = {rank: error.at - begin for rank, error in errors.items()}
+    print("seconds from the signal to the error:", {r: round(t, 3) for r, t in took.items()})
+    for rank, error in errors.items():
+        assert "DistNetworkError" in error.kinds, f"rank {rank}: {error}"
+        assert f"rank {victim} (" in error.text, f"rank {rank}: {error}"
+        assert took[rank] < limit, f"rank {rank} after {took[rank]:.2f} s: {error}"
+    return took
+
+
+# In a ring of 4 there is always a rank without a data connection to the victim.
+@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("megabytes", [1, 64])
+def test_killed_in_the_middle_of_an_op(fresh_pool, victim: int, megabytes: int):
+    pool = _prepared(fresh_pool(SIZE))
+    pool.start(_busy, megabytes)
+    time.sleep(0.7)
+    _errors(pool, victim, pool.kill(victim), DEATH_LIMIT)
+
+
+def test_killed_while_all_others_wait_for_it(fresh_pool):
+    pool = _prepared(fresh_pool(SIZE))
+    pool.start(_waiting, 1)
+    time.sleep(0.7)
+    _errors(pool, 1, pool.kill(1), DEATH_LIMIT)
+
+
+def test_killed_while_nothing_runs(fresh_pool):
+    pool = _prepared(fresh_pool(SIZE))
+    pool.kill(3)
+    time.sleep(1.0)
+    for pipe in pool.pipes[:3]:
+        pipe.send((__name__, "_call_once", ()))
+    for error in pool.collect(30, without=(3,)).values():
+        assert error is not None and "rank 3 (" in error.text, error
+        assert error.after < 0.5, error
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_killed_while_the_others_wait_for_its_first_op(fresh_pool, victim: int):
+    pool = fresh_pool(SIZE)
+    pool.start(_waiting, victim)
+    time.sleep(1.0)
+    _errors(pool, victim, pool.kill(victim), DEATH_LIMIT)
+
+
+def test_killed_rank_that_holds_the_store(fresh_pool):
+    pool = _prepared(fresh_pool(SIZE, rank0_hosts_store=True))
+    pool.start(_busy, 4)
+    time.sleep(0.7)
+    _errors(pool, 0, pool.kill(0), DEATH_LIMIT)
+
+
+@pytest.mark.parametrize("function", [_busy, _waiting])
+def test_stopped(fresh_pool, function):
+    pool = _prepared(fresh_pool(SIZE, environment={"RINGDIST_PEER_TIMEOUT": str(PEER_TIMEOUT)}))
+    pool.start(function, 2)
+    time.sleep(0.7)
+    begin = pool.kill(2, signal.SIGSTOP)
+    took = _errors(pool, 2, begin, PEER_TIMEOUT + 1)
+    assert min(took.values()) > PEER_TIMEOUT - 0.5, "given up too soon: it might have come back"
+
+
+def test_stopped_and_continued_in_time(fresh_pool):
+    pool = _prepared(fresh_pool(SIZE, environment={"RINGDIST_PEER_TIMEOUT": "4"}))
+    pool.start(_rounds, 2.5)
+    time.sleep(0.5)
+    pool.kill(1, signal.SIGSTOP)
+    time.sleep(2)
+    pool.kill(1, signal.SIGCONT)
+    pool.collect(30)
+
+
+def _rounds(seconds: float) -> None:
+    """All ranks stop after the same number of rounds: rank 0 says when."""
+    end = time.monotonic() + seconds
+    go_on = torch.ones(1)
+    while go_on:
+        dist.all_reduce(torch.ones(10_000))
+        if dist.get_rank() == 0:
+            go_on.fill_(time.monotonic() < end)
+        dist.broadcast(go_on, 0)
+
+
+def test_stopped_for_too_long_learns_that_it_is_out(fresh_pool):
+    pool = _prepared(fresh_pool(2, environment={"RINGDIST_PEER_TIMEOUT": "1"}))
+    pool.start(_busy, 1)
+    time.sleep(1)
+    pool.kill(1, signal.SIGSTOP)
+    time.sleep(2.5)
+    pool.kill(1, signal.SIGCONT)
+    errors = pool.collect(15)
+    assert "rank 1 (" in errors[0].text, errors[0]
+    assert "rank 1" in errors[1].text or "rank 0" in errors[1].text, errors[1]

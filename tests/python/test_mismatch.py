@@ -1,0 +1,182 @@
+"""Ranks that call different things, or do not come: every rank is told, with both sides named."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.rank import Raised, Ranks, caught, init, new_group, same_bits
+
+import torch_ringdist
+
+MAX, SUM = dist.ReduceOp.MAX, dist.ReduceOp.SUM
+
+
+def reduce_all(count: int = 1000, dtype: torch.dtype = torch.float32, op=SUM):
+    return lambda group: dist.all_reduce(torch.ones(count, dtype=dtype), op, group=group)
+
+
+def broadcast(root: int, count: int = 1000):
+    return lambda group: dist.broadcast(torch.ones(count), group=group, group_src=root)
+
+
+def gather(count: int):
+    def call(group):
+        given = torch.ones(count)
+        dist.all_gather_into_tensor(given.new_empty(count * group.size()), given, group=group)
+
+    return call
+
+
+def scatter(count: int):
+    def call(group):
+        dist.reduce_scatter_tensor(torch.ones(count), torch.ones(count * group.size()), group=group)
+
+    return call
+
+
+# What all ranks but one call, what that one calls, and the words that must name the two sides.
+CASES = {
+    "size": (reduce_all(1000), reduce_all(1001), "1000 elements", "1001 elements"),
+    "size by far": (reduce_all(3_000_000), reduce_all(1), "3000000 elements", "1 elements"),
+    "empty": (reduce_all(0), reduce_all(500_000), "0 elements", "500000 elements"),
+    "dtype": (reduce_all(), reduce_all(dtype=torch.int32), "float32", "int32"),
+    "op": (reduce_all(), reduce_all(op=MAX), "SUM", "MAX"),
+    "collective": (reduce_all(), broadcast(0), "all_reduce", "broadcast"),
+    "barrier": (reduce_all(), lambda group: dist.barrier(group=group), "all_reduce", "barrier"),
+    "root": (broadcast(0), broadcast(1), "root 0", "root 1"),
+    "size of a broadcast": (broadcast(0), broadcast(0, 10**6), "1000 elem", "1000000 elem"),
+    "size of a gather": (gather(100), gather(70_000), "100 elements", "70000 elements"),
+    "size of a scatter": (scatter(100_000), scatter(99), "100000 elements", "99 elements"),
+}
+
+
+def _first_error(call, group) -> Raised:
+    """What this rank gets: for the call itself, or, if its part is already done, for the next."""
+    error = caught(call, group) or caught(dist.barrier, group=group)
+    assert error is not None, "neither the call nor the next one raised"
+    return error
+
+
+def _goes_on(group) -> Raised:
+    """What a failed group says when it is asked again, after which a new one must work."""
+    again = caught(dist.all_reduce, torch.ones(3), group=group)
+    dist.destroy_process_group(group)
+    group = new_group()
+    tensor = torch.ones(5)
+    dist.all_reduce(tensor, group=group)
+    same_bits(tensor, torch.full((5,), float(dist.get_world_size())), "a new group")
+    dist.destroy_process_group(group)
+    dist.all_reduce(tensor)
+    assert again is not None, "a failed group works again"
+    return again
+
+
+def _disagree(case: str, odd: int) -> tuple[Raised, Raised]:
+    group = new_group(seconds=20)
+    dist.barrier(group=group)
+    most, one, *_ = CASES[case]
+    error = _first_error(one if dist.get_rank() == odd else most, group)
+    return error, _goes_on(group)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("size", "odd"), [(2, 1), (4, 0), (4, 2)])
+def test_ranks_call_different_things(pools, case: str, size: int, odd: int):
+    *_, one_side, other_side = CASES[case]
+    for rank, (error, again) in enumerate(pools(size).run(_disagree, case, odd)):
+        where = f"rank {rank}: {error}"
+        assert "DistBackendError" in error.kinds, where
+        assert "ranks disagree on op" in error.text, where
+        assert one_side in error.text and other_side in error.text, where
+        assert f"rank {odd} " in error.text, where
+        assert error.after < 5, where
+        # The first cause stays.
+        assert "has failed" in again.text and one_side in again.text, again
+        assert again.after < 0.5, again
+
+
+def _one_does_not_come(seconds: float) -> tuple[Raised, Raised]:
+    group = new_group(seconds)
+    dist.barrier(group=group)
+    if dist.get_rank() == 1:
+        time.sleep(seconds + 1)
+    error = caught(dist.all_reduce, torch.ones(100), group=group)
+    assert error is not None, "an op without rank 1 succeeded"
+    return error, _goes_on(group)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_rank_that_does_not_come_is_named(pools, size: int):
+    for rank, (error, again) in enumerate(pools(size).run(_one_does_not_come, 3.0)):
+        where = f"rank {rank}: {error}"
+        assert "DistBackendError" in error.kinds, where
+        assert "imed out" in error.text and "no sign" in error.text, where
+        assert "by rank 1 " in error.text, where
+        # The one that came too late hears at once that the others have given up.
+        assert error.after < 0.5 if rank == 1 else 2.9 < error.after < 4, where
+        assert "imed out" in again.text and "rank 1 " in again.text, again
+
+
+def _joins_alone(seconds: float) -> Raised | None:
+    if Ranks.rank == 1:
+        time.sleep(seconds + 1)
+        return None
+    init(timeout=timedelta(seconds=seconds))
+    return caught(dist.all_reduce, torch.ones(100))
+
+
+def test_a_rank_that_never_joins_is_named(fresh_pool):
+    pool = fresh_pool(3, init=False)
+    for rank, error in enumerate(pool.run(_joins_alone, 3.0)):
+        if rank == 1:
+            continue
+        assert error is not None and "DistBackendError" in error.kinds, error
+        assert "imed out" in error.text and "rank 1" in error.text, error
+        assert 2.5 < error.after < 4, error
+
+
+def _other_environment() -> Raised | None:
+    os.environ["RINGDIST_ALGORITHM"] = ["ring", "direct"][Ranks.rank]
+    return caught(init) or caught(dist.all_reduce, torch.ones(100))
+
+
+def test_options_of_the_environment_that_differ(fresh_pool):
+    for error in fresh_pool(2, init=False).run(_other_environment):
+        assert error is not None and "DistBackendError" in error.kinds, error
+        assert 'algorithm="ring"' in error.text and 'algorithm="direct"' in error.text, error
+        assert error.after < 5, error
+
+
+def _other_options() -> tuple[Raised | None, Raised]:
+    size = 4096 * (1 + dist.get_rank())
+    group = new_group(pg_options=torch_ringdist.Options(segment_bytes=size))
+    error = caught(dist.all_reduce, torch.ones(100), group=group)
+    return error, _goes_on(group)
+
+
+def test_options_of_a_call_that_differ(pools):
+    for error, _ in pools(2).run(_other_options):
+        assert error is not None and "DistBackendError" in error.kinds, error
+        assert "segment_bytes=4096" in error.text and "segment_bytes=8192" in error.text, error
+
+
+def _inputs_stay() -> None:
+    rank = dist.get_rank()
+    group = new_group(seconds=20)
+    dist.barrier(group=group)
+    tensor = torch.full((1000 + rank,), 3.0)
+    error = _first_error(lambda g: dist.all_reduce(tensor, group=g), group)
+    if "unchanged" in error.text:
+        same_bits(tensor, torch.full((1000 + rank,), 3.0), "a tensor said to be unchanged")
+    else:
+        assert "partly overwritten" in error.text, error
+    _goes_on(group)
+
+
+def test_the_error_says_whether_the_tensor_was_written(pools):
+    pools(3).run(_inputs_stay)
