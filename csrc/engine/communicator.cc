@@ -52,7 +52,15 @@ Communicator::~Communicator() {
   context_->remove_leaver(this);
   cancelled_ = true;
   Lane& lane = context_->lane();
-  lane.post([&lane, group = group_] { lane.executor().remove_group(group); });
+  if (!closed_) {  // dropped without close(): no wait for what is in flight, but no silent end
+                   // either
+    withdraw("its last reference was dropped");
+    if (nonce_ != 0) context_->control().disconnect_group(nonce_);
+  }
+  lane.post([&lane, group = group_] {
+    group->announce_leave();
+    lane.executor().remove_group(group);
+  });
 }
 
 Error Communicator::publish() {

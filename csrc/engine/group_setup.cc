@@ -56,10 +56,10 @@ Result<std::vector<GroupMember>> Communicator::find_members(TimePoint deadline, 
   auto topology = rendezvous_.agree_on_hosts(entries.value(), prove, deadline, cancelled_);
   if (!topology.ok()) return topology.error();
   if (Error error = check_addresses(entries.value(), topology.value())) return error;
+  nonce_ = nonce;  // from here on the control plane must be told of our end
   if (Error error = control.connect_group(
           nonce, rank(), control_members(entries.value(), topology.value()), deadline))
     return error;
-  nonce_ = nonce;
   std::vector<GroupMember> members;
   for (const Entry& entry : entries.value()) {
     auto transport = context_->reach(entry);

@@ -18,7 +18,7 @@ PEER_TIMEOUT = 2.0
 
 
 def _prepare() -> None:
-    """Connects all, and forks a child that holds all sockets open, as a DataLoader's worker does."""
+    """Connects all, and forks a child that holds all sockets, as a DataLoader's worker does."""
     dist.barrier()
     if os.fork() == 0:
         time.sleep(600)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 #include <thread>
 
@@ -228,7 +229,8 @@ pid_t start_peer(std::string_view transport, int fd) {
   const pid_t child = fork();
   if (child != 0) return child;
   setenv(kPeerVariable, told.c_str(), 1);
-  execl("/proc/self/exe", "peer", "--gtest_filter=PeerProcess.*", nullptr);
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  execl(self.c_str(), self.c_str(), "--gtest_filter=PeerProcess.*", nullptr);
   _exit(127);
 }
 

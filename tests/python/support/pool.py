@@ -15,6 +15,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -181,3 +183,37 @@ class Pool:
                     text += f"\n---- rank {rank} printed:\n{printed}"
         self.discard()
         raise kind(text)
+
+
+def run_interpreters(
+    count: int, code: str, *, size: int | None = None, timeout: float = 60.0, **variables: str
+) -> list[subprocess.CompletedProcess]:
+    """Runs `code` in fresh interpreters, for tests of how a process starts and ends.
+
+    Their arguments are rank, size and the port of a store that is empty.
+    """
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(rank), str(size or count), str(store.port)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        for rank in range(count)
+    ]
+    done = []
+    deadline = time.monotonic() + timeout
+    try:
+        for process in running:
+            out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            done.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
+    finally:
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return done

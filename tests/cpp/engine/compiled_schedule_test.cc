@@ -1,0 +1,51 @@
+#include "engine/compiled_schedule.h"
+
+#include <gtest/gtest.h>
+
+namespace ringdist {
+namespace {
+
+Range output(int64_t offset, int64_t count) { return {BufferId::kOutput, offset, count}; }
+
+TEST(CompiledSchedule, NumbersTheEdgesOfEachPair) {
+  Schedule schedule;
+  schedule.steps = {Step::send(output(0, 4), {1, 2}, EdgeMark::kContribution),
+                    Step::send(output(4, 4), {1}, EdgeMark::kContribution),
+                    Step::recv(output(8, 4), 1, EdgeMark::kResult),
+                    Step::recv(output(12, 4), 1, EdgeMark::kResult)};
+  const auto compiled = compile(schedule, 100);
+  EXPECT_EQ(compiled->steps[0].out[0].edge, 0u);
+  EXPECT_EQ(compiled->steps[0].out[1].edge, 0u);
+  EXPECT_EQ(compiled->steps[1].out[0].edge, 1u);
+  EXPECT_EQ(compiled->inbound.at({1, 0}).step, 2);
+  EXPECT_EQ(compiled->inbound.at({1, 1}).step, 3);
+  EXPECT_EQ(compiled->outbound.at({2, 0}).slot, 1);
+}
+
+TEST(CompiledSchedule, CutsSegmentsAndKeepsOneForNothing) {
+  Schedule schedule;
+  schedule.steps = {Step::recv(output(0, 250), 1, EdgeMark::kResult),
+                    Step::recv(output(250, 0), 1, EdgeMark::kResult)};
+  const auto compiled = compile(schedule, 100);
+  EXPECT_EQ(compiled->steps[0].segments, 3);
+  EXPECT_EQ(compiled->segment_end(compiled->steps[0], 2), 250);
+  EXPECT_EQ(compiled->steps[1].segments, 1);
+}
+
+TEST(CompiledSchedule, OverwritingWaitsForTheSendToBeOver) {
+  Schedule schedule;
+  schedule.steps = {Step::send(output(0, 10), {1}, EdgeMark::kContribution),
+                    Step::recv(output(0, 10), 1, EdgeMark::kResult),
+                    Step::send(output(5, 5), {2}, EdgeMark::kRelay),
+                    Step::recv(output(20, 5), 2, EdgeMark::kRelay)};
+  const auto compiled = compile(schedule, 100);
+  ASSERT_EQ(compiled->steps[1].after.size(), 1u);
+  EXPECT_TRUE(compiled->steps[1].after[0].finished);
+  ASSERT_EQ(compiled->steps[2].after.size(), 1u);  // reads what the receive wrote
+  EXPECT_FALSE(compiled->steps[2].after[0].finished);
+  EXPECT_EQ(compiled->steps[2].after[0].shift, 5);
+  EXPECT_TRUE(compiled->steps[3].after.empty());
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,123 @@
+#include "rendezvous/rendezvous.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "support/map_store.h"
+
+namespace ringdist {
+namespace {
+
+const std::atomic<bool> kNotCancelled{false};
+
+TimePoint soon(int milliseconds = 5000) {
+  return Clock::now() + std::chrono::milliseconds(milliseconds);
+}
+
+Entry entry_of(int rank) {
+  Entry out;
+  out.wire_version = 1;
+  out.context_id = 100 + rank;
+  out.nonce = rank == 0 ? 77 : 0;
+  out.size = 3;
+  out.pid = 1000 + rank;
+  out.host_name = "box";
+  out.host_key = rank < 2 ? "first" : "second";
+  out.transports = {{"ucx", {std::byte{1}, std::byte{2}}}};
+  return out;
+}
+
+std::vector<std::unique_ptr<Rendezvous>> three(std::shared_ptr<Store> store) {
+  std::vector<std::unique_ptr<Rendezvous>> out;
+  for (int rank = 0; rank < 3; ++rank)
+    out.push_back(std::make_unique<Rendezvous>(store, rank, std::vector<int>{0, 1, 2}));
+  return out;
+}
+
+TEST(Entry, RoundTripsAndRefusesTruncation) {
+  const auto bytes = entry_of(1).encode();
+  const auto back = Entry::decode(bytes);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->context_id, 101u);
+  EXPECT_EQ(back->transports, entry_of(1).transports);
+  for (size_t n = 0; n < bytes.size(); ++n)
+    EXPECT_FALSE(Entry::decode(ConstBytes(bytes).first(n))) << n;
+}
+
+TEST(Rendezvous, CollectsAllAndSeesNoEarlierIncarnation) {
+  auto store = std::make_shared<MapStore>();
+  for (int incarnation = 0; incarnation < 3; ++incarnation) {
+    auto ranks = three(store);
+    for (int rank = 0; rank < 3; ++rank) {
+      Entry mine = entry_of(rank);
+      mine.nonce += static_cast<uint64_t>(rank == 0 ? incarnation : 0);
+      ASSERT_FALSE(ranks[rank]->publish(mine));
+    }
+    auto entries = ranks[1]->collect(soon(), kNotCancelled);
+    ASSERT_TRUE(entries.ok()) << entries.error().what();
+    EXPECT_EQ(entries.value()[0].nonce, 77u + incarnation);
+  }
+}
+
+TEST(Rendezvous, NamesWhoDidNotCome) {
+  auto ranks = three(std::make_shared<MapStore>());
+  ASSERT_FALSE(ranks[0]->publish(entry_of(0)));
+  const Error error = ranks[0]->collect(soon(50), kNotCancelled).error();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error.kind(), ErrorKind::kTimeout);
+  EXPECT_NE(error.message().find("rank 1, 2"), std::string::npos) << error.message();
+}
+
+TEST(Rendezvous, NamesWhatDiffers) {
+  auto ranks = three(std::make_shared<MapStore>());
+  for (int rank = 0; rank < 3; ++rank) {
+    Entry mine = entry_of(rank);
+    if (rank == 2) mine.options_hash = 5;
+    mine.options = rank == 2 ? "algorithm=direct" : "algorithm=ring";
+    ASSERT_FALSE(ranks[rank]->publish(mine));
+  }
+  const Error error = ranks[0]->collect(soon(), kNotCancelled).error();
+  ASSERT_TRUE(error);
+  EXPECT_NE(error.message().find("algorithm=ring"), std::string::npos);
+  EXPECT_NE(error.message().find("algorithm=direct"), std::string::npos);
+  EXPECT_EQ(error.culprit(), 2);
+}
+
+TEST(Rendezvous, AWithdrawalEndsTheWait) {
+  auto ranks = three(std::make_shared<MapStore>());
+  ASSERT_FALSE(ranks[0]->publish(entry_of(0)));
+  ASSERT_FALSE(ranks[1]->publish(entry_of(1)));
+  ASSERT_FALSE(ranks[1]->withdraw("it was told to"));
+  const Error error = ranks[0]->collect(soon(), kNotCancelled).error();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error.culprit(), 1);
+  EXPECT_NE(error.message().find("it was told to"), std::string::npos);
+}
+
+// Two claim one host, and prove it; who does not answer is a host of its own.
+TEST(Rendezvous, HostsAreProven) {
+  for (bool answers : {true, false}) {
+    auto ranks = three(std::make_shared<MapStore>());
+    std::vector<Entry> entries;
+    for (int rank = 0; rank < 3; ++rank) {
+      entries.push_back(entry_of(rank));
+      ASSERT_FALSE(ranks[rank]->publish(entries.back()));
+    }
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank)
+      threads.emplace_back([&, rank] {
+        const auto prove = [&](const Entry&) {
+          return answers ? Error() : Error(ErrorKind::kPeerLost, "no answer");
+        };
+        auto topology = ranks[rank]->agree_on_hosts(entries, prove, soon(), kNotCancelled);
+        ASSERT_TRUE(topology.ok()) << topology.error().what();
+        EXPECT_EQ(topology.value().hosts.size(), answers ? 2u : 3u);
+        EXPECT_EQ(topology.value().same_host(0, 1), answers);
+      });
+    for (auto& thread : threads) thread.join();
+  }
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,70 @@
+"""The digits example: the same parameters as over gloo, and on after the death of a rank."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import torch.distributed as dist
+from support.rank import Ranks, store_for
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ddp_digits.py"
+
+
+def digits(folder: Path, *arguments: str, launch: tuple[str, ...] = ()) -> str:
+    """Output of torchrun with 2 ranks."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *launch]
+    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # any free port
+    command += [str(EXAMPLE), "--no-progress", f"--checkpoint={folder / 'digits.pt'}", *arguments]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "parameters identical on 2 ranks" in done.stdout, done.stdout
+    return done.stdout
+
+
+def _parameters_after(steps: int, folder: str) -> list[str]:
+    """Their hash on this rank when trained over gloo, over gloo again, and over ringdist."""
+    sys.path.insert(0, str(EXAMPLE.parent))
+    import ddp_digits
+
+    hashes = []
+    for backend in ("gloo", "gloo", "ringdist"):
+        arguments = [f"--steps={steps}", f"--checkpoint={folder}/{len(hashes)}.pt", "--no-progress"]
+        sys.argv = [str(EXAMPLE), f"--backend={backend}", *arguments]
+        dist.init_process_group(
+            backend,
+            store=store_for(f"run {len(hashes)}"),
+            rank=Ranks.rank,
+            world_size=Ranks.launch.size,
+        )
+        trainer = ddp_digits.Trainer(ddp_digits.parse_arguments())
+        trainer.run()
+        assert trainer.step == steps and ddp_digits.identical_on_all_ranks(trainer.model)
+        hashes.append(ddp_digits.parameter_hash(trainer.model).hex())
+        dist.destroy_process_group()
+    return hashes
+
+
+def test_20_steps_end_with_the_parameters_that_gloo_gets(fresh_pool, tmp_path: Path):
+    results = fresh_pool(2, init=False).run(_parameters_after, 20, str(tmp_path), timeout=90)
+    for gloo, gloo_again, ours in results:
+        assert gloo == gloo_again, "gloo does not repeat itself: nothing can be compared"
+        # With 2 ranks there is one way to add up: a + b = b + a.
+        assert ours == gloo
+
+
+def test_torchrun_resumes_after_a_kill(tmp_path: Path):
+    output = digits(tmp_path, "--kill-at=50", "--kill-rank=1", launch=("--max-restarts=1",))
+    resumed = re.search(r"resumed from .* at step (\d+)", output)
+    assert resumed and int(resumed[1]) == 40, output
+    accuracy = re.search(r"^accuracy ([\d.]+), .* MB sent through ringdist", output, re.MULTILINE)
+    assert accuracy and float(accuracy[1]) >= 0.97, output

@@ -1,0 +1,258 @@
+"""Making groups, leaving them in every way there is, forking, and several groups at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.pool import run_interpreters
+from support.rank import Raised, Ranks, caught, init, new_group, same_bits
+
+
+def _sum_works(group=None) -> None:
+    size = dist.get_world_size(group)
+    tensor = torch.ones(1001)
+    dist.all_reduce(tensor, group=group)
+    same_bits(tensor, torch.full((1001,), float(size)), "all_reduce")
+
+
+def _again_and_again(times: int) -> None:
+    for _ in range(times):
+        init("the same")
+        _sum_works()
+        dist.destroy_process_group()
+        assert not dist.is_initialized()
+
+
+def test_20_groups_after_each_other_over_one_store(fresh_pool):
+    fresh_pool(3, init=False).run(_again_and_again, 20)
+
+
+def _subsets() -> None:
+    rank = dist.get_rank()
+    members = [[0, 1, 2], [2, 3, 4], [4, 0], [3, 1], [2], [4, 3, 2, 1, 0]]
+    groups = [new_group(ranks=some) for some in members]
+    mine = [(g, some) for g, some in zip(groups, members, strict=True) if rank in some]
+    for _ in range(3):
+        works = []
+        for group, some in mine:
+            tensor = torch.full((20_000,), float(rank))
+            works.append((dist.all_reduce(tensor, group=group, async_op=True), tensor, some))
+        for work, tensor, some in works:
+            work.wait()
+            same_bits(tensor, torch.full((20_000,), float(sum(some))), f"group of {some}")
+    for group, some in mine:
+        tensor = torch.tensor(float(rank))
+        dist.broadcast(tensor, some[-1], group=group)
+        assert tensor == some[-1], (some, tensor)
+    for group, _ in mine:
+        dist.destroy_process_group(group)
+
+
+def test_groups_of_some_ranks_that_overlap(pools):
+    pools(5).run(_subsets)
+
+
+def _two_timeouts() -> Raised | None:
+    short, long = new_group(seconds=2), new_group(seconds=30)
+    _sum_works(long)
+    error = None
+    if dist.get_rank() == 0:
+        error = caught(_sum_works, short)
+        assert error is not None and 1.9 < error.after < 3, error
+    else:
+        time.sleep(4)
+    _sum_works(long)
+    dist.destroy_process_group(short)
+    dist.destroy_process_group(long)
+    return error
+
+
+def test_timeouts_are_per_group(pools):
+    assert "imed out" in pools(2).run(_two_timeouts)[0].text
+
+
+def _shut_down_twice() -> None:
+    group = new_group()
+    _sum_works(group)
+    backend = group._get_backend(torch.device("cpu"))
+    backend.shutdown()
+    backend.shutdown()
+    error = caught(dist.all_reduce, torch.ones(3), group=group)
+    assert error is not None and "has been destroyed" in error.text, error
+    dist.destroy_process_group(group)
+    _sum_works()
+
+
+def test_shutdown_twice(pools):
+    pools(2).run(_shut_down_twice)
+
+
+def _abort() -> Raised:
+    group = new_group()
+    _sum_works(group)
+    if dist.get_rank() == 0:
+        # Long enough for the others to be inside their call.
+        time.sleep(0.5)
+        group._get_backend(torch.device("cpu")).abort()
+    error = caught(dist.all_reduce, torch.ones(3), group=group)
+    dist.destroy_process_group(group)
+    return error
+
+
+def test_abort_ends_the_group_on_all_ranks(pools):
+    for error in pools(3).run(_abort):
+        assert error is not None and "rank 0 aborted the group" in error.text, error
+        assert error.after < 2, error
+
+
+def _leave_early() -> Raised | None:
+    group = new_group()
+    _sum_works(group)
+    if dist.get_rank() == 1:
+        dist.destroy_process_group(group)
+        return None
+    error = caught(dist.all_reduce, torch.ones(3), group=group)
+    dist.destroy_process_group(group)
+    return error
+
+
+def test_an_op_without_a_rank_that_left(pools):
+    first, _, last = pools(3).run(_leave_early)
+    for error in (first, last):
+        assert error is not None and "DistNetworkError" in error.kinds, error
+        assert "rank 1 " in error.text and "left the group" in error.text, error
+        assert error.after < 2, error
+
+
+def _debug_wrapper() -> None:
+    dist.set_debug_level_from_env()
+    init(timeout=timedelta(seconds=30))
+    group = new_group()
+    _sum_works(group)
+    dist.barrier(group=group)
+    dist.destroy_process_group()
+
+
+def test_debug_mode(fresh_pool):
+    fresh_pool(2, init=False, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}).run(_debug_wrapper)
+
+
+def _fork_during_ops() -> None:
+    tensors = [torch.ones(1_000_000) for _ in range(8)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    child = os.fork()
+    if child == 0:
+        error = caught(dist.all_reduce, torch.ones(3))
+        good = error is not None and "forked" in error.text and error.after < 1
+        print("child:", error)
+        os._exit(0 if good else 1)
+    for work, tensor in zip(works, tensors, strict=True):
+        work.wait()
+        same_bits(tensor, torch.full((1_000_000,), float(dist.get_world_size())), "parent")
+    assert os.waitpid(child, 0)[1] == 0
+    _sum_works()
+
+
+def test_fork_with_ops_in_flight(pools):
+    pools(3).run(_fork_during_ops)
+
+
+def _child_cannot_make_groups() -> None:
+    _sum_works()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        # As far as torch is concerned the child is still in the parent's group.
+        dist.distributed_c10d._world.pg_map.clear()
+        dist.distributed_c10d.GroupMember.WORLD = None
+        error = caught(init, f"children {Ranks.launch.prefix}")
+        print("child:", error)
+        os._exit(0 if error is not None and "forked" in error.text and "spawn" in error.text else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    _sum_works()
+
+
+def test_a_child_is_told_that_it_cannot_make_groups(pools):
+    pools(2).run(_child_cannot_make_groups)
+
+
+SETUP = """
+import os, sys, time, torch, torch.distributed as dist
+rank, size, port = map(int, sys.argv[1:])
+store = dist.TCPStore("127.0.0.1", port, is_master=False)
+dist.init_process_group("ringdist", store=store, rank=rank, world_size=size)
+tensor = torch.ones(1000)
+dist.all_reduce(tensor)
+assert tensor.eq(size).all()
+"""
+
+# Rank 1 just ends. An interpreter takes seconds to start, so there is one run for each ending.
+ENDINGS = {
+    "with an op that cannot end": "if rank == 0: work = dist.all_reduce(tensor, async_op=True)",
+    "with an op in a thread": """
+if rank == 0:
+    import threading
+    threading.Thread(target=dist.all_reduce, args=(tensor,), daemon=True).start()
+    time.sleep(0.2)
+else:
+    time.sleep(2)
+""",
+    "after a fork": """
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+dist.all_reduce(tensor)
+""",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_exit(ending: str):
+    begin = time.monotonic()
+    for rank, done in enumerate(run_interpreters(2, SETUP + ENDINGS[ending])):
+        assert done.returncode == 0, f"rank {rank}: {done}"
+        assert _printed(done.stderr) == "", f"rank {rank}: {done.stderr}"
+    assert time.monotonic() - begin < 40
+
+
+def _printed(text: str) -> str:
+    """What is left of stderr without PyTorch's own reminder to destroy groups."""
+    return "\n".join(line for line in text.splitlines() if "destroy_process_group" not in line)
+
+
+def test_exit_of_a_rank_that_others_need():
+    code = """
+if rank == 1: sys.exit(0)
+try:
+    dist.all_reduce(tensor)
+except dist.DistNetworkError as error:
+    print(error)
+"""
+    first, second = run_interpreters(2, SETUP + code)
+    assert first.returncode == second.returncode == 0, (first, second)
+    assert "rank 1 " in first.stdout and "left the group" in first.stdout, first
+
+
+def test_fork_after_the_import():
+    code = """
+import os, sys, torch_ringdist
+torch_ringdist.info()
+child = os.fork()
+sys.argv[1] = "1" if child == 0 else "0"
+"""
+    [done] = run_interpreters(1, code + SETUP + "dist.destroy_process_group()", size=2)
+    assert done.returncode == 0, done
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+def test_nothing_of_ours_is_left_in_dev_shm(pools):
+    pools(2).run(_sum_works)
+    assert not [name for name in os.listdir("/dev/shm") if "ringdist" in name]

@@ -1,0 +1,45 @@
+"""Which files a process has mapped: none of ours before they are needed, and one UCX after."""
+
+from __future__ import annotations
+
+import os
+
+from support.pool import run_interpreters
+
+LIST = """
+def mapped(word):
+    with open("/proc/self/maps") as lines:
+        paths = {line.split(maxsplit=5)[5].strip() for line in lines if len(line.split()) > 5}
+    return sorted(path for path in paths if word in path)
+"""
+
+
+def test_import_of_torch_maps_nothing_of_ours():
+    code = f"""{LIST}
+import torch, torch.distributed as dist
+print(dist.is_backend_available("ringdist"))
+import torch_ringdist
+print(mapped("ringdist"), mapped("libuc"))
+"""
+    # The installed package's entry point makes torch import it.
+    [done] = run_interpreters(1, code, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+    assert done.stdout.split("\n")[:2] == ["True", "[] []"], done
+
+
+def test_an_op_maps_the_ucx_of_the_wheel_once():
+    code = f"""{LIST}
+import os, sys, torch, torch.distributed as dist
+rank, size, port = map(int, sys.argv[1:])
+store = dist.TCPStore("127.0.0.1", port, is_master=False)
+dist.init_process_group("ringdist", store=store, rank=rank, world_size=size)
+dist.all_reduce(torch.ones(3))
+import libucx
+paths = [os.path.realpath(path) for path in mapped("libucp.so")]
+print(len(paths), os.path.commonpath([os.path.dirname(libucx.__file__), *paths]) == os.path.dirname(
+    os.path.realpath(libucx.__file__)))
+dist.barrier()
+dist.destroy_process_group()
+"""
+    variables = {"RINGDIST_UCX": "wheel"} if "RINGDIST_UCX" in os.environ else {}
+    for done in run_interpreters(2, code, **variables):
+        assert done.returncode == 0 and done.stdout.split() == ["1", "True"], done
