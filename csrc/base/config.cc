@@ -15,6 +15,7 @@ namespace ringdist {
 namespace {
 
 constexpr std::string_view kPrefix = "RINGDIST_";
+constexpr std::string_view kBuildVariable = "RINGDIST_WERROR";  // the build scripts' own
 constexpr int64_t kMinSegment = 4096;
 constexpr int64_t kMaxSegment = 252 * 1024;
 constexpr int64_t kMinMemory = int64_t{1} << 20;
@@ -226,7 +227,7 @@ Result<Config> Config::parse(const std::map<std::string, std::string>& environme
   for (const auto& [name, text] : environment) {
     bool ours = std::any_of(rows().begin(), rows().end(),
                             [&](const Row& row) { return variable_name(row.field) == name; });
-    if (!ours && name.starts_with(kPrefix)) out.unknown_.push_back(name);
+    if (!ours && name.starts_with(kPrefix) && name != kBuildVariable) out.unknown_.push_back(name);
   }
   return out;
 }

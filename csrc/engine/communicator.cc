@@ -10,6 +10,7 @@ namespace {
 constexpr size_t kMaxSchedules = 256;
 constexpr auto kTaskTime = std::chrono::seconds(10);
 constexpr auto kFlushTime = std::chrono::milliseconds(1000);
+constexpr auto kLeaveTime = std::chrono::milliseconds(1000);
 
 }  // namespace
 
@@ -30,11 +31,9 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   config.early_window = 2 * self.options_.config.segment_bytes;
   config.contribution_codec = self.options_.contribution_codec;
   config.result_codec = self.options_.result_codec;
-  config.on_failed = [weak = std::weak_ptr(out)](const Error& error) {
-    auto communicator = weak.lock();
-    if (!communicator) return;
-    std::lock_guard lock(communicator->mutex_);
-    communicator->failure_ = error;
+  config.on_failed = [failure = self.failure_](const Error& error) {
+    std::lock_guard lock(failure->mutex);
+    failure->first = error;
   };
   Lane& lane = self.context_->lane();
   self.group_ = std::make_shared<Group>(lane.executor(), std::move(config));
@@ -108,9 +107,11 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   std::lock_guard lock(mutex_);
   if (closed_)
     return Error(ErrorKind::kAborted, "ringdist: group '" + name() + "' has been destroyed");
-  if (failure_)
-    return failure_.prefixed("ringdist: group '" + name() + "' has failed and cannot be used " +
-                             "(destroy it and create another): ");
+  if (context_->lane().stopped())
+    return Error(ErrorKind::kAborted, "ringdist: this process has shut ringdist down");
+  if (const Error first = failure())
+    return first.prefixed("ringdist: group '" + name() + "' has failed and cannot be used " +
+                          "(destroy it and create another): ");
   op->schedule = schedule(op->request, op->plan);
   op->number = next_number_.fetch_add(1);
   op->fingerprint = {op->request.kind, op->request.dtype, op->request.reduce_op, 0,
@@ -131,8 +132,8 @@ bool Communicator::wait(const Op& op, std::optional<Milliseconds> timeout) {
 }
 
 Error Communicator::failure() const {
-  std::lock_guard lock(mutex_);
-  return failure_;
+  std::lock_guard lock(failure_->mutex);
+  return failure_->first;
 }
 
 void Communicator::set_timeout(Milliseconds timeout) {
@@ -155,8 +156,20 @@ void Communicator::withdraw(const std::string& why) {
 
 void Communicator::leave() {
   withdraw("it destroyed the group or exited");
+  wait_until_idle(Clock::now() + kLeaveTime);
   Lane& lane = context_->lane();
   lane.call([group = group_] { group->announce_leave(); }, Clock::now() + kTaskTime);
+}
+
+void Communicator::wait_until_idle(TimePoint deadline) {
+  Lane& lane = context_->lane();
+  auto idle = std::make_shared<bool>(false);
+  for (Duration pause = std::chrono::microseconds(100); Clock::now() < deadline; pause *= 2) {
+    if (!lane.call([group = group_, idle] { *idle = group->idle(); }, Clock::now() + kTaskTime) ||
+        *idle)
+      return;
+    std::this_thread::sleep_for(std::min<Duration>(pause, Milliseconds(10)));
+  }
 }
 
 void Communicator::close() {
@@ -166,12 +179,7 @@ void Communicator::close() {
     if (std::exchange(closed_, true)) return;
   }
   Lane& lane = context_->lane();
-  auto idle = std::make_shared<bool>(false);
-  for (Duration pause = std::chrono::microseconds(100); !*idle; pause *= 2) {
-    if (!lane.call([group = group_, idle] { *idle = group->idle(); }, Clock::now() + kTaskTime))
-      break;
-    if (!*idle) std::this_thread::sleep_for(std::min<Duration>(pause, Milliseconds(10)));
-  }
+  wait_until_idle(TimePoint::max());
   cancelled_ = true;
   leave();
   lane.flush(Clock::now() + kFlushTime);

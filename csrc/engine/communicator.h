@@ -68,6 +68,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Communicator(std::shared_ptr<Context> context, CommunicatorOptions options);
   Error publish();
   void set_up(TimePoint deadline);
+  void tell_set_up_failed(uint64_t nonce, const Error& error);
   Result<std::vector<GroupMember>> find_members(TimePoint deadline, uint64_t& nonce);
   Error check_addresses(const std::vector<Entry>& entries, const Topology& topology) const;
   Result<Plan> plan(const OpRequest& request) const;
@@ -75,10 +76,17 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
       RINGDIST_REQUIRES(mutex_);
   void withdraw(const std::string& why);
   void leave();
+  void wait_until_idle(TimePoint deadline);
 
   const std::shared_ptr<Context> context_;
   const CommunicatorOptions options_;
   std::shared_ptr<Group> group_;  // touched on the lane only
+  // Apart from us, because the lane writes it and must never be the last to hold a Communicator.
+  struct Failure {
+    std::mutex mutex;  // a leaf
+    Error first RINGDIST_GUARDED_BY(mutex);
+  };
+  const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   Rendezvous rendezvous_;
   std::atomic<uint64_t> next_number_{1};
   std::atomic<bool> cancelled_{false};
@@ -88,7 +96,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_);
   bool set_up_started_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool closed_ RINGDIST_GUARDED_BY(mutex_) = false;
-  Error failure_ RINGDIST_GUARDED_BY(mutex_);
   using ScheduleKey = std::tuple<Collective, const Algorithm*, int64_t, int64_t, int>;
   std::map<ScheduleKey, std::shared_ptr<const CompiledSchedule>> schedules_
       RINGDIST_GUARDED_BY(mutex_);

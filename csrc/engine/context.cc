@@ -126,6 +126,12 @@ void Context::shutdown() {
   }
   for (auto& [key, leave] : leavers) leave();
   if (lane_ && control_) {
+    // Whoever still waits in another thread gets an error rather than an engine that is gone.
+    lane_->call(
+        [this] {
+          lane_->executor().fail_all(Error(ErrorKind::kAborted, "this process is shutting down"));
+        },
+        Clock::now() + kFlushTime);
     lane_->flush(Clock::now() + kFlushTime);
     control_->leave();
   }
@@ -141,8 +147,9 @@ void Context::on_process_lost(uint64_t context_id, const Error& cause) {
   });
 }
 
-// The leave notices of its groups say all that matters; its connections just go.
-void Context::on_process_left(uint64_t) {}
+void Context::on_process_left(uint64_t context_id) {
+  lane_->post([this, context_id] { lane_->executor().process_left(context_id); });
+}
 
 void Context::on_flood(std::span<const std::byte> payload) {
   auto notice = Notice::decode(payload);

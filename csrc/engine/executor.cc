@@ -8,7 +8,8 @@ namespace {
 constexpr int kWorkBatch = 32;  // segments between two looks at the wire
 constexpr auto kTickTime = std::chrono::milliseconds(50);
 constexpr auto kStrayTime = std::chrono::seconds(60);
-constexpr size_t kMaxStrays = 4096;  // each peer may send its early window only
+constexpr size_t kMaxStrays = size_t{1} << 17;  // peers send within their early windows only
+constexpr size_t kMaxStrayNotices = 4096;
 constexpr size_t kMaxClosed = 1024;
 
 }  // namespace
@@ -33,6 +34,8 @@ void Executor::make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
   for (const Stray& stray : strays_)
     if (mine(stray)) group->on_message(stray.header, stray.payload);
   std::erase_if(strays_, mine);
+  for (ContextId context : contexts)
+    if (left_.contains(context)) group->process_left(context);
   for (const Notice& notice : stray_notices_)
     if (notice.nonce == nonce) group->on_notice(notice);
 }
@@ -79,10 +82,25 @@ void Executor::on_notice(const Notice& notice) {
     known = true;
     group->on_notice(notice);
   }
-  if (known || stray_notices_.size() >= kMaxStrays ||
-      std::find(closed_.begin(), closed_.end(), notice.nonce) != closed_.end())
-    return;
+  if (known || std::find(closed_.begin(), closed_.end(), notice.nonce) != closed_.end()) return;
   stray_notices_.push_back(notice);
+  if (stray_notices_.size() > kMaxStrayNotices) stray_notices_.pop_front();
+}
+
+void Executor::process_left(ContextId context) {
+  left_.insert(context);
+  for (const auto& group : std::set(groups_)) group->process_left(context);
+}
+
+void Executor::fail_all(const Error& cause) {
+  for (const auto& group : std::set(groups_)) group->fail(cause, /*tell_others=*/false);
+}
+
+// The control plane serves other processes; other ranks of this Context hear it from the same
+// handler.
+void Executor::flood(const Notice& notice) {
+  hooks_.flood(notice);
+  own_notices_.push_back(notice);
 }
 
 void Executor::queue_work(std::shared_ptr<OpRun> run, int step) {
@@ -91,6 +109,9 @@ void Executor::queue_work(std::shared_ptr<OpRun> run, int step) {
 
 bool Executor::run_work() {
   int done = 0;
+  for (const Notice& notice : std::exchange(own_notices_, {}))
+    for (const auto& group : std::set(groups_))
+      if (group->ready() && group->nonce() == notice.nonce) group->on_notice(notice);
   for (; done < kWorkBatch && !work_.empty(); ++done) {
     auto [run, step] = std::move(work_.front());
     work_.pop_front();
@@ -131,8 +152,12 @@ void Executor::tick() {
   if (now_ < next_tick_) return;
   next_tick_ = now_ + kTickTime;
   for (const auto& group : std::set(groups_)) group->tick();
-  while (!strays_.empty() && now_ - strays_.front().since > kStrayTime) strays_.pop_front();
-  if (strays_.empty() && groups_.empty()) stray_notices_.clear();
+  // They may belong to a group that is still looking for its members: until all are ready, they
+  // stay.
+  const bool all_ready = std::all_of(groups_.begin(), groups_.end(),
+                                     [](const auto& group) { return group->settled(); });
+  while (all_ready && !strays_.empty() && now_ - strays_.front().since > kStrayTime)
+    strays_.pop_front();
   release_retired();
 }
 

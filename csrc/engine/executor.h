@@ -45,6 +45,9 @@ class Executor final : public Receiver, public GroupHost {
 
   void on_notice(const Notice& notice);
   void process_lost(ContextId context, const Error& cause);
+  void process_left(ContextId context);
+  // Ends all ops of all groups, here only.
+  void fail_all(const Error& cause);
   std::string dump() const;
 
   // Receiver
@@ -57,7 +60,7 @@ class Executor final : public Receiver, public GroupHost {
   PromiseBudget& promises() override { return promises_; }
   std::shared_ptr<ScratchPool> scratch_pool() override { return scratch_pool_; }
   void queue_work(std::shared_ptr<OpRun> run, int step) override;
-  void flood(const Notice& notice) override { hooks_.flood(notice); }
+  void flood(const Notice& notice) override;
   void finish_op(const std::shared_ptr<Op>& op, Error error) override;
 
  private:
@@ -78,8 +81,10 @@ class Executor final : public Receiver, public GroupHost {
   std::map<GroupKey, std::shared_ptr<Group>> by_key_;
   std::deque<uint64_t> closed_;  // nonces of removed groups, the last few
   std::deque<Stray> strays_;     // of groups that are not known here yet
-  std::vector<Notice> stray_notices_;
+  std::deque<Notice> stray_notices_;
+  std::vector<Notice> own_notices_;
   std::map<ContextId, Error> lost_;
+  std::set<ContextId> left_;
   std::deque<std::pair<std::shared_ptr<OpRun>, int>> work_;
   std::vector<std::shared_ptr<Op>> retired_;
   TimePoint now_ = Clock::now();

@@ -61,6 +61,8 @@ class Group {
   // The members are known: messages can flow. Ops enqueued so far start now.
   void make_ready(uint64_t nonce, std::vector<GroupMember> members);
   bool ready() const { return nonce_ != 0; }
+  // Ready, or never to be.
+  bool settled() const { return ready() || failure_; }
 
   void enqueue(std::shared_ptr<Op> op);
   void on_message(const MessageHeader& header, ConstBytes payload);
@@ -73,6 +75,8 @@ class Group {
   // more in a moment.
   void connection_lost(ContextId context, const Error& cause);
   void process_lost(ContextId context, const Error& cause);
+  // A process said goodbye; its groups have said which op was their last, if they had one.
+  void process_left(ContextId context);
   // Tells the others which op was the last, so that our end is not taken for a death.
   void announce_leave();
 

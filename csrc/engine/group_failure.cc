@@ -45,7 +45,9 @@ void Group::announce(NoticeKind kind, uint64_t number, const Fingerprint& finger
 }
 
 void Group::announce_leave() {
-  if (ready() && !failure_) announce(NoticeKind::kLeave, last_number_, {});
+  if (!ready() || failure_) return;
+  const uint64_t last = runs_.empty() ? last_number_ : runs_.begin()->first - 1;
+  announce(NoticeKind::kLeave, last, {});
 }
 
 void Group::on_notice(const Notice& notice) {
@@ -155,6 +157,13 @@ void Group::connection_lost(ContextId context, const Error& cause) {
     peer.broken_since = now();
     peer.broken = cause;
   }
+}
+
+void Group::process_left(ContextId context) {
+  if (!ready()) return;
+  for (Peer& peer : peers_)
+    if (peer.member.context == context && !peer.left) peer.left = 0;
+  if (!runs_.empty()) check_left(runs_.rbegin()->first);
 }
 
 void Group::process_lost(ContextId context, const Error& cause) {

@@ -30,6 +30,16 @@ std::vector<ControlMember> control_members(const std::vector<Entry>& entries,
 Error Communicator::check_addresses(const std::vector<Entry>& entries,
                                     const Topology& topology) const {
   if (topology.hosts.size() < 2) return {};
+  for (size_t rank = 0; rank < entries.size(); ++rank)
+    for (size_t other = 0; other < rank; ++other)
+      if (entries[rank].host_key == entries[other].host_key &&
+          is_loopback(entries[rank].tcp_address) &&
+          !topology.same_host(static_cast<int>(rank), static_cast<int>(other)))
+        return Error(ErrorKind::kPeerLost,
+                     "rank " + std::to_string(rank) + " (" + entries[rank].where() +
+                         ") does not answer on its control socket, though it lies on the host of " +
+                         "rank " + std::to_string(other) + ": its process has most likely died")
+            .blame(static_cast<int>(rank));
   for (size_t rank = 0; rank < entries.size(); ++rank) {
     if (!is_loopback(entries[rank].tcp_address)) continue;
     auto candidates = list_interfaces();
@@ -69,6 +79,19 @@ Result<std::vector<GroupMember>> Communicator::find_members(TimePoint deadline, 
   return members;
 }
 
+// Others may be waiting for us in the store, or be ready and wait for our part of an op.
+void Communicator::tell_set_up_failed(uint64_t nonce, const Error& error) {
+  if (cancelled_) return;  // abort() and close() say why themselves
+  if (nonce == 0) return (void)rendezvous_.withdraw(error.message());
+  Notice notice;
+  notice.error_kind = error.kind();
+  notice.nonce = nonce;
+  notice.rank = rank();
+  notice.culprit = error.culprit();
+  notice.text = error.message();
+  context_->control().flood(notice.encode());
+}
+
 void Communicator::set_up(TimePoint deadline) {
   Lane& lane = context_->lane();
   uint64_t nonce = 0;
@@ -78,6 +101,7 @@ void Communicator::set_up(TimePoint deadline) {
   else
     members = find_members(deadline, nonce);
   if (!members.ok()) {
+    tell_set_up_failed(nonce, members.error());
     lane.post(
         [group = group_, error = members.error()] { group->fail(error, /*tell_others=*/false); });
     return;

@@ -16,6 +16,7 @@ constexpr auto kLongYield = std::chrono::microseconds(50);
 constexpr int kContendedWaits = 1000;
 constexpr auto kActiveSleep = std::chrono::milliseconds(50);  // deadlines are looked at this often
 constexpr auto kIdleSleep = std::chrono::hours(1);
+constexpr auto kLeaveTime = std::chrono::seconds(1);
 constexpr auto kDriverGone = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -70,6 +71,7 @@ void Lane::drop_peer(ContextId peer) {
 void Lane::post(std::function<void()> task, bool wake) {
   {
     std::lock_guard lock(mutex_);
+    if (stopping_) return;
     tasks_.push_back(std::move(task));
     has_tasks_.store(true, std::memory_order_seq_cst);
   }
@@ -83,6 +85,7 @@ bool Lane::call(std::function<void()> task, TimePoint deadline) {
     std::condition_variable ended;
     bool done = false;
   };
+  if (stopped()) return false;
   auto call = std::make_shared<Call>();
   post([call, task = std::move(task)] {
     task();
@@ -92,6 +95,11 @@ bool Lane::call(std::function<void()> task, TimePoint deadline) {
   });
   std::unique_lock lock(call->mutex);
   return call->ended.wait_until(lock, deadline, [&] { return call->done; });
+}
+
+bool Lane::stopped() {
+  std::lock_guard lock(mutex_);
+  return stopping_;
 }
 
 bool Lane::run_tasks() {
@@ -138,6 +146,10 @@ bool Lane::wait(const Op& op, TimePoint deadline) {
     waiters_count_.fetch_add(1, std::memory_order_relaxed);
   }
   while (!op.finished() && Clock::now() < deadline) {
+    {
+      std::lock_guard lock(mutex_);
+      self.offered = false;  // before we try: an offer that comes while we fail stays
+    }
     if (take_token()) {
       drive(op, deadline);
       leave_token(&self);
@@ -145,7 +157,6 @@ bool Lane::wait(const Op& op, TimePoint deadline) {
     }
     std::unique_lock lock(mutex_);
     self.wake.wait_until(lock, deadline, [&] { return self.offered || op.finished(); });
-    self.offered = false;
   }
   std::unique_lock lock(mutex_);
   waiters_.remove(&self);
@@ -302,8 +313,15 @@ void Lane::stop() {
     stopping_ = true;
   }
   wake_thread();
-  thread_.join();
-  transports_.clear();
+  if (thread_.joinable()) thread_.join();
+  // A caller that still drives must not find its transports gone; one that never leaves keeps them.
+  const TimePoint deadline = Clock::now() + kLeaveTime;
+  while (!take_token()) {
+    if (Clock::now() > deadline) return;
+    event_.signal();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  for (const auto& transport : transports_) transport->close();
 }
 
 }  // namespace ringdist

@@ -49,6 +49,8 @@ class Lane {
   // GIL.
   bool wait(const Op& op, TimePoint deadline);
 
+  bool stopped();
+
   // With the token held (inside a task).
   Executor& executor() { return *executor_; }
   void add_transport(std::unique_ptr<Transport> transport);
@@ -57,7 +59,8 @@ class Lane {
 
   // Sends what is queued, for at most this long.
   void flush(TimePoint deadline);
-  // Stops the thread and closes the transports; ops still in flight never end. Idempotent.
+  // Stops the thread and closes the transports. Idempotent. Ops in flight must have been failed:
+  // from here on nothing runs, and posted tasks are dropped.
   void stop();
 
  private:

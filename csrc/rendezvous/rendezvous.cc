@@ -86,7 +86,7 @@ Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vect
   for (;;) {
     auto there = store_->check(keys);
     if (!there.ok()) return there.error();
-    if (there.value()) return {};
+    if (there.value()) return find_withdrawal();
     if (cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
     if (Error error = find_withdrawal()) return error;
     if (Clock::now() + pause > deadline) break;

@@ -71,7 +71,7 @@ ReduceOp ProcessGroupRing::reduce_op(std::string_view op, const c10d::ReduceOp& 
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allreduce(std::vector<at::Tensor>& tensors,
                                                            const c10d::AllreduceOptions& opts) {
-  throw_if(check_single("all_reduce", "tensor", tensors));
+  throw_if(check_single("all_reduce", "tensor", tensors, /*written=*/true));
   auto dtype = to_dtype("all_reduce", tensors[0], /*reduces=*/true);
   throw_if(dtype.error());
   Call call{{},          {}, tensors, tensors, {}, c10d::OpType::ALLREDUCE, "ringdist:all_reduce",
@@ -89,7 +89,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allreduce(std::vector<at::Tenso
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupRing::broadcast(std::vector<at::Tensor>& tensors,
                                                            const c10d::BroadcastOptions& opts) {
-  throw_if(check_single("broadcast", "tensor", tensors));
+  throw_if(check_single("broadcast", "tensor", tensors, /*written=*/true));
   auto dtype = to_dtype("broadcast", tensors[0], /*reduces=*/false);
   throw_if(dtype.error());
   if (opts.rootRank < 0 || opts.rootRank >= getSize())
@@ -117,7 +117,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::broadcast(std::vector<at::Tenso
 c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allgather(
     std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
     const c10d::AllgatherOptions& opts) {
-  throw_if(check_single("all_gather", "input", inputs));
+  throw_if(check_single("all_gather", "input", inputs, /*written=*/false));
   const at::Tensor& input = inputs[0];
   auto dtype = to_dtype("all_gather", input, /*reduces=*/false);
   throw_if(dtype.error());
@@ -137,7 +137,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allgather(
   for (int rank = 0; rank < getSize(); ++rank) {
     const std::string name = "output[" + std::to_string(rank) + "]";
     const at::Tensor& output = outputs[0][rank];
-    throw_if(check_tensor("all_gather", name, output));
+    throw_if(check_tensor("all_gather", name, output, /*written=*/true));
     throw_if(check_same_dtype("all_gather", name, output, input));
     if (output.numel() != input.numel())
       throw_error(Error(ErrorKind::kInvalidArgument,
@@ -158,8 +158,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allgather(
 c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_allgather_base(
     at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
   constexpr std::string_view kOp = "all_gather_into_tensor";
-  throw_if(check_tensor(kOp, "input", input));
-  throw_if(check_tensor(kOp, "output", output));
+  throw_if(check_tensor(kOp, "input", input, /*written=*/false));
+  throw_if(check_tensor(kOp, "output", output, /*written=*/true));
   throw_if(check_same_dtype(kOp, "output", output, input));
   auto dtype = to_dtype(kOp, input, /*reduces=*/false);
   throw_if(dtype.error());
@@ -198,8 +198,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_allgather_base(
 c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
   constexpr std::string_view kOp = "reduce_scatter_tensor";
-  throw_if(check_tensor(kOp, "input", input));
-  throw_if(check_tensor(kOp, "output", output));
+  throw_if(check_tensor(kOp, "input", input, /*written=*/false));
+  throw_if(check_tensor(kOp, "output", output, /*written=*/true));
   throw_if(check_same_dtype(kOp, "output", output, input));
   auto dtype = to_dtype(kOp, input, /*reduces=*/true);
   throw_if(dtype.error());

@@ -84,7 +84,8 @@ std::string describe(const at::Tensor& tensor) {
   return out + "]";
 }
 
-Error check_tensor(std::string_view op, const std::string& argument, const at::Tensor& tensor) {
+Error check_tensor(std::string_view op, const std::string& argument, const at::Tensor& tensor,
+                   bool written) {
   if (!tensor.defined())
     return invalid(ErrorKind::kInvalidArgument, op, argument, "is an undefined tensor");
   if (tensor.layout() != at::kStrided)
@@ -94,7 +95,7 @@ Error check_tensor(std::string_view op, const std::string& argument, const at::T
   if (!tensor.device().is_cpu())
     return invalid(ErrorKind::kNotSupported, op, argument,
                    "is on device " + tensor.device().str() + "; this build serves: cpu");
-  for (int64_t i = 0; i < tensor.dim(); ++i)
+  for (int64_t i = 0; written && i < tensor.dim(); ++i)
     if (tensor.stride(i) == 0 && tensor.size(i) > 1)
       return invalid(ErrorKind::kInvalidArgument, op, argument,
                      "overlaps itself (an expanded tensor, dimension " + std::to_string(i) +
@@ -103,14 +104,14 @@ Error check_tensor(std::string_view op, const std::string& argument, const at::T
 }
 
 Error check_single(std::string_view op, const std::string& argument,
-                   const std::vector<at::Tensor>& tensors) {
+                   const std::vector<at::Tensor>& tensors, bool written) {
   if (tensors.size() != 1)
     return invalid(ErrorKind::kInvalidArgument, op, argument,
                    tensors.empty()
                        ? "requires non-empty tensor list: exactly one tensor, none given"
                        : "requires a single-element tensor list, " +
                              std::to_string(tensors.size()) + " tensors given");
-  return check_tensor(op, argument, tensors[0]);
+  return check_tensor(op, argument, tensors[0], written);
 }
 
 Error check_same_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,

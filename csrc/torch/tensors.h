@@ -18,11 +18,13 @@ namespace ringdist {
 // The engine's dtype, or an Error (kNotSupported) listing what there is.
 Result<DType> to_dtype(std::string_view op, const at::Tensor& tensor, bool reduces);
 
-// Dense, on a device that we serve, not overlapping itself. `argument` names it in the Error.
-Error check_tensor(std::string_view op, const std::string& argument, const at::Tensor& tensor);
+// Dense, on a device that we serve and, where it is written, not overlapping itself. `argument`
+// names it in the Error.
+Error check_tensor(std::string_view op, const std::string& argument, const at::Tensor& tensor,
+                   bool written);
 // The only one of a list.
 Error check_single(std::string_view op, const std::string& argument,
-                   const std::vector<at::Tensor>& tensors);
+                   const std::vector<at::Tensor>& tensors, bool written);
 Error check_same_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                        const at::Tensor& like);
 

@@ -62,6 +62,10 @@ void RingWork::synchronize() {}  // results of host tensors are there when the o
 void RingWork::blockCurrentStream() { wait(); }
 
 bool RingWork::wait(std::chrono::milliseconds timeout) {
+  if (communicator_->context().forked())
+    throw_error(Error(ErrorKind::kAborted, "ringdist: " + op_->describe() +
+                                               " belongs to the process that this one was forked "
+                                               "from; only that can wait for it"));
   std::optional<Milliseconds> limit;
   if (timeout != kNoTimeout && timeout.count() > 0) limit = timeout;
   if (!communicator_->wait(*op_, limit))

@@ -49,7 +49,7 @@ def _prepared(pool: Pool) -> Pool:
 
 def _errors(pool: Pool, victim: int, begin: float, limit: float) -> dict[int, float]:
     """Seconds from `begin` until each survivor raised; all must have named the victim in time."""
-    errors = pool.collect(30, without=(victim,))
+    errors = pool.collect(15, without=(victim,))
     took = {rank: error.at - begin for rank, error in errors.items()}
     print("seconds from the signal to the error:", {r: round(t, 3) for r, t in took.items()})
     for rank, error in errors.items():

@@ -63,7 +63,8 @@ def test_20_steps_end_with_the_parameters_that_gloo_gets(fresh_pool, tmp_path: P
 
 
 def test_torchrun_resumes_after_a_kill(tmp_path: Path):
-    output = digits(tmp_path, "--kill-at=50", "--kill-rank=1", launch=("--max-restarts=1",))
+    arguments = ("--epochs=12", "--kill-at=50", "--kill-rank=1")
+    output = digits(tmp_path, *arguments, launch=("--max-restarts=1",))
     resumed = re.search(r"resumed from .* at step (\d+)", output)
     assert resumed and int(resumed[1]) == 40, output
     accuracy = re.search(r"^accuracy ([\d.]+), .* MB sent through ringdist", output, re.MULTILINE)

@@ -163,7 +163,10 @@ ucs_status_t UcxTransport::on_message(void* arg, const void* header, size_t head
 void UcxTransport::on_endpoint_error(void* arg, ucp_ep_h, ucs_status_t status) {
   auto* peer = static_cast<Peer*>(arg);
   if (peer->broken) return;
-  peer->broken = ucx_error("the connection broke", status);
+  {
+    std::lock_guard lock(peer->transport->peers_mutex_);  // reaches() looks from other threads
+    peer->broken = ucx_error("the connection broke", status);
+  }
   peer->transport->newly_broken_.push_back(peer);
 }
 
@@ -212,8 +215,8 @@ void UcxTransport::drop_peer(ContextId id) {
     auto it = peers_.find(id);
     if (it == peers_.end()) return;
     peer = it->second.get();
+    if (!peer->broken) peer->broken = Error(ErrorKind::kPeerLost, "the peer's process is gone");
   }
-  if (!peer->broken) peer->broken = Error(ErrorKind::kPeerLost, "the peer's process is gone");
   close_endpoint(*peer);
 }
 
