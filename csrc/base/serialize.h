@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/buffers.h"
@@ -22,8 +23,9 @@ class Writer {
   template <typename T>
     requires std::is_trivially_copyable_v<T>
   Writer& put(const T& value) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-    out_.insert(out_.end(), bytes, bytes + sizeof(T));
+    const size_t at = out_.size();
+    out_.resize(at + sizeof(T));
+    std::memcpy(out_.data() + at, &value, sizeof(T));
     return *this;
   }
   Writer& put_bytes(ConstBytes bytes) {

@@ -53,7 +53,7 @@ Communicator::~Communicator() {
   Lane& lane = context_->lane();
   if (!closed_) {  // dropped without close(): no wait for what is in flight, but no silent end
                    // either
-    withdraw("its last reference was dropped");
+    withdraw(ErrorKind::kPeerLost, "its last reference was dropped");
     if (nonce_ != 0) context_->control().disconnect_group(nonce_);
   }
   lane.post([&lane, group = group_] {
@@ -144,18 +144,18 @@ void Communicator::set_timeout(Milliseconds timeout) {
 void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   cancelled_ = true;
-  withdraw(why);
+  withdraw(ErrorKind::kAborted, why);
   const Error cause(ErrorKind::kAborted, why);
   context_->lane().post([group = group_, cause] { group->fail(cause, /*tell_others=*/true); });
 }
 
 // Ranks that have called an op look for all others in the store, until their control planes meet.
-void Communicator::withdraw(const std::string& why) {
-  if (nonce_ == 0 && size() > 1) (void)rendezvous_.withdraw(why);
+void Communicator::withdraw(ErrorKind kind, const std::string& why) {
+  if (nonce_ == 0 && size() > 1) (void)rendezvous_.withdraw(kind, why);
 }
 
 void Communicator::leave() {
-  withdraw("it destroyed the group or exited");
+  withdraw(ErrorKind::kPeerLost, "it destroyed the group or exited");
   wait_until_idle(Clock::now() + kLeaveTime);
   Lane& lane = context_->lane();
   lane.call([group = group_] { group->announce_leave(); }, Clock::now() + kTaskTime);

@@ -74,7 +74,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<Plan> plan(const OpRequest& request) const;
   std::shared_ptr<const CompiledSchedule> schedule(const OpRequest& request, const Plan& plan)
       RINGDIST_REQUIRES(mutex_);
-  void withdraw(const std::string& why);
+  void withdraw(ErrorKind kind, const std::string& why);
   void leave();
   void wait_until_idle(TimePoint deadline);
 

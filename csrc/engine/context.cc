@@ -140,7 +140,17 @@ void Context::shutdown() {
   if (lane_) lane_->stop();
 }
 
+Error Context::lost(ContextId context_id) {
+  std::lock_guard lock(mutex_);
+  auto it = lost_.find(context_id);
+  return it == lost_.end() ? Error() : it->second;
+}
+
 void Context::on_process_lost(uint64_t context_id, const Error& cause) {
+  {
+    std::lock_guard lock(mutex_);
+    lost_.emplace(context_id, cause);
+  }
   lane_->post([this, context_id, cause] {
     lane_->executor().process_lost(context_id, cause);
     lane_->drop_peer(context_id);

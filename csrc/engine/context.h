@@ -50,6 +50,9 @@ class Context final : private ControlEvents {
   // The transport to reach a peer by, ready to send.
   Result<Transport*> reach(const Entry& peer);
 
+  // Why that process is lost; success if it is not known to be.
+  Error lost(ContextId context_id);
+
   // For leaving in good order. Groups add themselves while they are open.
   void add_leaver(const void* key, std::function<void()> leave);
   void remove_leaver(const void* key);
@@ -81,6 +84,7 @@ class Context final : private ControlEvents {
   std::mutex mutex_;  // never held in a call to the lane that waits, but for open_transports()
   std::vector<Transport*> opened_ RINGDIST_GUARDED_BY(mutex_);  // owned by the lane
   std::map<const void*, std::function<void()>> leavers_ RINGDIST_GUARDED_BY(mutex_);
+  std::map<ContextId, Error> lost_ RINGDIST_GUARDED_BY(mutex_);
   bool open_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool shut_down_ RINGDIST_GUARDED_BY(mutex_) = false;
   ForkMark mark_;

@@ -63,7 +63,9 @@ Result<std::vector<GroupMember>> Communicator::find_members(TimePoint deadline, 
     return control.prove_same_host(peer.context_id, peer.unix_name,
                                    std::min(deadline, Clock::now() + kProofTime));
   };
-  auto topology = rendezvous_.agree_on_hosts(entries.value(), prove, deadline, cancelled_);
+  auto topology = rendezvous_.agree_on_hosts(
+      entries.value(), prove, [this](const Entry& peer) { return context_->lost(peer.context_id); },
+      deadline, cancelled_);
   if (!topology.ok()) return topology.error();
   if (Error error = check_addresses(entries.value(), topology.value())) return error;
   nonce_ = nonce;  // from here on the control plane must be told of our end
@@ -82,7 +84,7 @@ Result<std::vector<GroupMember>> Communicator::find_members(TimePoint deadline, 
 // Others may be waiting for us in the store, or be ready and wait for our part of an op.
 void Communicator::tell_set_up_failed(uint64_t nonce, const Error& error) {
   if (cancelled_) return;  // abort() and close() say why themselves
-  if (nonce == 0) return (void)rendezvous_.withdraw(error.message());
+  if (nonce == 0) return (void)rendezvous_.withdraw(error.kind(), error.message());
   Notice notice;
   notice.error_kind = error.kind();
   notice.nonce = nonce;

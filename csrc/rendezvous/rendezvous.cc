@@ -59,9 +59,11 @@ Error Rendezvous::publish(const Entry& mine) {
   return store_->set(key("entry", rank_), mine.encode());
 }
 
-Error Rendezvous::withdraw(const std::string& why) {
+Error Rendezvous::withdraw(ErrorKind kind, const std::string& why) {
+  auto there = store_->check({prefix_ + "withdrawn"});
+  if (there.ok() && there.value()) return {};  // the first cause stays
   Writer note;
-  note.put<int32_t>(rank_).put_string(why);
+  note.put<int32_t>(rank_).put(kind).put_string(why);
   return store_->set(prefix_ + "withdrawn", note.take());
 }
 
@@ -73,7 +75,8 @@ Error Rendezvous::find_withdrawal() {
   if (!note.ok()) return note.error();
   Reader in(note.value()[0]);
   const int rank = in.get<int32_t>();
-  return Error(ErrorKind::kPeerLost,
+  const auto kind = in.get<ErrorKind>();
+  return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
                "rank " + std::to_string(rank) +
                    " ended the group before its first operation: " + in.get_string())
       .blame(rank);
@@ -81,7 +84,8 @@ Error Rendezvous::find_withdrawal() {
 
 Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
                            const std::string& what, TimePoint deadline,
-                           const std::atomic<bool>& cancelled) {
+                           const std::atomic<bool>& cancelled,
+                           const std::function<Error()>& given_up) {
   Duration pause = kFirstPause;
   for (;;) {
     auto there = store_->check(keys);
@@ -89,6 +93,8 @@ Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vect
     if (there.value()) return find_withdrawal();
     if (cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
     if (Error error = find_withdrawal()) return error;
+    if (given_up)
+      if (Error error = given_up()) return error;
     if (Clock::now() + pause > deadline) break;
     std::this_thread::sleep_for(pause);
     pause = std::min<Duration>(2 * pause, kLongestPause);
@@ -128,6 +134,7 @@ Result<std::vector<Entry>> Rendezvous::collect(TimePoint deadline,
 
 Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
                                             const std::function<Error(const Entry&)>& prove,
+                                            const std::function<Error(const Entry&)>& lost,
                                             TimePoint deadline,
                                             const std::atomic<bool>& cancelled) {
   std::map<std::string, std::vector<int>> claims;
@@ -137,6 +144,8 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
   for (const auto& [host_key, ranks] : claims) {
     keys.push_back(key("host", ranks[0]));
     askers.push_back(ranks[0]);
+    // Proving it makes the control plane watch it.
+    if (ranks[0] != rank_ && host_key == mine_.host_key) (void)prove(entries[ranks[0]]);
     if (ranks[0] != rank_) continue;
     Writer answered;
     for (int rank : ranks)
@@ -144,7 +153,16 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
         answered.put<int32_t>(rank);
     if (Error error = store_->set(keys.back(), answered.take())) return error;
   }
-  if (Error error = wait_for(keys, askers, "the first operation", deadline, cancelled))
+  const auto given_up = [&]() -> Error {
+    for (int asker : askers)
+      if (Error error = lost(entries[asker]))
+        return error
+            .prefixed("rank " + std::to_string(asker) + " (" + entries[asker].where() +
+                      ") is lost: ")
+            .blame(asker);
+    return {};
+  };
+  if (Error error = wait_for(keys, askers, "the first operation", deadline, cancelled, given_up))
     return error;
   auto lists = store_->multi_get(keys);
   if (!lists.ok()) return lists.error();

@@ -30,24 +30,27 @@ class Rendezvous {
   Error publish(const Entry& mine);
 
   // Tells those who wait for this rank, or will, that it does not come. After publish().
-  Error withdraw(const std::string& why);
+  Error withdraw(ErrorKind kind, const std::string& why);
 
   // All entries, by rank, once all are there. Errors: kTimeout naming the ranks that did not come;
   // kMismatch naming what differs (wire version, size, options); kAborted if `cancelled` is set;
-  // kPeerLost if a rank withdrew.
+  // a withdrawn rank's own kind and words.
   Result<std::vector<Entry>> collect(TimePoint deadline, const std::atomic<bool>& cancelled);
 
   // The lowest rank of each claimed host asks the others with `prove` and publishes who answered;
-  // who did not is a host of its own. All ranks read the same lists.
+  // who did not is a host of its own. All ranks read the same lists. `lost` says whether a process
+  // that was proven to share our host has died since: its list would never come.
   Result<Topology> agree_on_hosts(const std::vector<Entry>& entries,
                                   const std::function<Error(const Entry&)>& prove,
+                                  const std::function<Error(const Entry&)>& lost,
                                   TimePoint deadline, const std::atomic<bool>& cancelled);
 
  private:
   Error find_withdrawal();
   std::string key(const std::string& what, int rank) const;
   Error wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
-                 const std::string& what, TimePoint deadline, const std::atomic<bool>& cancelled);
+                 const std::string& what, TimePoint deadline, const std::atomic<bool>& cancelled,
+                 const std::function<Error()>& given_up = nullptr);
 
   const std::shared_ptr<Store> store_;
   const int rank_;

@@ -72,7 +72,7 @@ ReduceOp ProcessGroupRing::reduce_op(std::string_view op, const c10d::ReduceOp& 
 c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allreduce(std::vector<at::Tensor>& tensors,
                                                            const c10d::AllreduceOptions& opts) {
   throw_if(check_single("all_reduce", "tensor", tensors, /*written=*/true));
-  auto dtype = to_dtype("all_reduce", tensors[0], /*reduces=*/true);
+  auto dtype = to_dtype("all_reduce", "tensor", tensors[0], /*reduces=*/true);
   throw_if(dtype.error());
   Call call{{},          {}, tensors, tensors, {}, c10d::OpType::ALLREDUCE, "ringdist:all_reduce",
             opts.asyncOp};
@@ -90,7 +90,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allreduce(std::vector<at::Tenso
 c10::intrusive_ptr<c10d::Work> ProcessGroupRing::broadcast(std::vector<at::Tensor>& tensors,
                                                            const c10d::BroadcastOptions& opts) {
   throw_if(check_single("broadcast", "tensor", tensors, /*written=*/true));
-  auto dtype = to_dtype("broadcast", tensors[0], /*reduces=*/false);
+  auto dtype = to_dtype("broadcast", "tensor", tensors[0], /*reduces=*/false);
   throw_if(dtype.error());
   if (opts.rootRank < 0 || opts.rootRank >= getSize())
     throw_error(Error(ErrorKind::kInvalidArgument,
@@ -119,14 +119,18 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allgather(
     const c10d::AllgatherOptions& opts) {
   throw_if(check_single("all_gather", "input", inputs, /*written=*/false));
   const at::Tensor& input = inputs[0];
-  auto dtype = to_dtype("all_gather", input, /*reduces=*/false);
+  auto dtype = to_dtype("all_gather", "input", input, /*reduces=*/false);
   throw_if(dtype.error());
-  if (outputs.size() != 1 || outputs[0].size() != static_cast<size_t>(getSize()))
+  if (outputs.size() != 1)
+    throw_error(Error(ErrorKind::kInvalidArgument,
+                      "ringdist: all_gather: output must be one list of tensors, " +
+                          std::to_string(outputs.size()) + " lists given"));
+  if (outputs[0].size() != static_cast<size_t>(getSize()))
     throw_error(Error(ErrorKind::kInvalidArgument,
                       "ringdist: all_gather: the output tensor list must have one tensor per "
                       "rank: " +
                           std::to_string(getSize()) + " expected, " +
-                          std::to_string(outputs.empty() ? 0 : outputs[0].size()) + " given"));
+                          std::to_string(outputs[0].size()) + " given"));
   Call call{{},          {}, inputs, outputs[0], {}, c10d::OpType::ALLGATHER, "ringdist:all_gather",
             opts.asyncOp};
   call.request.kind = Collective::kAllgather;
@@ -161,7 +165,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_allgather_base(
   throw_if(check_tensor(kOp, "input", input, /*written=*/false));
   throw_if(check_tensor(kOp, "output", output, /*written=*/true));
   throw_if(check_same_dtype(kOp, "output", output, input));
-  auto dtype = to_dtype(kOp, input, /*reduces=*/false);
+  auto dtype = to_dtype(kOp, "input", input, /*reduces=*/false);
   throw_if(dtype.error());
   if (output.numel() != input.numel() * getSize())
     throw_error(Error(ErrorKind::kInvalidArgument,
@@ -201,7 +205,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_reduce_scatter_base(
   throw_if(check_tensor(kOp, "input", input, /*written=*/false));
   throw_if(check_tensor(kOp, "output", output, /*written=*/true));
   throw_if(check_same_dtype(kOp, "output", output, input));
-  auto dtype = to_dtype(kOp, input, /*reduces=*/true);
+  auto dtype = to_dtype(kOp, "input", input, /*reduces=*/true);
   throw_if(dtype.error());
   if (input.numel() != output.numel() * getSize())
     throw_error(Error(ErrorKind::kInvalidArgument,

@@ -51,10 +51,11 @@ std::optional<DType> find_dtype(at::ScalarType type) {
   }
 }
 
-std::string reducible_names() {
+std::string dtype_names(DType last) {
   std::string out;
-  for (int i = 0; i <= static_cast<int>(kLastReducible); ++i)
-    out += (i ? ", " : "") + std::string(dtype_name(static_cast<DType>(i)));
+  for (int i = 0; i <= static_cast<int>(last); ++i)
+    if (static_cast<DType>(i) != DType::kBytes)
+      out += (i ? ", " : "") + std::string(dtype_name(static_cast<DType>(i)));
   return out;
 }
 
@@ -65,14 +66,14 @@ Error invalid(ErrorKind kind, std::string_view op, const std::string& argument,
 
 }  // namespace
 
-Result<DType> to_dtype(std::string_view op, const at::Tensor& tensor, bool reduces) {
+Result<DType> to_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
+                       bool reduces) {
   const auto dtype = find_dtype(tensor.scalar_type());
-  const std::string given = c10::toString(tensor.scalar_type());
-  if (!dtype) return invalid(ErrorKind::kNotSupported, op, "dtype " + given, "is not supported");
-  if (reduces && !is_reducible(*dtype))
-    return invalid(ErrorKind::kNotSupported, op, "dtype " + std::string(dtype_name(*dtype)),
-                   "cannot be reduced; supported: " + reducible_names());
-  return *dtype;
+  if (dtype && (!reduces || is_reducible(*dtype))) return *dtype;
+  return invalid(ErrorKind::kNotSupported, op, argument,
+                 "is " + describe(tensor) + ", a dtype that cannot be " +
+                     (reduces ? "reduced" : "sent") +
+                     "; supported: " + dtype_names(reduces ? kLastReducible : DType::kFloat8E5M2));
 }
 
 std::string describe(const at::Tensor& tensor) {

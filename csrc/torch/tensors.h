@@ -16,7 +16,8 @@
 namespace ringdist {
 
 // The engine's dtype, or an Error (kNotSupported) listing what there is.
-Result<DType> to_dtype(std::string_view op, const at::Tensor& tensor, bool reduces);
+Result<DType> to_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
+                       bool reduces);
 
 // Dense, on a device that we serve and, where it is written, not overlapping itself. `argument`
 // names it in the Error.

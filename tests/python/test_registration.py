@@ -226,6 +226,9 @@ def test_missing_build_says_what_to_type(monkeypatch, missing: str):
     monkeypatch.delitem(sys.modules, missing)
     # Also where the real one is built.
     monkeypatch.setattr(torch_ringdist, "__path__", ["/nonexistent"])
+    # An editable install has a finder of its own, which knows where the real one is.
+    finders = [finder for finder in sys.meta_path if "editable" not in repr(finder)]
+    monkeypatch.setattr(sys, "meta_path", finders)
     with pytest.raises(ImportError, match="not built") as caught:
         torch_ringdist.info()
     assert "pip install --no-build-isolation" in str(caught.value)

@@ -88,10 +88,11 @@ TEST(Rendezvous, AWithdrawalEndsTheWait) {
   auto ranks = three(std::make_shared<MapStore>());
   ASSERT_FALSE(ranks[0]->publish(entry_of(0)));
   ASSERT_FALSE(ranks[1]->publish(entry_of(1)));
-  ASSERT_FALSE(ranks[1]->withdraw("it was told to"));
+  ASSERT_FALSE(ranks[1]->withdraw(ErrorKind::kMismatch, "it was told to"));
   const Error error = ranks[0]->collect(soon(), kNotCancelled).error();
   ASSERT_TRUE(error);
   EXPECT_EQ(error.culprit(), 1);
+  EXPECT_EQ(error.kind(), ErrorKind::kMismatch);
   EXPECT_NE(error.message().find("it was told to"), std::string::npos);
 }
 
@@ -110,13 +111,35 @@ TEST(Rendezvous, HostsAreProven) {
         const auto prove = [&](const Entry&) {
           return answers ? Error() : Error(ErrorKind::kPeerLost, "no answer");
         };
-        auto topology = ranks[rank]->agree_on_hosts(entries, prove, soon(), kNotCancelled);
+        auto topology = ranks[rank]->agree_on_hosts(
+            entries, prove, [](const Entry&) { return Error(); }, soon(), kNotCancelled);
         ASSERT_TRUE(topology.ok()) << topology.error().what();
         EXPECT_EQ(topology.value().hosts.size(), answers ? 2u : 3u);
         EXPECT_EQ(topology.value().same_host(0, 1), answers);
       });
     for (auto& thread : threads) thread.join();
   }
+}
+
+// The list of a dead process never comes: who waits for it must learn of the death.
+TEST(Rendezvous, ALostAskerEndsTheWait) {
+  auto ranks = three(std::make_shared<MapStore>());
+  std::vector<Entry> entries;
+  for (int rank = 0; rank < 3; ++rank) {
+    entries.push_back(entry_of(rank));
+    ASSERT_FALSE(ranks[rank]->publish(entries.back()));
+  }
+  const auto lost = [](const Entry& entry) {
+    return entry.context_id == 100 ? Error(ErrorKind::kPeerLost, "it died") : Error();
+  };
+  const Error error =
+      ranks[1]
+          ->agree_on_hosts(
+              entries, [](const Entry&) { return Error(); }, lost, soon(), kNotCancelled)
+          .error();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error.kind(), ErrorKind::kPeerLost);
+  EXPECT_EQ(error.culprit(), 0);
 }
 
 }  // namespace
