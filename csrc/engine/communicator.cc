@@ -28,7 +28,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   config.rank = self.rank();
   config.size = self.size();
   config.name = self.name();
-  config.early_window = 2 * self.options_.config.segment_bytes;
+  config.early_window = EarlyCredit::kSegments * self.options_.config.segment_bytes;
   config.contribution_codec = self.options_.contribution_codec;
   config.result_codec = self.options_.result_codec;
   config.on_failed = [failure = self.failure_](const Error& error) {

@@ -19,6 +19,10 @@ class EarlyCredit {
  public:
   explicit EarlyCredit(int64_t window) : window_(window) {}
 
+  // The window of a pair, in segments: enough that an edge's first grant is back before it is used
+  // up (measured at 1 MiB on two ranks: with two segments the third waited, 10 % of the op).
+  static constexpr int64_t kSegments = 4;
+
   // Small messages cost this much, so that their number is bounded, too.
   static constexpr int64_t kMinimumCharge = 512;
   static int64_t charge(size_t payload) {
