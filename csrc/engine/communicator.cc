@@ -51,8 +51,8 @@ Communicator::~Communicator() {
   context_->remove_leaver(this);
   cancelled_ = true;
   Lane& lane = context_->lane();
-  if (!closed_) {  // dropped without close(): no wait for what is in flight, but no silent end
-                   // either
+  // Dropped without close(): no wait for what is in flight, but no silent end either.
+  if (!closed_) {
     withdraw(ErrorKind::kPeerLost, "its last reference was dropped");
     if (nonce_ != 0) context_->control().disconnect_group(nonce_);
   }

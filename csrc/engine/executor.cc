@@ -75,14 +75,21 @@ void Executor::process_lost(ContextId context, const Error& cause) {
   for (const auto& group : std::set(groups_)) group->process_lost(context, cause);
 }
 
-void Executor::on_notice(const Notice& notice) {
+// True if a group of ours is meant.
+bool Executor::give_to_groups(const Notice& notice) {
   bool known = false;
   for (const auto& group : std::set(groups_)) {
     if (!group->ready() || group->nonce() != notice.nonce) continue;
     known = true;
     group->on_notice(notice);
   }
-  if (known || std::find(closed_.begin(), closed_.end(), notice.nonce) != closed_.end()) return;
+  return known;
+}
+
+void Executor::on_notice(const Notice& notice) {
+  if (give_to_groups(notice) ||
+      std::find(closed_.begin(), closed_.end(), notice.nonce) != closed_.end())
+    return;
   stray_notices_.push_back(notice);
   if (stray_notices_.size() > kMaxStrayNotices) stray_notices_.pop_front();
 }
@@ -109,9 +116,7 @@ void Executor::queue_work(std::shared_ptr<OpRun> run, int step) {
 
 bool Executor::run_work() {
   int done = 0;
-  for (const Notice& notice : std::exchange(own_notices_, {}))
-    for (const auto& group : std::set(groups_))
-      if (group->ready() && group->nonce() == notice.nonce) group->on_notice(notice);
+  for (const Notice& notice : std::exchange(own_notices_, {})) (void)give_to_groups(notice);
   for (; done < kWorkBatch && !work_.empty(); ++done) {
     auto [run, step] = std::move(work_.front());
     work_.pop_front();

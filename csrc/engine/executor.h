@@ -71,6 +71,7 @@ class Executor final : public Receiver, public GroupHost {
     TimePoint since;
   };
   void keep_stray(const MessageHeader& header, ConstBytes payload);
+  bool give_to_groups(const Notice& notice);
   void release_retired();
 
   Statistics& statistics_;

@@ -34,12 +34,7 @@ std::vector<ReduceFunction> functions() {
 
 bool is_float(DType dtype) { return dtype <= DType::kFloat16; }
 
-template <typename T>
-T load(const std::byte* at) {
-  T out;
-  std::memcpy(&out, at, sizeof(T));
-  return out;
-}
+using reference::load;
 
 template <typename T>
 Memory memory_of(std::initializer_list<T> values) {

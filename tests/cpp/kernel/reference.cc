@@ -9,13 +9,6 @@ namespace {
 bool is_nan(double x) { return x != x; }
 
 template <typename T>
-T load(const std::byte* at) {
-  T out;
-  std::memcpy(&out, at, sizeof(T));
-  return out;
-}
-
-template <typename T>
 std::vector<std::byte> bytes_of(T value) {
   std::vector<std::byte> out(sizeof(T));
   std::memcpy(out.data(), &value, sizeof(T));

@@ -11,6 +11,14 @@
 
 namespace ringdist::reference {
 
+// What lies at any address, aligned or not.
+template <typename T>
+T load(const std::byte* at) {
+  T out;
+  std::memcpy(&out, at, sizeof(T));
+  return out;
+}
+
 // The value of a float with `exponent_bits` and `mantissa_bits`, stored with a sign bit before
 // them.
 double decode(uint16_t bits, int exponent_bits, int mantissa_bits);
