@@ -1,10 +1,13 @@
 """The native module. Import it through torch_ringdist._native.load(), which checks the build."""
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from torch.distributed import Store
+from torch import Tensor
+from torch.distributed import GradBucket, Store, Work
 from torch.distributed.distributed_c10d import _Backend
+from torch.futures import Future
 
 class ProcessGroupRing(_Backend):
     """One rank's part of a group. Its operations may be called from any thread; the ranks match
@@ -61,3 +64,87 @@ def dump() -> str:
 def shutdown() -> None:
     """Send what is queued and stop all threads, within bounded time; a second call does nothing.
     Any thread may call it; operations that are still pending fail."""
+
+# Compression: arguments are checked before anything is sent. ValueError and TypeError name the
+# argument, what was given and what is accepted. Any thread may call these.
+
+MIN_COMPRESSED: int  # elements; what compresses by itself leaves smaller tensors alone
+
+def check_codec(argument: str, spec: str, size: int, error_feedback: bool | None) -> str:
+    """The full name of a codec or pair in a group of `size`; ValueError, naming `argument`, for
+    one that does not exist, or that may not have the error feedback asked for."""
+
+def all_reduce(
+    group: ProcessGroupRing,
+    tensor: Tensor,
+    op: Any,
+    codec: str,
+    residual: Tensor | None,
+    async_op: bool,
+) -> Work: ...
+def reduce_scatter(
+    group: ProcessGroupRing,
+    output: Tensor,
+    input: Tensor,
+    op: Any,
+    codec: str,
+    residual: Tensor | None,
+    async_op: bool,
+) -> Work: ...
+def all_gather(
+    group: ProcessGroupRing, output: Tensor, input: Tensor, codec: str, async_op: bool
+) -> Work: ...
+
+class Compression:
+    """The state of a gradient-compressing hook: parameters, residuals, counters."""
+
+    def __init__(
+        self,
+        *,
+        group: ProcessGroupRing,
+        codec: str,
+        warmup_steps: int,
+        schedule: dict[int, str],
+        error_feedback: bool | None,
+        guard: float,  # 0: none
+        measure_every: int,  # 0: never
+        at_step: Callable[[int], tuple[str, float]] | None,  # codec or "", loss scale or 0
+    ) -> None: ...
+    def add_parameter(self, tensor: Tensor, name: str, codec: str, coarsest: str) -> None:
+        """Before the first step. `codec`: always this one; `coarsest`: in place of one of fewer
+        bits; both empty: the codec of the hook."""
+    def run(self, bucket: GradBucket) -> Future[list[Tensor]]: ...
+    def report(self) -> dict[str, Any]: ...
+    def residual_norm(self) -> float: ...
+    def state(self) -> tuple[int, float, list[tuple[str, Tensor]]]:
+        """Steps, loss scale, copies of this rank's residuals in one dimension."""
+    def load(self, steps: int, scale: float, residuals: list[tuple[str, Tensor]]) -> None: ...
+
+def register_comm_hook(reducer: Any, compression: Compression) -> None:
+    """RuntimeError if DDP's reducer has a hook already."""
+
+def codec_traits(spec: str, size: int) -> tuple[str, float, bool]:
+    """Of a codec or pair in a group of `size`: its full name, bits per element of a contribution,
+    and whether it has error feedback by default. ValueError for one that does not exist."""
+
+class LocalRanks:
+    """A group whose ranks are all in this process, for studies: one Context each, joined by memory
+    instead of a network. Reads no RINGDIST_* variable. One thread at a time."""
+
+    def __init__(self, size: int) -> None: ...
+    @property
+    def size(self) -> int: ...
+    def all_reduce(
+        self,
+        tensors: list[Tensor],  # one per rank: float32, one dimension, contiguous; in place
+        parts: list[tuple[int, str, bool]],  # elements, codec or pair, error feedback
+        residuals: list[Tensor] | None,  # as tensors: what each rank owes, where a part wants it
+        average: bool,  # AVG, else SUM
+        algorithm: str = "direct",
+    ) -> None:
+        """Every rank calls at once; waits for all. The parts cover the tensors in order.
+
+        ValueError names the argument, with nothing changed. DistBackendError if a rank fails; the
+        group is then of no further use."""
+    def bytes_sent(self) -> int:
+        """Payload, by all ranks since the beginning."""

@@ -12,6 +12,12 @@ Public names:
     info      versions, transports, algorithms, limits and variables, as a dict
     stats     bytes, messages and operations of this process so far
     dump      what this process is doing right now: operations in flight, their step, their peers
+    ddp       compresses the gradients of DistributedDataParallel: ``ddp.compress(model, "int4")``
+    fsdp      compressed communication for FSDP2
+    CompressState, compress_hook
+              the same as ddp.compress, as a pair for ``register_comm_hook``
+    all_reduce, reduce_scatter_tensor, all_gather_into_tensor
+              as those of torch.distributed, with a codec
 
 ``python -m torch_ringdist --help`` shows the same from the command line.
 """
@@ -22,6 +28,13 @@ from typing import TYPE_CHECKING, Any
 from torch_ringdist import _registration
 
 if TYPE_CHECKING:
+    from torch_ringdist import ddp as ddp
+    from torch_ringdist import fsdp as fsdp
+    from torch_ringdist._collectives import all_gather_into_tensor as all_gather_into_tensor
+    from torch_ringdist._collectives import all_reduce as all_reduce
+    from torch_ringdist._collectives import reduce_scatter_tensor as reduce_scatter_tensor
+    from torch_ringdist._compress import CompressState as CompressState
+    from torch_ringdist._compress import compress_hook as compress_hook
     from torch_ringdist._inspect import dump as dump
     from torch_ringdist._inspect import info as info
     from torch_ringdist._inspect import stats as stats
@@ -32,18 +45,38 @@ if TYPE_CHECKING:
 # Name -> the module that has it, imported on first use: `import torch` loads this file in every
 # process of an environment that has the package installed, so it has to stay cheap.
 _LAZY = {
+    "CompressState": "torch_ringdist._compress",
     "Options": "torch_ringdist._options",
+    "all_gather_into_tensor": "torch_ringdist._collectives",
+    "all_reduce": "torch_ringdist._collectives",
+    "compress_hook": "torch_ringdist._compress",
     "dump": "torch_ringdist._inspect",
     "info": "torch_ringdist._inspect",
+    "reduce_scatter_tensor": "torch_ringdist._collectives",
     "stats": "torch_ringdist._inspect",
 }
+_MODULES = ("ddp", "fsdp")
 
-__all__ = ["Options", "dump", "info", "stats"]
+__all__ = [
+    "CompressState",
+    "Options",
+    "all_gather_into_tensor",
+    "all_reduce",
+    "compress_hook",
+    "ddp",
+    "dump",
+    "fsdp",
+    "info",
+    "reduce_scatter_tensor",
+    "stats",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         value = getattr(import_module(_LAZY[name]), name)
+    elif name in _MODULES:
+        value = import_module(f"torch_ringdist.{name}")
     elif name == "__version__":
         from importlib.metadata import version
 
@@ -55,7 +88,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, "__version__"})
+    return sorted({*globals(), *_LAZY, *_MODULES, "__version__"})
 
 
 # While `import torch` itself is running, autoload() follows at once; it never raises, this might.

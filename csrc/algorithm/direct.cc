@@ -43,7 +43,7 @@ void gather(const Shape& shape, Range own, Place place, Schedule& out) {
 Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
-  const std::vector<int64_t> bounds = even_shards(shape.count, shape.size);
+  const std::vector<int64_t> bounds = shards_of(shape);
   const auto place = [&](int s) { return output_shard(bounds, s); };
   exchange_and_reduce(shape, place(shape.rank), place, out);
   gather(shape, place(shape.rank), place, out);

@@ -20,7 +20,7 @@ bool reduces(Collective kind) {
 }
 
 bool wants_direct(const PlanRequest& request) {
-  if (request.layout_deterministic) return true;
+  if (request.layout_deterministic || request.coded) return true;
   const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAvg;
   if (!is_half(request.dtype) || !sums) return false;
   const int64_t parts = request.kind == Collective::kReduceScatter ? request.size : 1;
@@ -101,6 +101,8 @@ uint64_t Plan::hash() const {
   const auto count = static_cast<uint64_t>(segment_count);
   for (int shift = 0; shift < 64; shift += 8)
     hash = fnv(hash, static_cast<uint8_t>(count >> shift));
+  for (int shift = 0; coding_hash != 0 && shift < 64; shift += 8)
+    hash = fnv(hash, static_cast<uint8_t>(coding_hash >> shift));
   return hash;
 }
 
@@ -111,10 +113,20 @@ Result<Plan> make_plan(const PlanRequest& request) {
     return Error(ErrorKind::kInvalidArgument,
                  "a segment of " + std::to_string(request.segment_bytes) +
                      " bytes holds no element of " + std::string(dtype_name(request.dtype)));
+  if (request.coded && request.layout_deterministic)
+    return Error(ErrorKind::kInvalidArgument,
+                 "codec: deterministic='layout' needs uncompressed ops: the elements of a block "
+                 "share a scale, so that an element's bits depend on where it lies");
   Result<const Algorithm*> chosen = choose(request);
   if (!chosen.ok()) return chosen.error();
   Plan plan;
   plan.algorithm = chosen.value();
+  if (request.coded) {
+    check(request.coded_segment_count >= 1, "a coded plan without a segment");
+    plan.segment_count = request.coded_segment_count;
+    plan.coding_hash = request.coding_hash;
+    return plan;
+  }
   plan.segment_count = even_segment(longest_range(request.kind, request.count, request.size), most);
   return plan;
 }

@@ -41,7 +41,7 @@ void gather(const Shape& shape, Range own, Place place, Schedule& out) {
 Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
-  const std::vector<int64_t> bounds = even_shards(shape.count, shape.size);
+  const std::vector<int64_t> bounds = shards_of(shape);
   const Neighbours ring(shape);
   Range held = output_shard(bounds, ring.prev);
   for (int k = 0; k + 1 < shape.size; ++k) {

@@ -71,6 +71,14 @@ std::vector<int64_t> even_shards(int64_t count, int size) {
   return bounds;
 }
 
+std::vector<int64_t> shards_of(const Shape& shape) {
+  if (shape.shards.empty()) return even_shards(shape.count, shape.size);
+  check(shape.shards.size() == static_cast<size_t>(shape.size) + 1 && shape.shards.front() == 0 &&
+            shape.shards.back() == shape.count,
+        "shards that do not cover the count");
+  return shape.shards;
+}
+
 bool Algorithm::supports(Collective kind) const {
   return std::find(collectives.begin(), collectives.end(), kind) != collectives.end();
 }

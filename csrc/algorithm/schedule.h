@@ -82,13 +82,18 @@ struct Shape {
   int root = 0;
   // Elements: of the tensor (allreduce, broadcast), of one rank's part (allgather, reduce-scatter).
   int64_t count = 0;
+  // Allreduce: rank r owns [shards[r], shards[r + 1]); empty: even_shards(). Other collectives
+  // ignore it.
+  std::vector<int64_t> shards = {};
   // Allreduce and broadcast work in place on kOutput. Allgather reads kInput, writes kOutput.
   // Reduce-scatter reads kInput (never writes it) and writes kOutput.
 };
 
-// The shards of a count: rank r owns [bounds[r], bounds[r + 1]). Cut as evenly as elements allow;
-// the first (count mod size) shards are one longer.
+// The shards of a count, cut as evenly as elements allow; the first (count mod size) are one
+// longer.
 std::vector<int64_t> even_shards(int64_t count, int size);
+// The shards of an allreduce of this shape.
+std::vector<int64_t> shards_of(const Shape& shape);
 
 struct Algorithm {
   std::string_view name;

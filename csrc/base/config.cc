@@ -152,6 +152,9 @@ const std::vector<Row>& rows() {
                  "\"\", \"run\" or \"layout\"", {"", "run", "layout"}),
       choice_row("ucx", &Config::ucx, "which UCX is loaded", "\"wheel\" or \"system\"",
                  {"wheel", "system"}),
+      text_row("codec", &Config::codec,
+               "compresses float all_reduce and reduce_scatter (SUM, AVG) of 1024 elements or more",
+               "a codec that `info` lists, as int8, topk:0.01 or topk:10>int4"),
       log_level_row(),
   };
   return table;
@@ -254,7 +257,7 @@ std::vector<Config::Variable> Config::variables() const {
 
 std::string Config::options_text() const {
   return "algorithm=\"" + algorithm + "\" segment_bytes=" + std::to_string(segment_bytes) +
-         " deterministic=\"" + deterministic + "\"";
+         " deterministic=\"" + deterministic + "\" codec=\"" + codec + "\"";
 }
 
 uint64_t Config::options_hash() const {

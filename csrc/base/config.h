@@ -21,6 +21,7 @@ struct Config {
   std::string socket_ifname;          // interfaces, see os/interfaces.h; "": the route to the store
   std::string deterministic = "run";  // "", "run" or "layout"
   std::string ucx = "wheel";          // "wheel" or "system"
+  std::string codec;                  // of float SUMs and AVGs, see codec/codec.h; "": none
   LogLevel log_level = LogLevel::kWarn;
 
   // Also logs, once per process, RINGDIST_ variables that nobody reads.

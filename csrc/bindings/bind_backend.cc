@@ -28,6 +28,8 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
                                                        " of " + std::to_string(size) + " with " +
                                                        std::to_string(global_ranks.size()) +
                                                        " global ranks cannot be a group"));
+  auto codecs = parse_coding("option codec", config.value().codec, size);
+  throw_if(codecs.error());
   auto context = process_context(config.value(), store_host(store));
   throw_if(context.error());
   CommunicatorOptions wanted;
@@ -40,7 +42,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   wanted.store = wrap_store(store);
   auto communicator = Communicator::create(context.value(), std::move(wanted));
   throw_if(communicator.error());
-  return c10::make_intrusive<ProcessGroupRing>(communicator.value());
+  return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs.value());
 }
 
 void shutdown() {

@@ -1,9 +1,13 @@
-// A Codec turns the elements of a segment into bytes and back. It belongs to an edge of a schedule,
-// not to an algorithm. Immutable: any thread may use it. The wire format of each is in its spec.
+// A Codec turns float values into fewer bytes and back. It belongs to an edge of a schedule, not to
+// an algorithm. Immutable: any thread may use it. codec/README.md has the rules of the wire format,
+// <name>.spec.md the bytes of each codec.
+//
+// All arithmetic is in fp32, whatever the dtype of the op: the caller widens and narrows.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,35 +18,86 @@
 
 namespace ringdist {
 
+// What a codec may draw randomness from, so that a run repeats bit by bit. Not on the wire.
+struct CodingSeed {
+  uint64_t shared = 0;  // equal at the encoder and at every decoder: rotations, random indices
+  uint64_t own = 0;     // differs between encoders: stochastic rounding
+};
+
 class Codec {
  public:
   virtual ~Codec() = default;
 
+  // The canonical text, with parameters: "int4", "topk:10", "onebit+h". Equal texts encode alike;
+  // parse_codec() reads it back.
   virtual std::string_view name() const = 0;
-  // The encoded bytes are the elements themselves: the executor then sends and reduces in place,
-  // and never calls encode().
-  virtual bool identity() const { return false; }
+  // What the frame header carries: the number of the codec's row, and its parameters as bits.
+  virtual uint8_t wire_id() const = 0;
+  virtual uint16_t wire_parameters() const { return 0; }
+
+  // Decoding gives back the very values that went in, as the op's dtype stores them.
+  virtual bool exact() const { return false; }
+  // |x - Q(x)|^2 < |x|^2 for every finite x != 0. Only such codecs may use error feedback.
+  virtual bool contraction() const = 0;
+  // Error feedback unless the user says otherwise: contractions below 8 bits.
+  virtual bool feedback_by_default() const { return false; }
+  // Elements that share a scale. encode(a ++ b) = encode(a) ++ encode(b) if a is whole blocks, but
+  // for `exact` codecs. A power of two, at most kMaxBlock.
+  virtual int64_t block() const { return 1; }
+  static constexpr int64_t kMaxBlock = 1024;
+  // Typical bits per element of an fp32 op, scales included: for planning and tables.
+  virtual double bits() const = 0;
   virtual bool supports(DType dtype) const = 0;
 
   // No encoding of `count` elements is longer.
   virtual size_t max_bytes(int64_t count, DType dtype) const = 0;
 
   // Encodes `in` into `out` (at least max_bytes long); returns the bytes used. With a residual (one
-  // fp32 per element, else empty): encodes in + residual and leaves what was lost in it.
-  virtual size_t encode(ConstBytes in, DType dtype, std::span<float> residual, Bytes out) const = 0;
+  // fp32 per element; empty for none) encodes in + residual and leaves what was lost there; a block
+  // that holds a non-finite value decodes to NaN and leaves its residual as it was. One pass.
+  // `dtype` is the op's: exact codecs send values as it stores them, the others ignore it.
+  virtual size_t encode(std::span<const float> in, DType dtype, std::span<float> residual,
+                        CodingSeed seed, Bytes out) const = 0;
 
-  // Decodes into the elements `out`, or adds to them. Any bytes at all end in a value or an Error.
-  virtual Error decode(ConstBytes in, DType dtype, bool accumulate, Bytes out) const = 0;
+  // Decodes out.size() elements from the front of `in`, or adds them to `out`; returns the bytes
+  // used. One pass. Any bytes at all end in values or in an Error (kProtocol).
+  virtual Result<size_t> decode(ConstBytes in, DType dtype, CodingSeed seed, bool accumulate,
+                                std::span<float> out) const = 0;
 };
 
+using CodecPtr = std::shared_ptr<const Codec>;
+
+// A family of codecs: the text before ':' in a spec.
 struct CodecRow {
   std::string_view name;
+  uint8_t wire_id;  // on the wire: never reused
   std::string_view description;
-  const Codec* codec;
+  std::string_view parameters;  // for --help: "k of 1024, or a share: topk:10, topk:0.01"
+  std::span<const std::string_view> examples;  // specs that tests, benchmarks and tables run over
+  // `parameter` is the text after ':' ("" for none). Errors (kInvalidArgument) name what is
+  // accepted.
+  Result<CodecPtr> (*make)(std::string_view parameter);
 };
 
 std::span<const CodecRow> codecs();
-const Codec* find_codec(std::string_view name);
-std::string codec_names();
+std::string codec_names();  // "none, fp16, ...", for messages
+
+// "int4", "topk:0.01", "int4+h", "bf16:stochastic". Errors (kInvalidArgument): an unknown name
+// (lists what there is), a bad parameter, "+h" on an exact codec.
+Result<CodecPtr> parse_codec(std::string_view spec);
+
+// The codecs of contributions and of results.
+struct CodecPair {
+  CodecPtr contribution;
+  CodecPtr result;
+  // Both send values as they are: the op need not be treated as compressed.
+  bool plain() const;
+  std::string name() const;  // "topk:10>topk:40"
+};
+
+// "A>B", or "A" with the default B of a group of `size`: "onebit" means "onebit+h" for both,
+// "topk:k" means "topk:k>topk:min(4, size) k", others the same twice. "" means none. Errors as
+// parse_codec.
+Result<CodecPair> parse_codec_pair(std::string_view spec, int size);
 
 }  // namespace ringdist

@@ -1,10 +1,11 @@
-#include "codec/none.h"
-
+// Codec `none`: values as the op's dtype stores them. For parameters that are to stay uncompressed
+// in an op where others are not.
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <string>
 
-#include "kernel/reduce.h"
+#include "codec/rows.h"
+#include "kernel/cast.h"
 
 namespace ringdist {
 namespace {
@@ -12,38 +13,73 @@ namespace {
 class NoneCodec final : public Codec {
  public:
   std::string_view name() const override { return "none"; }
-  bool identity() const override { return true; }
-  bool supports(DType) const override { return true; }
+  uint8_t wire_id() const override { return none_row().wire_id; }
+  bool exact() const override { return true; }
+  bool contraction() const override { return true; }
+  double bits() const override { return 32; }
+  bool supports(DType dtype) const override { return dtype == DType::kFloat32 || is_half(dtype); }
   size_t max_bytes(int64_t count, DType dtype) const override {
     return static_cast<size_t>(count) * dtype_size(dtype);
   }
 
-  size_t encode(ConstBytes in, DType, std::span<float> residual, Bytes out) const override {
-    std::memcpy(out.data(), in.data(), in.size());
-    std::fill(residual.begin(), residual.end(), 0.0f);  // nothing is lost
-    return in.size();
+  size_t encode(std::span<const float> in, DType dtype, std::span<float> residual, CodingSeed,
+                Bytes out) const override {
+    const size_t size = max_bytes(static_cast<int64_t>(in.size()), dtype);
+    if (residual.empty()) {
+      narrow(dtype, in, out);
+      return size;
+    }
+    std::array<float, kMaxBlock> sum;
+    const size_t element = dtype_size(dtype);
+    for (size_t at = 0; at < in.size(); at += sum.size()) {
+      const size_t n = std::min(sum.size(), in.size() - at);
+      const std::span<float> values = std::span(sum).first(n);
+      const std::span<float> lost = residual.subspan(at, n);
+      for (size_t i = 0; i < n; ++i) values[i] = in[at + i] + lost[i];
+      narrow(dtype, values, out.subspan(at * element, n * element));
+      take_loss(dtype, values, out.subspan(at * element, n * element), lost);
+    }
+    return size;
   }
 
-  Error decode(ConstBytes in, DType dtype, bool accumulate, Bytes out) const override {
-    if (in.size() != out.size())
+  Result<size_t> decode(ConstBytes in, DType dtype, CodingSeed, bool accumulate,
+                        std::span<float> out) const override {
+    const size_t size = max_bytes(static_cast<int64_t>(out.size()), dtype);
+    if (in.size() < size)
       return Error(ErrorKind::kProtocol, "codec none: " + std::to_string(in.size()) +
-                                             " bytes arrived where " + std::to_string(out.size()) +
+                                             " bytes where " + std::to_string(size) +
                                              " were expected");
-    if (accumulate) {
-      const std::array<const std::byte*, 2> sources{out.data(), in.data()};
-      reduce(dtype, ReduceOp::kSum, out.data(), sources, out.size() / dtype_size(dtype), 1);
-    } else if (!in.empty()) {
-      std::memcpy(out.data(), in.data(), in.size());
+    if (accumulate)
+      widen_add(dtype, in.first(size), out);
+    else
+      widen(dtype, in.first(size), out);
+    return size;
+  }
+
+ private:
+  // lost = values - stored, where that is finite.
+  static void take_loss(DType dtype, std::span<const float> values, ConstBytes stored,
+                        std::span<float> lost) {
+    std::array<float, kMaxBlock> back;
+    widen(dtype, stored, std::span(back).first(values.size()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float loss = values[i] - back[i];
+      if (is_finite(loss)) lost[i] = loss;
     }
-    return {};
   }
 };
 
+Result<CodecPtr> make(std::string_view parameter) {
+  if (!parameter.empty())
+    return Error(ErrorKind::kInvalidArgument,
+                 "codec 'none' takes no parameter, got '" + std::string(parameter) + "'");
+  return CodecPtr(std::make_shared<NoneCodec>());
+}
+
+constexpr std::array<std::string_view, 1> kExamples{"none"};
+
 }  // namespace
 
-const Codec& none_codec() {
-  static const NoneCodec codec;
-  return codec;
-}
+CodecRow none_row() { return {"none", 0, "values as they are", "", kExamples, make}; }
 
 }  // namespace ringdist

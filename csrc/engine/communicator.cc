@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "engine/coded_plan.h"
 #include "os/random.h"
 
 namespace ringdist {
@@ -29,8 +30,6 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   config.size = self.size();
   config.name = self.name();
   config.early_window = EarlyCredit::kSegments * self.options_.config.segment_bytes;
-  config.contribution_codec = self.options_.contribution_codec;
-  config.result_codec = self.options_.result_codec;
   config.on_failed = [failure = self.failure_](const Error& error) {
     std::lock_guard lock(failure->mutex);
     failure->first = error;
@@ -82,16 +81,26 @@ Result<Plan> Communicator::plan(const OpRequest& request) const {
   wanted.forced_algorithm = options_.config.algorithm;
   wanted.layout_deterministic = options_.config.deterministic == "layout";
   wanted.segment_bytes = options_.config.segment_bytes;
+  if (request.blocks) {
+    if (Error error = check_blocks(request, size())) return error;
+    const auto count = coded_segment_count(request, size(), wanted.segment_bytes);
+    if (!count.ok()) return count.error();
+    wanted.coded = true;
+    wanted.coding_hash = request.blocks->hash();
+    wanted.coded_segment_count = count.value();
+  }
   return make_plan(wanted);
 }
 
 std::shared_ptr<const CompiledSchedule> Communicator::schedule(const OpRequest& request,
                                                                const Plan& plan) {
-  const ScheduleKey key{request.kind, plan.algorithm, plan.segment_count, request.count,
-                        request.root};
+  const ScheduleKey key{request.kind,  plan.algorithm, plan.segment_count,
+                        request.count, request.root,   plan.coding_hash};
   if (auto it = schedules_.find(key); it != schedules_.end()) return it->second;
   if (schedules_.size() >= kMaxSchedules) schedules_.clear();
-  const Shape shape{rank(), size(), request.root, request.count};
+  Shape shape{rank(), size(), request.root, request.count, {}};
+  if (request.blocks && request.kind == Collective::kAllreduce)
+    shape.shards = coded_shards(*request.blocks, size());
   return schedules_[key] = compile(plan.algorithm->build(request.kind, shape), plan.segment_count);
 }
 
@@ -102,6 +111,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
                      "'; its connections belong to the parent");
   auto planned = plan(request);
   if (!planned.ok()) return planned.error();
+  if (size() == 1) request.blocks.reset();  // nothing travels, so nothing need be lost
   auto op = std::make_shared<Op>(std::move(request));
   op->plan = planned.value();
   std::lock_guard lock(mutex_);

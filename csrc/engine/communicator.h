@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "codec/codec.h"
 #include "engine/context.h"
 #include "engine/op.h"
 #include "rendezvous/rendezvous.h"
@@ -27,10 +26,8 @@ struct CommunicatorOptions {
   std::string name;
   std::vector<int> members;  // global ranks
   Milliseconds timeout{std::chrono::minutes(30)};
-  Config config;                              // what concerns the group; the rest is the Context's
-  std::shared_ptr<Store> store;               // may be null for size 1
-  const Codec* contribution_codec = nullptr;  // null: none
-  const Codec* result_codec = nullptr;
+  Config config;                 // what concerns the group; the rest is the Context's
+  std::shared_ptr<Store> store;  // may be null for size 1
 };
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
@@ -96,7 +93,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_);
   bool set_up_started_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool closed_ RINGDIST_GUARDED_BY(mutex_) = false;
-  using ScheduleKey = std::tuple<Collective, const Algorithm*, int64_t, int64_t, int>;
+  using ScheduleKey = std::tuple<Collective, const Algorithm*, int64_t, int64_t, int, uint64_t>;
   std::map<ScheduleKey, std::shared_ptr<const CompiledSchedule>> schedules_
       RINGDIST_GUARDED_BY(mutex_);
 };

@@ -38,6 +38,21 @@ void add_dependencies(std::vector<CompiledStep>& steps, size_t i) {
   }
 }
 
+// The step that has, encoded, what send `i` is to send; see CompiledStep::producer.
+void find_producer(std::vector<CompiledStep>& steps, size_t i) {
+  if (steps[i].step.kind != StepKind::kSend) return;
+  for (size_t j = i; j-- > 0;) {
+    const Step& other = steps[j].step;
+    const bool reduced = other.kind == StepKind::kReduce && other.range == steps[i].step.range;
+    const bool copied =
+        other.kind == StepKind::kCopy && other.sources[0].range == steps[i].step.range;
+    if (!reduced && !copied) continue;
+    steps[i].producer = static_cast<int>(j);
+    steps[j].consumer = static_cast<int>(i);
+    return;
+  }
+}
+
 // The i-th send of a to b meets the i-th receive of b from a.
 class EdgeCounter {
  public:
@@ -67,6 +82,12 @@ int64_t CompiledSchedule::segment_end(const CompiledStep& step, int64_t segment)
   return std::min(step.step.range.count, (segment + 1) * segment_count);
 }
 
+Range CompiledSchedule::slice(int step, const Range& range, int64_t segment) const {
+  const int64_t begin = segment_begin(segment);
+  const auto at = static_cast<size_t>(step);
+  return {range.buffer, range.offset + begin, segment_end(steps[at], segment) - begin};
+}
+
 std::shared_ptr<const CompiledSchedule> compile(Schedule schedule, int64_t segment_count) {
   auto out = std::make_shared<CompiledSchedule>();
   out->segment_count = segment_count;
@@ -89,6 +110,7 @@ std::shared_ptr<const CompiledSchedule> compile(Schedule schedule, int64_t segme
     record(compiled.out, out->outbound);
     out->steps.push_back(std::move(compiled));
     add_dependencies(out->steps, out->steps.size() - 1);
+    find_producer(out->steps, out->steps.size() - 1);
   }
   return out;
 }

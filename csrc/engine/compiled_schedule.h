@@ -34,6 +34,10 @@ struct CompiledStep {
   std::vector<EdgeName> out;      // one per `to`
   std::vector<EdgeName> in;       // one per receiving source: recv and relay have one
   std::vector<int> source_of_in;  // reduce: index into step.sources of each `in`
+  // Where edges have codecs, a reduce (or an allgather's copy) encodes what it wrote, and the send
+  // that follows takes those bytes: the values are encoded once. -1: none.
+  int producer = -1;
+  int consumer = -1;
 };
 
 // An end of an edge on this rank.
@@ -52,6 +56,8 @@ struct CompiledSchedule {
 
   int64_t segment_begin(int64_t segment) const { return segment * segment_count; }
   int64_t segment_end(const CompiledStep& step, int64_t segment) const;
+  // The elements of a segment in one of its step's ranges.
+  Range slice(int step, const Range& range, int64_t segment) const;
 };
 
 std::shared_ptr<const CompiledSchedule> compile(Schedule schedule, int64_t segment_count);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "codec/none.h"
 
 namespace ringdist {
 
@@ -48,12 +47,6 @@ void Group::start(std::shared_ptr<Op> op) {
   parked_.erase(it);
   for (const Parked& message : parked)
     if (!failure_ && runs_.contains(number)) deliver(*run, message.header, message.payload);
-}
-
-const Codec& Group::codec_for(EdgeMark mark) const {
-  const Codec* codec =
-      mark == EdgeMark::kContribution ? config_.contribution_codec : config_.result_codec;
-  return codec ? *codec : none_codec();
 }
 
 void Group::queue(OpRun& run, int step) {

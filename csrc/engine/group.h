@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/topology.h"
-#include "codec/codec.h"
 #include "engine/credit.h"
 #include "engine/history.h"
 #include "engine/notice.h"
@@ -47,9 +46,7 @@ struct GroupConfig {
   int rank = 0;
   int size = 1;
   std::string name;
-  int64_t early_window = 0;  // bytes
-  const Codec* contribution_codec = nullptr;
-  const Codec* result_codec = nullptr;
+  int64_t early_window = 0;                     // bytes
   std::function<void(const Error&)> on_failed;  // the first cause, once
 };
 
@@ -93,7 +90,6 @@ class Group {
   Statistics& statistics() { return host_.statistics(); }
   PromiseBudget& promises() { return host_.promises(); }
   std::shared_ptr<ScratchPool> scratch_pool() { return host_.scratch_pool(); }
-  const Codec& codec_for(EdgeMark mark) const;
   EarlyCredit& early(int peer) { return peers_[peer].credit; }
   void queue(OpRun& run, int step);
   void send_data(MessageHeader header, ConstBytes payload, SendDone done);

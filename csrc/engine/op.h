@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread_annotations.h"
+#include "codec/block_map.h"
 #include "engine/compiled_schedule.h"
 #include "engine/message.h"
 
@@ -28,6 +29,9 @@ struct OpRequest {
   int64_t count = 0;  // elements, as in Shape
   Buffer input;       // allgather, reduce-scatter
   Buffer output;
+  // Null: uncompressed. Covers an allreduce's output, a reduce-scatter's input (all ranks' parts),
+  // an allgather's input. Needs float32, bfloat16 or float16, and SUM or AVG where it reduces.
+  std::shared_ptr<const BlockMap> blocks;
   Milliseconds timeout{0};           // 0: the group's
   std::shared_ptr<void> keep_alive;  // holds the memory of both buffers until all sends left
 };

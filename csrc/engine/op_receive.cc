@@ -24,10 +24,10 @@ void OpRun::on_data(const MessageHeader& header, ConstBytes payload) {
   const int64_t segment = header.segment;
   if (segment >= compiled(step).segments || segment < run.written || in.kept.contains(segment))
     return protocol_error(header, "which is out of range or came before");
-  const bool identity = group_.codec_for(compiled(step).step.mark).identity();
-  if (identity && payload.size() != segment_bytes(step, segment))
+  const size_t expected = segment_bytes(step, segment);
+  if (coder_ ? payload.size() > expected : payload.size() != expected)
     return protocol_error(header, std::to_string(payload.size()) + " bytes instead of " +
-                                      std::to_string(segment_bytes(step, segment)));
+                                      (coder_ ? "at most " : "") + std::to_string(expected));
   const auto others_arrived = [&] {
     for (size_t other = 0; other < run.in.size(); ++other)
       if (static_cast<int>(other) != slot && !run.in[other].kept.contains(segment)) return false;
@@ -72,8 +72,10 @@ void OpRun::consume(int step, int direct, ConstBytes direct_bytes, bool direct_e
   }
   const Step& description = compiled(step).step;
   if (description.range.buffer == BufferId::kOutput && description.range.count > 0) wrote_ = true;
-  const Error error = description.kind == StepKind::kReduce ? reduce_segment(step, segment, bytes)
-                                                            : place(step, segment, bytes[0]);
+  const bool reduces = description.kind == StepKind::kReduce;
+  const Error error = !reduces ? place(step, segment, bytes[0])
+                      : coder_ ? reduce_encoded(step, segment, bytes)
+                               : reduce_segment(step, segment, bytes);
   if (error) return group_.fail(error.prefixed(op_->describe() + ": "), /*tell_others=*/true);
   ++run.written;
   for (size_t slot = 0; slot < run.in.size(); ++slot) {
@@ -86,20 +88,22 @@ void OpRun::consume(int step, int direct, ConstBytes direct_bytes, bool direct_e
 
 Error OpRun::place(int step, int64_t segment, ConstBytes bytes) {
   const Step& description = compiled(step).step;
-  const Codec& codec = group_.codec_for(description.mark);
-  const Range part = slice(step, description.range, segment);
-  const Buffer& to = buffer(part.buffer);
-  if (codec.identity()) {
-    to.copy_from(part.offset, part.count, bytes.data());
+  if (!coder_) {
+    const Range part = slice(step, description.range, segment);
+    buffer(part.buffer).copy_from(part.offset, part.count, bytes.data());
     return {};
   }
-  std::vector<std::byte> elements(segment_bytes(step, segment));
-  if (Error error = codec.decode(bytes, op_->request.dtype, /*accumulate=*/false, elements))
-    return error;
-  to.copy_from(part.offset, part.count, elements.data());
+  if (Error error = coder_->place(step, segment, bytes)) return error;
   if (description.kind == StepKind::kRelay)
-    steps_[step].relayed[segment] =
+    steps_[step].encoded[segment] =
         std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+  return {};
+}
+
+Error OpRun::reduce_encoded(int step, int64_t segment, const std::vector<ConstBytes>& arrived) {
+  EncodedBytes encoded;
+  if (Error error = coder_->reduce(step, segment, arrived, encoded)) return error;
+  hand_on(step, segment, std::move(encoded));
   return {};
 }
 
@@ -107,22 +111,12 @@ Error OpRun::place(int step, int64_t segment, ConstBytes bytes) {
 Error OpRun::reduce_segment(int step, int64_t segment, const std::vector<ConstBytes>& arrived) {
   const CompiledStep& compiled_step = compiled(step);
   const Step& description = compiled_step.step;
-  const Codec& codec = group_.codec_for(description.mark);
   const Range part = slice(step, description.range, segment);
-  std::vector<std::vector<std::byte>> memory;  // what had to be decoded or gathered
+  std::vector<std::vector<std::byte>> memory;  // what had to be gathered from several spans
   memory.reserve(description.sources.size() + 1);
   std::vector<const std::byte*> sources(description.sources.size());
-  for (size_t slot = 0; slot < arrived.size(); ++slot) {
-    const std::byte*& source = sources[compiled_step.source_of_in[slot]];
-    if (codec.identity()) {
-      source = arrived[slot].data();
-      continue;
-    }
-    memory.emplace_back(segment_bytes(step, segment));
-    source = memory.back().data();
-    if (Error error = codec.decode(arrived[slot], op_->request.dtype, false, memory.back()))
-      return error;
-  }
+  for (size_t slot = 0; slot < arrived.size(); ++slot)
+    sources[compiled_step.source_of_in[slot]] = arrived[slot].data();
   for (size_t s = 0; s < sources.size(); ++s) {
     if (description.sources[s].peer >= 0) continue;
     const Range local = slice(step, description.sources[s].range, segment);

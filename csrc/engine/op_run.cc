@@ -19,6 +19,8 @@ OpRun::OpRun(Group& group, std::shared_ptr<Op> op)
     scratch_memory_ = scratch_pool_->take(scratch_bytes_);
     scratch_.append(scratch_memory_.get(), schedule.scratch_count);
   }
+  if (op_->request.blocks)
+    coder_ = std::make_unique<Coder>(*op_, group.rank(), group.size(), scratch_pool_);
   steps_.resize(schedule.steps.size());
   for (size_t i = 0; i < steps_.size(); ++i) {
     steps_[i].in.resize(schedule.steps[i].in.size());
@@ -56,7 +58,7 @@ bool OpRun::advance(int step) {
 void OpRun::stop() {
   stopped_ = true;
   for (StepRun& run : steps_) {
-    run.relayed.clear();
+    run.encoded.clear();
     for (In& in : run.in) {
       in.kept.clear();
       set_promise(in, 0);
@@ -77,13 +79,11 @@ const Buffer& OpRun::buffer(BufferId id) const {
 }
 
 Range OpRun::slice(int step, const Range& range, int64_t segment) const {
-  const CompiledSchedule& schedule = *op_->schedule;
-  const int64_t begin = schedule.segment_begin(segment);
-  return {range.buffer, range.offset + begin,
-          schedule.segment_end(compiled(step), segment) - begin};
+  return op_->schedule->slice(step, range, segment);
 }
 
 size_t OpRun::segment_bytes(int step, int64_t segment) const {
+  if (coder_) return coder_->max_bytes(step, segment);
   return static_cast<size_t>(slice(step, compiled(step).step.range, segment).count) *
          scratch_.element_size();
 }
@@ -125,8 +125,18 @@ bool OpRun::advance_copy(int step) {
   StepRun& run = steps_[step];
   if (!ready(step, run.written)) return false;
   const Step& description = compiled(step).step;
-  copy_segment(slice(step, description.sources[0].range, run.written),
-               slice(step, description.range, run.written));
+  if (coder_) {
+    wrote_ = true;
+    EncodedBytes encoded;
+    if (Error error = coder_->copy(step, run.written, encoded)) {
+      group_.fail(error.prefixed(op_->describe() + ": "), /*tell_others=*/true);
+      return false;
+    }
+    hand_on(step, run.written, std::move(encoded));
+  } else {
+    copy_segment(slice(step, description.sources[0].range, run.written),
+                 slice(step, description.range, run.written));
+  }
   ++run.written;
   after_progress(step);
   return true;
@@ -145,6 +155,13 @@ void OpRun::copy_segment(const Range& from, const Range& to) {
       std::memcpy(piece.data(), source.data(), piece.size());
     at += count;
   });
+}
+
+void OpRun::hand_on(int step, int64_t segment, EncodedBytes encoded) {
+  const int consumer = compiled(step).consumer;
+  if (consumer < 0) return;
+  steps_[consumer].encoded[segment] = std::move(encoded);
+  group_.queue(*this, consumer);
 }
 
 void OpRun::protocol_error(const MessageHeader& header, const std::string& what) {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "codec/codec.h"
+#include "engine/coder.h"
 #include "engine/message.h"
 #include "engine/op.h"
 #include "engine/scratch_pool.h"
@@ -77,22 +77,23 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
     int64_t written = 0;  // segments received, reduced or copied
     std::vector<In> in;
     std::vector<Out> out;
-    // A relay's encoded bytes until all targets have been sent them.
-    std::map<int64_t, std::shared_ptr<std::vector<std::byte>>> relayed;
+    // What was encoded, here or by the rank that we relay for, until all targets were sent it.
+    std::map<int64_t, EncodedBytes> encoded;
     bool queued = false;
     bool done = false;
   };
 
   const CompiledStep& compiled(int step) const { return op_->schedule->steps[step]; }
   const Buffer& buffer(BufferId id) const;
-  // The elements of a segment in one of its step's ranges.
   Range slice(int step, const Range& range, int64_t segment) const;
-  size_t segment_bytes(int step, int64_t segment) const;
+  size_t segment_bytes(int step, int64_t segment) const;  // on the wire; at most, if compressed
   bool ready(int step, int64_t segment) const;
   int64_t progress_of(int step, bool finished) const;  // elements
   void after_progress(int step);
   bool advance_copy(int step);
   void copy_segment(const Range& from, const Range& to);
+  // Gives the send that follows a step what the step has encoded.
+  void hand_on(int step, int64_t segment, EncodedBytes encoded);
   void protocol_error(const MessageHeader& header, const std::string& what);
 
   // op_send.cc
@@ -111,6 +112,7 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   void consume(int step, int direct, ConstBytes direct_bytes, bool direct_early);
   Error place(int step, int64_t segment, ConstBytes bytes);
   Error reduce_segment(int step, int64_t segment, const std::vector<ConstBytes>& arrived);
+  Error reduce_encoded(int step, int64_t segment, const std::vector<ConstBytes>& arrived);
   void settle(int step, size_t slot, bool early, size_t bytes);
   void grant(int step, size_t slot);
   void set_promise(In& in, int64_t bytes);
@@ -121,6 +123,7 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   const std::shared_ptr<ScratchPool> scratch_pool_;
   ScratchPool::Block scratch_memory_;
   size_t scratch_bytes_ = 0;
+  std::unique_ptr<Coder> coder_;  // null: uncompressed
   std::vector<StepRun> steps_;
   int unfinished_steps_ = 0;
   bool stopped_ = false;

@@ -10,8 +10,7 @@ bool OpRun::advance_send(int step) {
   const CompiledStep& compiled_step = compiled(step);
   if (compiled_step.out.empty()) return false;
   const bool relay = compiled_step.step.kind == StepKind::kRelay;
-  const Codec& codec = group_.codec_for(compiled_step.step.mark);
-  if (!codec.identity() && !relay) return advance_send_encoded(step);
+  if (coder_ && !relay && compiled_step.producer < 0) return advance_send_encoded(step);
   bool any = false;
   for (size_t target = 0; target < compiled_step.out.size(); ++target)
     any |= send_segment(step, target);
@@ -27,10 +26,11 @@ bool OpRun::send_segment(int step, size_t target) {
   if (segment == compiled_step.segments) return false;
   const bool relay = compiled_step.step.kind == StepKind::kRelay;
   if (relay ? segment >= run.written : !ready(step, segment)) return false;
+  if (coder_ && !run.encoded.contains(segment)) return false;
 
-  std::shared_ptr<std::vector<std::byte>> held;
+  EncodedBytes held;
   ConstBytes payload;
-  if (auto it = run.relayed.find(segment); it != run.relayed.end()) {
+  if (auto it = run.encoded.find(segment); it != run.encoded.end()) {
     held = it->second;
     payload = *held;
   } else {
@@ -47,7 +47,7 @@ bool OpRun::send_segment(int step, size_t target) {
   ++run.out[target].issued;
   if (held && std::all_of(run.out.begin(), run.out.end(),
                           [&](const Out& out) { return out.issued > segment; }))
-    run.relayed.erase(segment);
+    run.encoded.erase(segment);
   group_.send_data(data_header(step, target, segment, early), payload,
                    [self = shared_from_this(), held, step, target, segment](const Error& error) {
                      self->on_sent(step, static_cast<size_t>(target), segment, error);
@@ -61,9 +61,7 @@ bool OpRun::advance_send_encoded(int step) {
   StepRun& run = steps_[step];
   const int64_t segment = run.out[0].issued;
   if (segment == compiled_step.segments || !ready(step, segment)) return false;
-  const Codec& codec = group_.codec_for(compiled_step.step.mark);
-  const Range part = slice(step, compiled_step.step.range, segment);
-  const size_t most = codec.max_bytes(part.count, op_->request.dtype);
+  const size_t most = segment_bytes(step, segment);
 
   std::vector<bool> early(run.out.size());
   for (size_t target = 0; target < run.out.size(); ++target) {
@@ -73,9 +71,7 @@ bool OpRun::advance_send_encoded(int step) {
   }
   auto staged = group_.reserve(compiled_step.out, most);
   if (!staged) return true;  // the transport is out of memory for a moment: try again
-  std::vector<std::byte> elements(segment_bytes(step, segment));
-  buffer(part.buffer).copy_to(part.offset, part.count, elements.data());
-  const size_t used = codec.encode(elements, op_->request.dtype, {}, *staged);
+  const size_t used = coder_->encode(step, segment, *staged);
 
   std::vector<MessageHeader> headers;
   for (size_t target = 0; target < run.out.size(); ++target) {

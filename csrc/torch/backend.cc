@@ -5,8 +5,10 @@
 
 namespace ringdist {
 
-ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Communicator> communicator)
-    : Backend(communicator->rank(), communicator->size()), communicator_(std::move(communicator)) {}
+ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Communicator> communicator, CodecPair codecs)
+    : Backend(communicator->rank(), communicator->size()),
+      communicator_(std::move(communicator)),
+      codecs_(std::move(codecs)) {}
 
 // Dropped without shutdown(): what is in flight may still finish, so that others are not left
 // waiting.
@@ -69,21 +71,29 @@ ReduceOp ProcessGroupRing::reduce_op(std::string_view op, const c10d::ReduceOp& 
                         " is not supported; supported: SUM, AVG, MIN, MAX, PRODUCT"));
 }
 
-c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allreduce(std::vector<at::Tensor>& tensors,
-                                                           const c10d::AllreduceOptions& opts) {
-  throw_if(check_single("all_reduce", "tensor", tensors, /*written=*/true));
-  auto dtype = to_dtype("all_reduce", "tensor", tensors[0], /*reduces=*/true);
+ProcessGroupRing::Call ProcessGroupRing::allreduce_call(const at::Tensor& tensor,
+                                                        const c10d::AllreduceOptions& opts) {
+  throw_if(check_tensor("all_reduce", "tensor", tensor, /*written=*/true));
+  auto dtype = to_dtype("all_reduce", "tensor", tensor, /*reduces=*/true);
   throw_if(dtype.error());
-  Call call{{},          {}, tensors, tensors, {}, c10d::OpType::ALLREDUCE, "ringdist:all_reduce",
+  Call call{{},          {}, {tensor}, {tensor}, {}, c10d::OpType::ALLREDUCE, "ringdist:all_reduce",
             opts.asyncOp};
   call.request.kind = Collective::kAllreduce;
   call.request.dtype = dtype.value();
   call.request.reduce_op = reduce_op("all_reduce", opts.reduceOp);
-  const at::Tensor ours = call.staging.use(tensors[0], /*reads=*/true, /*writes=*/true);
+  const at::Tensor ours = call.staging.use(tensor, /*reads=*/true, /*writes=*/true);
   call.request.count = ours.numel();
   call.request.output = Buffer(ours.element_size());
   append(call.request.output, ours);
   call.memory = {ours};
+  return call;
+}
+
+c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allreduce(std::vector<at::Tensor>& tensors,
+                                                           const c10d::AllreduceOptions& opts) {
+  throw_if(check_single("all_reduce", "tensor", tensors, /*written=*/true));
+  Call call = allreduce_call(tensors[0], opts);
+  apply_option(call, reduced(call, "all_reduce", "tensor"));
   return run(std::move(call), opts.timeout);
 }
 
@@ -159,8 +169,9 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allgather(
   return run(std::move(call), opts.timeout);
 }
 
-c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_allgather_base(
-    at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
+ProcessGroupRing::Call ProcessGroupRing::allgather_call(const at::Tensor& output,
+                                                        const at::Tensor& input,
+                                                        const c10d::AllgatherOptions& opts) {
   constexpr std::string_view kOp = "all_gather_into_tensor";
   throw_if(check_tensor(kOp, "input", input, /*written=*/false));
   throw_if(check_tensor(kOp, "output", output, /*written=*/true));
@@ -196,11 +207,16 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_allgather_base(
   call.request.output = Buffer(input.element_size());
   append(call.request.output, to);
   call.memory = {from, to};
-  return run(std::move(call), opts.timeout);
+  return call;
 }
 
-c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_reduce_scatter_base(
-    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
+c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_allgather_base(
+    at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
+  return run(allgather_call(output, input, opts), opts.timeout);
+}
+
+ProcessGroupRing::Call ProcessGroupRing::reduce_scatter_call(
+    const at::Tensor& output, const at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
   constexpr std::string_view kOp = "reduce_scatter_tensor";
   throw_if(check_tensor(kOp, "input", input, /*written=*/false));
   throw_if(check_tensor(kOp, "output", output, /*written=*/true));
@@ -233,6 +249,13 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_reduce_scatter_base(
   call.request.output = Buffer(input.element_size());
   append(call.request.output, to);
   call.memory = {from, to};
+  return call;
+}
+
+c10::intrusive_ptr<c10d::Work> ProcessGroupRing::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
+  Call call = reduce_scatter_call(output, input, opts);
+  apply_option(call, reduced(call, "reduce_scatter_tensor", "input"));
   return run(std::move(call), opts.timeout);
 }
 

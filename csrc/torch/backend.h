@@ -9,13 +9,16 @@
 #include <vector>
 
 #include "engine/communicator.h"
+#include "torch/coding.h"
 #include "torch/tensors.h"
 
 namespace ringdist {
 
 class ProcessGroupRing final : public c10d::Backend {
  public:
-  explicit ProcessGroupRing(std::shared_ptr<Communicator> communicator);
+  // `codecs` compress the group's float SUMs and AVGs of at least kMinCompressed elements, without
+  // error feedback.
+  ProcessGroupRing(std::shared_ptr<Communicator> communicator, CodecPair codecs);
   ~ProcessGroupRing() override;
 
   const std::string getBackendName() const override { return "ringdist"; }
@@ -48,6 +51,23 @@ class ProcessGroupRing final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> barrier(
       const c10d::BarrierOptions& opts = c10d::BarrierOptions()) override;
 
+  // As the operations of similar name, with codecs of their own: the group's do not apply. Besides,
+  // they raise what make_blocks() returns.
+  c10::intrusive_ptr<c10d::Work> allreduce_coded(const at::Tensor& tensor,
+                                                 const c10d::AllreduceOptions& opts,
+                                                 const Coding& coding);
+  c10::intrusive_ptr<c10d::Work> allgather_coded(const at::Tensor& output, const at::Tensor& input,
+                                                 const c10d::AllgatherOptions& opts,
+                                                 const CodecPtr& codec);
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_coded(const at::Tensor& output,
+                                                      const at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& opts,
+                                                      const Coding& coding);
+  // All-reduces a contiguous tensor with a block map made by the caller; null: uncompressed.
+  c10::intrusive_ptr<c10d::Work> allreduce_blocks(const at::Tensor& tensor,
+                                                  const c10d::AllreduceOptions& opts,
+                                                  std::shared_ptr<const BlockMap> blocks);
+
  private:
   // What an op needs beyond its buffers.
   struct Call {
@@ -60,10 +80,19 @@ class ProcessGroupRing final : public c10d::Backend {
     const char* title;
     bool async;
   };
+  Call allreduce_call(const at::Tensor& tensor, const c10d::AllreduceOptions& opts);
+  Call allgather_call(const at::Tensor& output, const at::Tensor& input,
+                      const c10d::AllgatherOptions& opts);
+  Call reduce_scatter_call(const at::Tensor& output, const at::Tensor& input,
+                           const c10d::ReduceScatterOptions& opts);
   c10::intrusive_ptr<c10d::Work> run(Call call, std::chrono::milliseconds timeout);
+  Contribution reduced(const Call& call, std::string_view op, std::string_view argument) const;
+  // Compresses the call as the group's own option says.
+  void apply_option(Call& call, const Contribution& contribution) const;
   ReduceOp reduce_op(std::string_view op, const c10d::ReduceOp& given) const;
 
   const std::shared_ptr<Communicator> communicator_;
+  const CodecPair codecs_;
 };
 
 }  // namespace ringdist

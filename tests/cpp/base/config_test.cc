@@ -84,6 +84,10 @@ TEST(Config, HashCoversWhatRanksMustShare) {
   b.algorithm = "ring";
   EXPECT_NE(a.options_hash(), b.options_hash());
   EXPECT_NE(a.options_text(), b.options_text());
+  b.algorithm = "";
+  EXPECT_EQ(a.options_hash(), b.options_hash());
+  b.codec = "int8";
+  EXPECT_NE(a.options_hash(), b.options_hash());
 }
 
 TEST(Config, FromEnvironment) {

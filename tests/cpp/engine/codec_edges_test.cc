@@ -12,47 +12,119 @@ namespace {
 class InvertingCodec final : public Codec {
  public:
   std::string_view name() const override { return "inverting"; }
+  uint8_t wire_id() const override { return 255; }
+  bool contraction() const override { return true; }
+  double bits() const override { return 32; }
   bool supports(DType) const override { return true; }
-  size_t max_bytes(int64_t count, DType dtype) const override {
-    return sizeof(uint32_t) + static_cast<size_t>(count) * dtype_size(dtype);
+  size_t max_bytes(int64_t count, DType) const override {
+    return sizeof(uint32_t) + static_cast<size_t>(count) * sizeof(float);
   }
-  size_t encode(ConstBytes in, DType, std::span<float>, Bytes out) const override {
+  size_t encode(std::span<const float> in, DType, std::span<float> residual, CodingSeed,
+                Bytes out) const override {
     const auto size = static_cast<uint32_t>(in.size());
     std::memcpy(out.data(), &size, sizeof size);
-    for (size_t i = 0; i < in.size(); ++i) out[sizeof size + i] = ~in[i];
-    return sizeof size + in.size();
+    for (size_t i = 0; i < in.size(); ++i) {
+      const float value = in[i] + (residual.empty() ? 0 : residual[i]);
+      const uint32_t bits = ~std::bit_cast<uint32_t>(value);
+      std::memcpy(&out[sizeof size + i * sizeof bits], &bits, sizeof bits);
+      if (!residual.empty()) residual[i] = 0;
+    }
+    return sizeof size + in.size() * sizeof(float);
   }
-  Error decode(ConstBytes in, DType, bool, Bytes out) const override {
+  Result<size_t> decode(ConstBytes in, DType, CodingSeed, bool accumulate,
+                        std::span<float> out) const override {
     uint32_t size = 0;
     if (in.size() >= sizeof size) std::memcpy(&size, in.data(), sizeof size);
-    if (size != out.size() || in.size() != sizeof size + size)
+    if (size != out.size() || in.size() < sizeof size + size * sizeof(float))
       return Error(ErrorKind::kProtocol, "codec inverting: a wrong length");
-    for (size_t i = 0; i < size; ++i) out[i] = ~in[sizeof size + i];
-    return {};
+    for (size_t i = 0; i < size; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, &in[sizeof size + i * sizeof bits], sizeof bits);
+      out[i] = (accumulate ? out[i] : 0) + std::bit_cast<float>(~bits);
+    }
+    return sizeof size + size * sizeof(float);
   }
 };
+
+CodecPtr inverting() {
+  static const CodecPtr codec = std::make_shared<InvertingCodec>();
+  return codec;
+}
+
+CodecPtr none() { return parse_codec("none").value(); }
+
+// Parts of odd lengths, among them an empty one; every other one is sent as it is.
+std::shared_ptr<BlockMap> mixed_map(int64_t count, bool results_too) {
+  auto map = std::make_shared<BlockMap>();
+  bool plain = false;
+  for (const int64_t part : {int64_t{1}, int64_t{0}, int64_t{7001}, count - 7002}) {
+    const CodecPtr codec = plain ? none() : inverting();
+    map->parts.push_back({map->count(), part, {codec, results_too ? codec : none()}, nullptr});
+    plain = !plain;
+  }
+  return map;
+}
+
+RanksOptions options(int size, const char* algorithm) {
+  RanksOptions out;
+  out.size = size;
+  out.config = {{"segment_bytes", "4096"}, {"algorithm", algorithm}};
+  out.network = {3, std::chrono::microseconds(100)};
+  return out;
+}
 
 class CodecEdges : public testing::TestWithParam<std::tuple<int, const char*>> {};
 
 TEST_P(CodecEdges, EncodeOnEveryEdge) {
-  static const InvertingCodec codec;
   const auto [size, algorithm] = GetParam();
   for (bool results_too : {false, true}) {
-    RanksOptions options;
-    options.size = size;
-    options.config = {{"segment_bytes", "4096"}, {"algorithm", algorithm}};
-    options.network = {3, std::chrono::microseconds(100)};
-    options.contribution_codec = &codec;
-    options.result_codec = results_too ? &codec : nullptr;
-    Ranks ranks(options);
+    Ranks ranks(options(size, algorithm));
     ranks.run([&](int rank) {
       std::vector<float> data(20011, static_cast<float>(rank + 1));
-      const Error error =
-          run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+      OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
+      request.blocks = mixed_map(request.count, results_too);
+      const Error error = run_op(ranks[rank], std::move(request));
       ASSERT_FALSE(error) << error.what();
       for (float x : data) ASSERT_EQ(x, static_cast<float>(size * (size + 1) / 2));
     });
   }
+}
+
+TEST_P(CodecEdges, EncodeAReduceScatterAndAnAllgather) {
+  const auto [size, algorithm] = GetParam();
+  constexpr int64_t kCount = 5003;
+  Ranks ranks(options(size, algorithm));
+  ranks.run([&](int rank) {
+    auto map = std::make_shared<BlockMap>();
+    map->parts.push_back({0, kCount * ranks.size(), {inverting(), inverting()}, nullptr});
+    std::vector<float> all(static_cast<size_t>(kCount * ranks.size()));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i % 1000 + rank);
+    std::vector<float> mine(kCount);
+    OpRequest scatter = allreduce_request(mine, DType::kFloat32, ReduceOp::kSum);
+    scatter.kind = Collective::kReduceScatter;
+    scatter.input = Buffer(sizeof(float));
+    scatter.input.append(all.data(), static_cast<int64_t>(all.size()));
+    scatter.blocks = map;
+    Error error = run_op(ranks[rank], std::move(scatter));
+    ASSERT_FALSE(error) << error.what();
+    const int n = ranks.size();
+    for (int64_t i = 0; i < kCount; ++i)
+      ASSERT_EQ(mine[i], static_cast<float>((rank * kCount + i) % 1000 * n + n * (n - 1) / 2));
+
+    auto part = std::make_shared<BlockMap>();
+    part->parts.push_back({0, kCount, {inverting(), inverting()}, nullptr});
+    std::vector<float> gathered(all.size());
+    OpRequest gather = allreduce_request(gathered, DType::kFloat32, ReduceOp::kNone);
+    gather.kind = Collective::kAllgather;
+    gather.count = kCount;
+    gather.input = Buffer(sizeof(float));
+    gather.input.append(mine.data(), kCount);
+    gather.blocks = part;
+    error = run_op(ranks[rank], std::move(gather));
+    ASSERT_FALSE(error) << error.what();
+    for (int64_t i = 0; i < kCount * n; ++i)
+      ASSERT_EQ(gathered[i], static_cast<float>(i % 1000 * n + n * (n - 1) / 2));
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, CodecEdges,

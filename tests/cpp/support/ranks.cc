@@ -51,8 +51,6 @@ std::vector<std::shared_ptr<Communicator>> Ranks::another(const std::string& nam
     wanted.timeout = options_.timeout;
     wanted.config = config();
     wanted.store = store_;
-    wanted.contribution_codec = options_.contribution_codec;
-    wanted.result_codec = options_.result_codec;
     out.push_back(must(Communicator::create(contexts_[rank], std::move(wanted))));
   }
   return out;

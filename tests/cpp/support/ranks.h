@@ -21,8 +21,6 @@ struct RanksOptions {
   bool one_context = false;
   std::map<std::string, std::string> config;  // by field
   Milliseconds timeout{20000};
-  const Codec* contribution_codec = nullptr;
-  const Codec* result_codec = nullptr;
 };
 
 class Ranks {

@@ -1,0 +1,151 @@
+// Compression: operations with a codec, and the gradients of DDP.
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include "bindings/bind.h"
+#include "torch/coding.h"
+#include "torch/comm_hook.h"
+#include "torch/errors.h"
+
+namespace py = pybind11;
+
+namespace ringdist {
+namespace {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+CodecPair codecs_of(const ProcessGroupRing& group, const std::string& spec) {
+  auto codecs = parse_coding("codec", spec, group.getSize());
+  throw_if(codecs.error());
+  return codecs.value();
+}
+
+WorkPtr all_reduce(ProcessGroupRing& group, const at::Tensor& tensor, const c10d::ReduceOp& op,
+                   const std::string& codec, const std::optional<at::Tensor>& residual,
+                   bool async_op) {
+  c10d::AllreduceOptions options;
+  options.reduceOp = op;
+  options.asyncOp = async_op;
+  return group.allreduce_coded(tensor, options,
+                               {codecs_of(group, codec), residual.value_or(at::Tensor())});
+}
+
+WorkPtr reduce_scatter(ProcessGroupRing& group, const at::Tensor& output, const at::Tensor& input,
+                       const c10d::ReduceOp& op, const std::string& codec,
+                       const std::optional<at::Tensor>& residual, bool async_op) {
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = op;
+  options.asyncOp = async_op;
+  return group.reduce_scatter_coded(output, input, options,
+                                    {codecs_of(group, codec), residual.value_or(at::Tensor())});
+}
+
+WorkPtr all_gather(ProcessGroupRing& group, const at::Tensor& output, const at::Tensor& input,
+                   const std::string& codec, bool async_op) {
+  if (codec.find('>') != std::string::npos)
+    throw_error(Error(ErrorKind::kInvalidArgument,
+                      "ringdist: codec='" + codec +
+                          "': all_gather_into_tensor encodes once, so it takes one codec"));
+  c10d::AllgatherOptions options;
+  options.asyncOp = async_op;
+  return group.allgather_coded(output, input, options, codecs_of(group, codec).contribution);
+}
+
+std::string check_codec(const std::string& argument, const std::string& spec, int size,
+                        std::optional<bool> error_feedback) {
+  auto treatment = make_treatment(argument, spec, size, error_feedback);
+  throw_if(treatment.error());
+  return treatment.value()->name();
+}
+
+py::dict report(Compression& compression) {
+  CompressionReport r;
+  {
+    py::gil_scoped_release release;
+    r = compression.report();
+  }
+  py::dict out;
+  out["step"] = r.step;
+  out["codec"] = r.codec;
+  out["residual_norm"] = r.residual_norm;
+  out["bytes_uncompressed"] = r.bytes_uncompressed;
+  out["bytes_sent"] = r.bytes_sent;
+  out["total_uncompressed"] = r.total_uncompressed;
+  out["total_sent"] = r.total_sent;
+  out["measured_step"] = r.measured_step;
+  out["relative_error"] = r.relative_error;
+  out["total_relative_error"] = r.total_relative_error;
+  return out;
+}
+
+py::tuple state(Compression& compression) {
+  CompressionState s;
+  {
+    py::gil_scoped_release release;
+    s = compression.state();
+  }
+  return py::make_tuple(s.steps, s.scale, s.residuals);
+}
+
+std::shared_ptr<torch::jit::PythonFutureWrapper> run(Compression& compression,
+                                                     c10d::GradBucket& bucket) {
+  py::gil_scoped_release release;
+  return std::make_shared<torch::jit::PythonFutureWrapper>(compression.run(bucket));
+}
+
+std::shared_ptr<Compression> make_compression(c10::intrusive_ptr<ProcessGroupRing> group,
+                                              std::string codec, int64_t warmup_steps,
+                                              std::map<int64_t, std::string> schedule,
+                                              std::optional<bool> error_feedback, double guard,
+                                              int64_t measure_every, AtStep at_step) {
+  CompressionOptions options{std::move(codec), warmup_steps, std::move(schedule),
+                             error_feedback,   guard,        measure_every};
+  return std::make_shared<Compression>(std::move(group), std::move(options), std::move(at_step));
+}
+
+void bind_operations(py::module_& module) {
+  const py::call_guard<py::gil_scoped_release> no_gil;
+  module.def("all_reduce", &all_reduce, py::arg("group"), py::arg("tensor"), py::arg("op"),
+             py::arg("codec"), py::arg("residual"), py::arg("async_op"), no_gil);
+  module.def("reduce_scatter", &reduce_scatter, py::arg("group"), py::arg("output"),
+             py::arg("input"), py::arg("op"), py::arg("codec"), py::arg("residual"),
+             py::arg("async_op"), no_gil);
+  module.def("all_gather", &all_gather, py::arg("group"), py::arg("output"), py::arg("input"),
+             py::arg("codec"), py::arg("async_op"), no_gil);
+  module.def("check_codec", &check_codec, py::arg("argument"), py::arg("spec"), py::arg("size"),
+             py::arg("error_feedback"));
+  module.attr("MIN_COMPRESSED") = kMinCompressed;
+}
+
+}  // namespace
+
+void bind_compress(py::module_& module) {
+  bind_operations(module);
+  const py::call_guard<py::gil_scoped_release> no_gil;
+  py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression")
+      .def(py::init(&make_compression), py::kw_only(), py::arg("group"), py::arg("codec"),
+           py::arg("warmup_steps"), py::arg("schedule"), py::arg("error_feedback"),
+           py::arg("guard"), py::arg("measure_every"), py::arg("at_step"))
+      .def(
+          "add_parameter",
+          [](Compression& self, const at::Tensor& tensor, std::string name, std::string codec,
+             std::string coarsest) {
+            self.add_parameter(tensor, std::move(name), {std::move(codec), std::move(coarsest)});
+          },
+          py::arg("tensor"), py::arg("name"), py::arg("codec"), py::arg("coarsest"), no_gil)
+      .def("run", &run, py::arg("bucket"))
+      .def("report", &report)
+      .def("residual_norm", &Compression::residual_norm, no_gil)
+      .def("state", &state)
+      .def(
+          "load",
+          [](Compression& self, int64_t steps, double scale,
+             std::vector<std::pair<std::string, at::Tensor>> residuals) {
+            self.load({steps, scale, std::move(residuals)});
+          },
+          py::arg("steps"), py::arg("scale"), py::arg("residuals"), no_gil);
+  module.def("register_comm_hook", &register_comm_hook, py::arg("reducer"), py::arg("compression"));
+}
+
+}  // namespace ringdist

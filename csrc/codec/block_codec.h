@@ -1,0 +1,61 @@
+// What codecs have in common whose blocks are encoded one by one, each to a size that its count of
+// elements alone decides. A codec derives from this and hands its loops to kernel/.
+#pragma once
+
+#include <string>
+
+#include "codec/codec.h"
+#include "kernel/counter.h"
+
+namespace ringdist {
+
+class BlockCodec : public Codec {
+ public:
+  std::string_view name() const final { return name_; }
+  uint8_t wire_id() const final { return wire_id_; }
+  uint16_t wire_parameters() const final { return parameters_; }
+  int64_t block() const final { return block_; }
+  double bits() const final {
+    return 8.0 * static_cast<double>(block_bytes(block_)) / static_cast<double>(block_);
+  }
+  bool supports(DType dtype) const final { return dtype == DType::kFloat32 || is_half(dtype); }
+
+  // What every encoding of `count` elements takes: whole blocks, then the tail.
+  size_t max_bytes(int64_t count, DType dtype) const final;
+  size_t encode(std::span<const float> in, DType dtype, std::span<float> residual, CodingSeed seed,
+                Bytes out) const final;
+  Result<size_t> decode(ConstBytes in, DType dtype, CodingSeed seed, bool accumulate,
+                        std::span<float> out) const final;
+
+ protected:
+  BlockCodec(std::string name, uint8_t wire_id, uint16_t parameters, int64_t block)
+      : name_(std::move(name)), block_(block), parameters_(parameters), wire_id_(wire_id) {}
+
+  // Of one block of 1 <= count <= block() elements.
+  virtual size_t block_bytes(int64_t count) const = 0;
+  // Codec::encode and Codec::decode over any count of elements, 0 included. `residual` is empty or
+  // as long as `in`; `out` and `in` have just the size that the count asks for.
+  virtual void encode_blocks(std::span<const float> in, std::span<float> residual, CodingSeed seed,
+                             Bytes out) const = 0;
+  virtual Error decode_blocks(ConstBytes in, CodingSeed seed, bool accumulate,
+                              std::span<float> out) const = 0;
+
+ private:
+  std::string name_;
+  int64_t block_;
+  uint16_t parameters_;
+  uint8_t wire_id_;
+};
+
+// Bits of wire_parameters; the 12 low ones are the codec's own.
+inline constexpr uint16_t kRotationBit = 1 << 15;
+inline constexpr uint16_t kStochasticBit = 1 << 14;
+
+// The key of stochastic rounding: differs between encoders, repeats with the seed.
+inline uint64_t rounding_key(CodingSeed seed) { return random_at(seed.shared, seed.own); }
+
+// kInvalidArgument: "codec 'int4' takes no parameter, got 'x'" if `accepted` is "", else "codec
+// 'fp8': parameter 'x' is not known; have: e4m3, e5m2".
+Error bad_parameter(std::string_view codec, std::string_view given, std::string_view accepted);
+
+}  // namespace ringdist

@@ -1,0 +1,89 @@
+#include "codec/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/check.h"
+
+namespace ringdist {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<float> normal_values(size_t count) {
+  constexpr size_t kDrawn = 1 << 18;  // then repeated: drawing is slower than what is measured
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> out(count);
+  for (size_t i = 0; i < count; ++i) out[i] = i < kDrawn ? normal(random) : out[i - kDrawn];
+  return out;
+}
+
+template <typename Run>
+double seconds_of(Run run) {
+  const auto begin = Clock::now();
+  run();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// |x - y| / |x|
+double relative_error(std::span<const float> x, std::span<const float> y) {
+  double lost = 0, all = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double error = static_cast<double>(x[i]) - y[i];
+    lost += error * error;
+    all += static_cast<double>(x[i]) * x[i];
+  }
+  return std::sqrt(lost / all);
+}
+
+}  // namespace
+
+CodecFigures measure_codec(const Codec& codec, size_t elements, double seconds) {
+  check(elements >= 1, "measure_codec() of no elements");
+  constexpr DType kType = DType::kFloat32;
+  constexpr CodingSeed kSeed{1, 2};
+  const std::vector<float> in = normal_values(elements);
+  std::vector<float> residual(elements), out(elements);
+  std::vector<std::byte> wire(codec.max_bytes(static_cast<int64_t>(elements), kType));
+
+  const size_t bytes = codec.encode(in, kType, {}, kSeed, wire);
+  const ConstBytes encoded = ConstBytes(wire).first(bytes);
+  const auto decode = [&](bool add) {
+    check(codec.decode(encoded, kType, kSeed, add, out).ok(), "a codec refuses its own bytes");
+  };
+  decode(false);
+  CodecFigures figures;
+  figures.relative_error = relative_error(in, out);
+  const double fp32_bytes = static_cast<double>(elements) * sizeof(float);
+  figures.wire_ratio = fp32_bytes / static_cast<double>(bytes);
+
+  std::vector<double> times[5];
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  while (Clock::now() < end || times[0].size() < 3) {
+    times[0].push_back(seconds_of([&] { codec.encode(in, kType, residual, kSeed, wire); }));
+    times[1].push_back(seconds_of([&] { codec.encode(in, kType, {}, kSeed, wire); }));
+    times[2].push_back(seconds_of([&] { decode(true); }));
+    times[3].push_back(seconds_of([&] { decode(false); }));
+    times[4].push_back(seconds_of([&] { std::memcpy(out.data(), in.data(), in.size() * 4); }));
+  }
+  const auto speed = [&](int i) { return fp32_bytes / median(times[i]) / 1e9; };
+  figures.encode_with_residual = speed(0);
+  figures.encode = speed(1);
+  figures.decode_add = speed(2);
+  figures.decode = speed(3);
+  figures.memory_copy = speed(4);
+  return figures;
+}
+
+}  // namespace ringdist

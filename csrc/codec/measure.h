@@ -1,0 +1,26 @@
+// How fast a codec is on this machine, on one thread, and what it loses: for tables.
+#pragma once
+
+#include <cstddef>
+
+#include "codec/codec.h"
+
+namespace ringdist {
+
+// Speeds are in 1e9 bytes of fp32 elements per second, medians over the repetitions.
+struct CodecFigures {
+  double encode = 0;
+  double encode_with_residual = 0;
+  double decode = 0;
+  double decode_add = 0;
+  double memory_copy = 0;     // std::memcpy of as many elements
+  double relative_error = 0;  // |x - Q(x)| / |x|, x drawn from a normal distribution
+  double wire_ratio = 0;      // fp32 bytes / encoded bytes, of the same x
+};
+
+// Repeats encoding, decoding and copying `elements` >= 1 fp32 values, in turns, for about `seconds`
+// and at least three times. Takes 20 bytes of memory per element: choose more than the caches hold.
+// Blocks; any thread.
+CodecFigures measure_codec(const Codec& codec, size_t elements, double seconds);
+
+}  // namespace ringdist

@@ -1,0 +1,73 @@
+// Specs of codecs and of pairs of them.
+#include <algorithm>
+
+#include "codec/codec.h"
+#include "codec/rotated.h"
+
+namespace ringdist {
+namespace {
+
+constexpr std::string_view kRotation = "+h";
+
+std::string_view take_until(std::string_view& text, char end) {
+  const size_t at = text.find(end);
+  const std::string_view out = text.substr(0, at);
+  text = at == std::string_view::npos ? std::string_view() : text.substr(at + 1);
+  return out;
+}
+
+// The gather codec of a sum whose contributions are `codec`: research on error feedback showed that
+// re-encoding the sum with plain onebit or a narrow topk diverges.
+std::string default_result(std::string_view spec, const Codec& contribution, int size) {
+  std::string_view parameter = spec;
+  if (take_until(parameter, ':') != "topk") return std::string(contribution.name());
+  std::string_view name = contribution.name();
+  const bool rotated = name.ends_with(kRotation);
+  if (rotated) name.remove_suffix(kRotation.size());
+  take_until(name, ':');
+  const int k = std::min<int>(std::stoi(std::string(name)) * std::min(4, size),
+                              static_cast<int>(Codec::kMaxBlock));
+  return "topk:" + std::to_string(k) + std::string(rotated ? kRotation : "");
+}
+
+}  // namespace
+
+Result<CodecPtr> parse_codec(std::string_view spec) {
+  std::string_view text = spec;
+  const bool rotated = text.ends_with(kRotation);
+  if (rotated) text.remove_suffix(kRotation.size());
+  const std::string_view name = take_until(text, ':');
+  for (const CodecRow& row : codecs()) {
+    if (row.name != name) continue;
+    Result<CodecPtr> made = row.make(text);
+    return made.ok() && rotated ? rotate(made.value()) : made;
+  }
+  return Error(ErrorKind::kInvalidArgument, "unknown codec '" + std::string(name) +
+                                                "'; have: " + codec_names() +
+                                                " (add +h for a rotation, A>B for a pair)");
+}
+
+Result<CodecPair> parse_codec_pair(std::string_view spec, int size) {
+  if (spec.empty()) spec = "none";
+  if (spec == "onebit") spec = "onebit+h";
+  const bool two = spec.find('>') != std::string_view::npos;
+  std::string_view rest = spec;
+  const std::string_view first = take_until(rest, '>');
+  Result<CodecPtr> contribution = parse_codec(first);
+  if (!contribution.ok()) return contribution.error();
+  const std::string second =
+      two ? std::string(rest) : default_result(first, *contribution.value(), size);
+  Result<CodecPtr> result = parse_codec(second);
+  if (!result.ok()) return result.error();
+  return CodecPair{contribution.value(), result.value()};
+}
+
+bool CodecPair::plain() const { return contribution->name() == "none" && result->name() == "none"; }
+
+std::string CodecPair::name() const {
+  const std::string a(contribution->name());
+  const std::string b(result->name());
+  return a == b ? a : a + ">" + b;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,51 @@
+// The codecs of a scale and small codes per block of 128: fp8, int8, int4, int2. They differ in the
+// format that kernel/quantize.h is asked for.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "codec/block_codec.h"
+#include "kernel/quantize.h"
+
+namespace ringdist {
+
+struct QuantizedTraits {
+  std::string name;
+  uint8_t wire_id;
+  uint16_t parameters;
+  BlockFormat format;
+  bool stochastic = false;
+  bool feedback_by_default = false;
+};
+
+class QuantizedCodec final : public BlockCodec {
+ public:
+  explicit QuantizedCodec(QuantizedTraits traits)
+      : BlockCodec(traits.name, traits.wire_id, traits.parameters, kQuantizeBlock),
+        traits_(std::move(traits)) {}
+
+  // All of them, stochastic int8 too: the specs have the proofs.
+  bool contraction() const override { return true; }
+  bool feedback_by_default() const override { return traits_.feedback_by_default; }
+
+ protected:
+  size_t block_bytes(int64_t count) const override {
+    return quantized_block_bytes(traits_.format, static_cast<size_t>(count));
+  }
+  void encode_blocks(std::span<const float> in, std::span<float> residual, CodingSeed seed,
+                     Bytes out) const override {
+    const Stochastic rounding{traits_.stochastic, rounding_key(seed)};
+    quantize(traits_.format, in, residual, rounding, out);
+  }
+  Error decode_blocks(ConstBytes in, CodingSeed, bool accumulate,
+                      std::span<float> out) const override {
+    dequantize(traits_.format, in, accumulate, out);
+    return {};
+  }
+
+ private:
+  QuantizedTraits traits_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,126 @@
+// Codec `randomk`: k random elements of each 1024, the same on every rank, so that it is linear: a
+// sum of encoded values is encoded without loss (S. Stich et al., "Sparsified SGD with memory",
+// 2018). randomk.spec.md has the bytes.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "codec/block_codec.h"
+#include "codec/rows.h"
+#include "codec/share.h"
+#include "kernel/cast.h"
+#include "kernel/counter.h"
+#include "kernel/finite_bfloat.h"
+#include "kernel/select.h"
+
+namespace ringdist {
+namespace {
+
+using Indices = std::array<uint16_t, kShareBlock>;
+
+// k distinct of `count` indices, ascending (R. Floyd's method: Bentley, "A sample of brilliance",
+// 1987).
+void draw(uint64_t key, size_t count, size_t k, Indices& out) {
+  std::array<uint64_t, kShareBlock / 64> chosen{};
+  const auto bit = [](size_t i) { return uint64_t{1} << (i % 64); };
+  for (size_t last = count - k; last < count; ++last) {
+    const uint64_t random = random_at(key, last) >> 32;
+    const size_t drawn = random * (last + 1) >> 32;
+    const size_t taken = (chosen[drawn / 64] & bit(drawn)) != 0 ? last : drawn;
+    chosen[taken / 64] |= bit(taken);
+  }
+  size_t found = 0;
+  for (size_t word = 0; word < chosen.size(); ++word)
+    for (uint64_t rest = chosen[word]; rest != 0; rest &= rest - 1)
+      out[found++] = static_cast<uint16_t>(64 * word + static_cast<size_t>(std::countr_zero(rest)));
+}
+
+class RandomkCodec final : public BlockCodec {
+ public:
+  explicit RandomkCodec(int k)
+      : BlockCodec("randomk:" + std::to_string(k), randomk_row().wire_id, static_cast<uint16_t>(k),
+                   kShareBlock),
+        k_(static_cast<size_t>(k)) {}
+  // Nothing is gained where all that was drawn is zero: a contraction on average only.
+  bool contraction() const override { return false; }
+
+ protected:
+  size_t block_bytes(int64_t count) const override {
+    return share_of(static_cast<size_t>(count), k_) * sizeof(uint16_t);
+  }
+
+  void encode_blocks(std::span<const float> in, std::span<float> residual, CodingSeed seed,
+                     Bytes out) const override {
+    std::byte* to = out.data();
+    for (size_t at = 0; at < in.size(); at += kShareBlock) {
+      const size_t n = std::min<size_t>(kShareBlock, in.size() - at);
+      encode_block(in.data() + at, n, residual.empty() ? nullptr : residual.data() + at,
+                   random_at(seed.shared, at / kShareBlock), to);
+      to += block_bytes(static_cast<int64_t>(n));
+    }
+  }
+
+  Error decode_blocks(ConstBytes in, CodingSeed seed, bool accumulate,
+                      std::span<float> out) const override {
+    const std::byte* from = in.data();
+    for (size_t at = 0; at < out.size(); at += kShareBlock) {
+      const std::span<float> to = out.subspan(at, std::min<size_t>(kShareBlock, out.size() - at));
+      decode_block(from, random_at(seed.shared, at / kShareBlock), accumulate, to);
+      from += block_bytes(static_cast<int64_t>(to.size()));
+    }
+    return {};
+  }
+
+ private:
+  void encode_block(const float* in, size_t count, float* residual, uint64_t key,
+                    std::byte* out) const {
+    std::array<float, kShareBlock> sum;
+    Indices indices;
+    const size_t k = share_of(count, k_);
+    const bool finite = sum_block(in, residual, count, sum.data()) < 0x7f800000;
+    draw(key, count, k, indices);
+    if (residual != nullptr && finite) std::copy_n(sum.begin(), count, residual);
+    for (size_t j = 0; j < k; ++j) {
+      const float x = sum[indices[j]];
+      const uint16_t value = finite ? finite_bfloat(x) : kBFloatNaN;
+      std::memcpy(out + j * sizeof value, &value, sizeof value);
+      if (residual != nullptr && finite) residual[indices[j]] = x - bfloat_to_float(value);
+    }
+  }
+
+  void decode_block(const std::byte* in, uint64_t key, bool accumulate,
+                    std::span<float> out) const {
+    Indices indices;
+    const size_t k = share_of(out.size(), k_);
+    draw(key, out.size(), k, indices);
+    if (!accumulate) std::fill(out.begin(), out.end(), 0.0f);
+    for (size_t j = 0; j < k; ++j) {
+      uint16_t value;
+      std::memcpy(&value, in + j * sizeof value, sizeof value);
+      const float x = bfloat_to_float(value);
+      if (!is_finite(x))
+        return std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
+      out[indices[j]] += x;
+    }
+  }
+
+  size_t k_;
+};
+
+Result<CodecPtr> make(std::string_view parameter) {
+  Result<int> k = parse_share("randomk", parameter);
+  if (!k.ok()) return k.error();
+  return CodecPtr(std::make_shared<RandomkCodec>(k.value()));
+}
+
+constexpr std::array<std::string_view, 2> kExamples{"randomk:10", "randomk:256"};
+
+}  // namespace
+
+CodecRow randomk_row() {
+  return {"randomk", 9, "k random ones of each 1024", kShareText, kExamples, make};
+}
+
+}  // namespace ringdist

@@ -1,0 +1,58 @@
+// What codecs lost and still owe: one fp32 residual per parameter, by the parameter's name, so that
+// it survives whatever happens to buckets. In units of a contribution: sum of results + sum of all
+// ranks' residuals = sum of inputs. Error feedback: F. Seide et al., "1-bit stochastic gradient
+// descent", Interspeech 2014; S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019.
+//
+// Not thread-safe. A residual that an op in flight was given belongs to that op until it has ended.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/buffers.h"
+#include "base/dtype.h"
+#include "base/error.h"
+#include "codec/codec.h"
+
+namespace ringdist {
+
+struct Residual {
+  std::vector<float> values;
+  bool owed = false;  // may hold something else than zeros
+
+  double squared_norm() const;
+};
+
+class ResidualStore {
+ public:
+  // The residual of `name`, zeros at first; it stays where it is as long as the store. An Error
+  // (kInvalidArgument) if it exists with another count.
+  Result<Residual*> get(const std::string& name, int64_t count);
+
+  const std::map<std::string, Residual>& all() const { return residuals_; }
+  // For a new loss scale: the residuals were computed under the old one.
+  void scale(float factor);
+  void clear();
+  double squared_norm() const;
+
+ private:
+  std::map<std::string, Residual> residuals_;
+};
+
+// Whether both codecs are contractions, as error feedback needs.
+bool may_use_feedback(const CodecPair& codecs);
+// Whether error feedback is on unless the user says otherwise.
+bool feedback_by_default(const CodecPair& codecs);
+
+// |values + residual|^2, in double; `residual` may be empty. dtype: float32, bfloat16, float16.
+double squared_norm(DType dtype, ConstBytes values, std::span<const float> residual);
+
+bool all_zero(DType dtype, ConstBytes values);
+
+// Pays what is owed into a gradient that is to travel without error feedback: values += residual,
+// of which only the rounding to `dtype` stays behind.
+void pay(DType dtype, Bytes values, std::span<float> residual);
+
+}  // namespace ringdist

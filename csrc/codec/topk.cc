@@ -1,0 +1,147 @@
+// Codec `topk`: the k of 1024 elements that are largest in magnitude (A. F. Aji, K. Heafield,
+// "Sparse communication for distributed gradient descent", 2017; here block by block). topk.spec.md
+// has the bytes.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "codec/block_codec.h"
+#include "codec/rows.h"
+#include "codec/share.h"
+#include "kernel/finite_bfloat.h"
+#include "kernel/select.h"
+
+namespace ringdist {
+namespace {
+
+static_assert(kSelectBlock == kShareBlock);
+constexpr uint32_t kInfinity = 0x7f800000;
+
+struct Entry {
+  uint16_t index;
+  uint16_t value;
+};
+
+constexpr Entry kPoison{0xffff, kBFloatNaN};
+// Set in an index whose value is in units of 2^-149 with a sign bit, where bf16 might round to
+// zero.
+constexpr uint16_t kTiny = 0x8000;
+constexpr uint32_t kLargestTiny = 0x7fff;
+
+Entry make_entry(uint16_t index, float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint32_t magnitude = bits & 0x7fffffff;
+  // 0x8000 is half of the smallest bf16.
+  if (magnitude == 0 || magnitude > kLargestTiny + 1) return {index, finite_bfloat(x)};
+  const uint32_t units = std::min(magnitude, kLargestTiny);
+  return {static_cast<uint16_t>(index | kTiny),
+          static_cast<uint16_t>((bits >> 16 & 0x8000) | units)};
+}
+
+float entry_value(Entry entry) {
+  if ((entry.index & kTiny) == 0) return bfloat_to_float(entry.value);
+  const uint32_t sign = static_cast<uint32_t>(entry.value & 0x8000) << 16;
+  return std::bit_cast<float>(sign | (entry.value & kLargestTiny));
+}
+
+uint16_t entry_index(Entry entry) { return entry.index & static_cast<uint16_t>(~kTiny); }
+
+class TopkCodec final : public BlockCodec {
+ public:
+  explicit TopkCodec(int k)
+      : BlockCodec("topk:" + std::to_string(k), topk_row().wire_id, static_cast<uint16_t>(k),
+                   kShareBlock),
+        k_(static_cast<size_t>(k)) {}
+  bool contraction() const override { return true; }
+  bool feedback_by_default() const override { return true; }
+
+ protected:
+  size_t block_bytes(int64_t count) const override {
+    return share_of(static_cast<size_t>(count), k_) * sizeof(Entry);
+  }
+
+  void encode_blocks(std::span<const float> in, std::span<float> residual, CodingSeed,
+                     Bytes out) const override {
+    std::byte* to = out.data();
+    for (size_t at = 0; at < in.size(); at += kSelectBlock) {
+      const size_t n = std::min(kSelectBlock, in.size() - at);
+      encode_block(in.data() + at, n, residual.empty() ? nullptr : residual.data() + at, to);
+      to += block_bytes(static_cast<int64_t>(n));
+    }
+  }
+
+  Error decode_blocks(ConstBytes in, CodingSeed, bool accumulate,
+                      std::span<float> out) const override {
+    const std::byte* from = in.data();
+    for (size_t at = 0; at < out.size(); at += kSelectBlock) {
+      const std::span<float> to = out.subspan(at, std::min(kSelectBlock, out.size() - at));
+      if (Error error = decode_block(from, accumulate, to)) return error;
+      from += block_bytes(static_cast<int64_t>(to.size()));
+    }
+    return {};
+  }
+
+ private:
+  void encode_block(const float* in, size_t count, float* residual, std::byte* out) const {
+    std::array<float, kSelectBlock> sum;
+    std::array<uint16_t, kSelectBlock + 1> indices;
+    const size_t k = share_of(count, k_);
+    const uint32_t largest = sum_block(in, residual, count, sum.data());
+    if (largest >= kInfinity) {
+      for (size_t j = 0; j < k; ++j)
+        std::memcpy(out + j * sizeof kPoison, &kPoison, sizeof kPoison);
+      return;
+    }
+    select_largest(sum.data(), count, k, largest, indices.data());
+    if (residual != nullptr) std::copy_n(sum.begin(), count, residual);
+    for (size_t j = 0; j < k; ++j) {
+      const float x = sum[indices[j]];
+      const Entry entry = make_entry(indices[j], x);
+      std::memcpy(out + j * sizeof entry, &entry, sizeof entry);
+      if (residual != nullptr) residual[indices[j]] = x - entry_value(entry);
+    }
+  }
+
+  Error decode_block(const std::byte* in, bool accumulate, std::span<float> out) const {
+    const size_t k = share_of(out.size(), k_);
+    if (!accumulate) std::fill(out.begin(), out.end(), 0.0f);
+    int previous = -1;
+    for (size_t j = 0; j < k; ++j) {
+      Entry entry;
+      std::memcpy(&entry, in + j * sizeof entry, sizeof entry);
+      if (entry.index == kPoison.index) {
+        std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
+        return {};
+      }
+      const int index = entry_index(entry);
+      if (index <= previous || static_cast<size_t>(index) >= out.size())
+        return Error(ErrorKind::kProtocol, "codec " + std::string(name()) + ": element " +
+                                               std::to_string(index) + " after " +
+                                               std::to_string(previous) + " in a block of " +
+                                               std::to_string(out.size()));
+      out[static_cast<size_t>(index)] += entry_value(entry);
+      previous = index;
+    }
+    return {};
+  }
+
+  size_t k_;
+};
+
+Result<CodecPtr> make(std::string_view parameter) {
+  Result<int> k = parse_share("topk", parameter);
+  if (!k.ok()) return k.error();
+  return CodecPtr(std::make_shared<TopkCodec>(k.value()));
+}
+
+constexpr std::array<std::string_view, 3> kExamples{"topk:10", "topk:40", "topk:256"};
+
+}  // namespace
+
+CodecRow topk_row() {
+  return {"topk", 8, "the k largest of each 1024", kShareText, kExamples, make};
+}
+
+}  // namespace ringdist

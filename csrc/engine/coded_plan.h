@@ -1,0 +1,24 @@
+// What a compressed op adds to its plan: checks of its block map, shards cut by encoded bytes, and
+// the length of segments. Pure: equal on all ranks for equal requests.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/op.h"
+
+namespace ringdist {
+
+// Errors (kInvalidArgument, kNotSupported): a collective, dtype or reduce op that cannot be
+// compressed, parts that do not cover the buffer, a codec that does not know the dtype, a residual
+// with a codec that may not have one.
+Error check_blocks(const OpRequest& request, int size);
+
+// Shards of an allreduce: as near to equal encoded bytes as block boundaries allow.
+std::vector<int64_t> coded_shards(const BlockMap& map, int size);
+
+// Elements of a segment: long enough that headers do not count, short enough to overlap encoding
+// with the wire, and no message above `segment_bytes`. Error (kInvalidArgument) if nothing fits.
+Result<int64_t> coded_segment_count(const OpRequest& request, int size, int64_t segment_bytes);
+
+}  // namespace ringdist

@@ -1,0 +1,285 @@
+#include "engine/coder.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "codec/frame.h"
+#include "kernel/cast.h"
+#include "kernel/feedback.h"
+
+namespace ringdist {
+namespace {
+
+// A step of the SplitMix64 generator. G. L. Steele, D. Lea, C. H. Flood: "Fast splittable
+// pseudorandom number generators", OOPSLA 2014.
+uint64_t mix(uint64_t a, uint64_t b) {
+  uint64_t x = a + (b + 1) * 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+std::span<float> Coder::Piece::residual() const {
+  if (part->residual == nullptr) return {};
+  return {part->residual + (index - part->offset), count};
+}
+
+Coder::Coder(const Op& op, int rank, int size, std::shared_ptr<ScratchPool> pool)
+    : op_(op), map_(*op.request.blocks), rank_(rank), size_(size), pool_(std::move(pool)) {
+  memory_bytes_ = static_cast<size_t>(op.schedule->segment_count) * sizeof(float);
+  find_silent_parts();
+}
+
+Coder::~Coder() {
+  for (auto& block : memory_)
+    if (block) pool_->give_back(std::move(block), memory_bytes_);
+}
+
+void Coder::find_silent_parts() {
+  silent_.resize(map_.parts.size());
+  const bool gathers = op_.request.kind == Collective::kAllgather;
+  if (gathers) return;
+  const BufferId own =
+      op_.request.kind == Collective::kAllreduce ? BufferId::kOutput : BufferId::kInput;
+  const int64_t chunk = op_.schedule->segment_count;
+  for (size_t p = 0; p < map_.parts.size(); ++p) {
+    const BlockPart& part = map_.parts[p];
+    if (part.residual == nullptr) continue;
+    bool silent = true;
+    for (int64_t at = part.offset; silent && at < part.end(); at += chunk)
+      silent = all_zero(read({own, at, std::min(chunk, part.end() - at)}, Memory::kOwn));
+    silent_[p] = silent;
+  }
+}
+
+const Buffer& Coder::buffer(BufferId id) const {
+  check(id != BufferId::kScratch, "values of a compressed op in scratch");
+  return id == BufferId::kInput ? op_.request.input : op_.request.output;
+}
+
+// Where a step's range begins in the block map. The map covers an allreduce's output, a
+// reduce-scatter's input, one rank's part of an allgather. Of a partial sum in scratch, the own
+// values that went into it say so.
+int64_t Coder::index_of(int step) const {
+  const CompiledStep& compiled = op_.schedule->steps[step];
+  if (compiled.step.kind == StepKind::kSend && compiled.producer >= 0)
+    return index_of(compiled.producer);
+  Range range = compiled.step.range;
+  for (const Source& source : compiled.step.sources)
+    if (source.peer < 0) range = source.range;
+  if (op_.request.kind != Collective::kAllgather) return range.offset;
+  return range.buffer == BufferId::kOutput && op_.request.count > 0
+             ? range.offset % op_.request.count
+             : range.offset;
+}
+
+std::vector<Coder::Piece> Coder::pieces(int step, int64_t segment) const {
+  const Range range = op_.schedule->slice(step, op_.schedule->steps[step].step.range, segment);
+  const int64_t begin = index_of(step) + op_.schedule->segment_begin(segment);
+  const int64_t end = begin + range.count;
+  std::vector<Piece> out;
+  auto it = std::upper_bound(map_.parts.begin(), map_.parts.end(), begin,
+                             [](int64_t at, const BlockPart& part) { return at < part.end(); });
+  for (; it != map_.parts.end() && it->offset < end; ++it) {
+    const int64_t from = std::max(begin, it->offset);
+    const int64_t to = std::min(end, it->end());
+    if (from == to) continue;
+    out.push_back({&*it, silent_[static_cast<size_t>(it - map_.parts.begin())], from,
+                   static_cast<size_t>(from - begin), static_cast<size_t>(to - from)});
+  }
+  return out;
+}
+
+// Equal on all ranks for the same elements of the same op, so that a run repeats.
+CodingSeed Coder::seed(const Piece& piece) const {
+  const uint64_t shared = mix(op_.number, static_cast<uint64_t>(piece.index));
+  return {shared, mix(shared, static_cast<uint64_t>(rank_))};
+}
+
+std::span<float> Coder::memory(Memory which, int64_t count) {
+  auto& block = memory_[static_cast<size_t>(which)];
+  if (!block) block = pool_->take(memory_bytes_);
+  return {reinterpret_cast<float*>(block.get()), static_cast<size_t>(count)};
+}
+
+std::span<float> Coder::direct(const Range& range) const {
+  if (op_.request.dtype != DType::kFloat32) return {};
+  const Bytes bytes = buffer(range.buffer).contiguous(range.offset, range.count);
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % alignof(float) != 0) return {};
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+std::span<const float> Coder::read(const Range& range, Memory into) {
+  if (const auto values = direct(range); values.data() != nullptr) return values;
+  const std::span<float> out = memory(into, range.count);
+  const size_t element = dtype_size(op_.request.dtype);
+  size_t at = 0;
+  buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
+    const size_t count = piece.size() / element;
+    widen(op_.request.dtype, piece, out.subspan(at, count));
+    at += count;
+  });
+  return out;
+}
+
+void Coder::write(const Range& range, std::span<const float> values) {
+  const size_t element = dtype_size(op_.request.dtype);
+  size_t at = 0;
+  buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
+    const size_t count = piece.size() / element;
+    narrow(op_.request.dtype, values.subspan(at, count), piece);
+    at += count;
+  });
+}
+
+size_t Coder::max_bytes(int step, int64_t segment) const {
+  const Step& description = op_.schedule->steps[step].step;
+  const bool contribution = description.mark == EdgeMark::kContribution;
+  size_t out = 0;
+  for (const Piece& piece : pieces(step, segment)) {
+    const CodecPair& pair = piece.part->codecs;
+    out += max_frame_bytes(contribution ? *pair.contribution : *pair.result,
+                           static_cast<int64_t>(piece.count), op_.request.dtype);
+  }
+  return out;
+}
+
+size_t Coder::encode(int step, int64_t segment, Bytes out) {
+  const Step& description = op_.schedule->steps[step].step;
+  const std::span<const float> own =
+      read(op_.schedule->slice(step, description.range, segment), Memory::kOwn);
+  size_t used = 0;
+  for (const Piece& piece : pieces(step, segment))
+    used += encode_frame(*piece.part->codecs.contribution, piece.of(own), op_.request.dtype,
+                         piece.silent ? std::span<float>() : piece.residual(), seed(piece),
+                         out.subspan(used));
+  return used;
+}
+
+bool Coder::adds_raw(const Step& step, const BlockPart& part) const {
+  // A ring's partial sum is encoded with our values in it. An owner whose sum is encoded more
+  // finely than the contributions would only add noise of its own.
+  return step.sources.size() < static_cast<size_t>(size_) ||
+         part.codecs.result->bits() > part.codecs.contribution->bits() ||
+         part.codecs.contribution->exact();
+}
+
+void Coder::add_own(const Piece& piece, bool first, bool raw, std::span<const float> own,
+                    std::span<float> sum) {
+  const std::span<float> to = piece.of(sum);
+  const std::span<float> residual = piece.silent ? std::span<float>() : piece.residual();
+  const Codec& codec = *piece.part->codecs.contribution;
+  if (raw) return add_contribution(to, first, piece.of(own), residual);
+  own_bytes_.resize(codec.max_bytes(static_cast<int64_t>(piece.count), op_.request.dtype));
+  const size_t used =
+      codec.encode(piece.of(own), op_.request.dtype, residual, seed(piece), own_bytes_);
+  const Result<size_t> read =
+      codec.decode(ConstBytes(own_bytes_).first(used), op_.request.dtype, seed(piece), !first, to);
+  check(read.ok(), "a codec cannot decode what it encoded");
+}
+
+Error Coder::decode(int step, int64_t segment, bool result, ConstBytes bytes, bool accumulate,
+                    std::span<float> out) {
+  for (const Piece& piece : pieces(step, segment)) {
+    const CodecPair& pair = piece.part->codecs;
+    const Result<size_t> used =
+        decode_frame(result ? *pair.result : *pair.contribution, bytes, op_.request.dtype,
+                     seed(piece), accumulate, piece.of(out));
+    if (!used.ok()) return used.error();
+    bytes = bytes.subspan(used.value());
+  }
+  if (!bytes.empty())
+    return Error(ErrorKind::kProtocol, "codec: " + std::to_string(bytes.size()) +
+                                           " bytes more than the segment's frames have");
+  return {};
+}
+
+size_t Coder::encode_sum(int step, int64_t segment, bool result, std::span<const float> sum,
+                         Bytes out) {
+  size_t used = 0;
+  for (const Piece& piece : pieces(step, segment)) {
+    const CodecPair& pair = piece.part->codecs;
+    used += encode_frame(result ? *pair.result : *pair.contribution, piece.of(sum),
+                         op_.request.dtype, {}, seed(piece), out.subspan(used));
+  }
+  return used;
+}
+
+// The loss on a sum, in units of a contribution: an average divides it, so it weighs more.
+void Coder::keep_losses(int step, int64_t segment, std::span<const float> sum,
+                        std::span<const float> stored) {
+  const Step& description = op_.schedule->steps[step].step;
+  const bool averaged = description.finish && op_.request.reduce_op == ReduceOp::kAvg;
+  for (const Piece& piece : pieces(step, segment)) {
+    const std::span<float> residual = piece.residual();
+    if (residual.empty()) continue;
+    const bool keep = piece.silent || !adds_raw(description, *piece.part);
+    add_loss(residual, keep, averaged ? static_cast<float>(size_) : 1.0f, piece.of(sum),
+             piece.of(stored));
+  }
+}
+
+Error Coder::reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
+                    EncodedBytes& encoded) {
+  const CompiledStep& compiled = op_.schedule->steps[step];
+  const Step& description = compiled.step;
+  const Range range = op_.schedule->slice(step, description.range, segment);
+  const std::span<float> sum = memory(Memory::kSum, range.count);
+  size_t slot = 0;
+  for (size_t s = 0; s < description.sources.size(); ++s) {
+    if (description.sources[s].peer >= 0) {
+      if (Error error = decode(step, segment, /*result=*/false, arrived[slot++], s > 0, sum))
+        return error;
+      continue;
+    }
+    const auto own =
+        read(op_.schedule->slice(step, description.sources[s].range, segment), Memory::kOwn);
+    for (const Piece& piece : pieces(step, segment))
+      add_own(piece, s == 0, adds_raw(description, *piece.part), own, sum);
+  }
+  if (description.finish && op_.request.reduce_op == ReduceOp::kAvg)
+    scale(sum, 1.0f / static_cast<float>(size_));
+
+  const std::span<float> place = description.finish ? direct(range) : std::span<float>();
+  const bool in_place = place.data() != nullptr;
+  const std::span<float> values = in_place ? place : memory(Memory::kOther, range.count);
+  if (compiled.consumer >= 0) {
+    const int consumer = compiled.consumer;
+    encoded = std::make_shared<std::vector<std::byte>>(max_bytes(consumer, segment));
+    encoded->resize(encode_sum(step, segment, description.finish, sum, *encoded));
+    const Error error = decode(step, segment, description.finish, *encoded, false, values);
+    check(!error, "a codec cannot decode what it encoded");
+  } else {
+    std::copy(sum.begin(), sum.end(), values.begin());
+  }
+  if (description.finish && !in_place) {
+    write(range, values);
+    // Losses are taken against the value as stored: a half rounds once more.
+    (void)read(range, Memory::kOther);
+  }
+  keep_losses(step, segment, sum, values);
+  return {};
+}
+
+Error Coder::copy(int step, int64_t segment, EncodedBytes& encoded) {
+  const CompiledStep& compiled = op_.schedule->steps[step];
+  const auto own =
+      read(op_.schedule->slice(step, compiled.step.sources[0].range, segment), Memory::kOwn);
+  encoded = std::make_shared<std::vector<std::byte>>(max_bytes(compiled.consumer, segment));
+  encoded->resize(encode_sum(step, segment, /*result=*/true, own, *encoded));
+  return place(step, segment, *encoded);
+}
+
+Error Coder::place(int step, int64_t segment, ConstBytes bytes) {
+  const Range range = op_.schedule->slice(step, op_.schedule->steps[step].step.range, segment);
+  if (const auto to = direct(range); to.data() != nullptr)
+    return decode(step, segment, /*result=*/true, bytes, false, to);
+  const std::span<float> values = memory(Memory::kOther, range.count);
+  if (Error error = decode(step, segment, /*result=*/true, bytes, false, values)) return error;
+  write(range, values);
+  return {};
+}
+
+}  // namespace ringdist

@@ -1,0 +1,89 @@
+// What a compressed op does to a segment: encodes this rank's contribution, decodes and adds those
+// that arrive, encodes a sum once for all who want it, and keeps what was lost in the residuals.
+// Knows no messages. See codec/block_map.h and docs/compression.md.
+//
+// Lives on a lane, as OpRun, which owns it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "codec/block_map.h"
+#include "engine/op.h"
+#include "engine/scratch_pool.h"
+
+namespace ringdist {
+
+using EncodedBytes = std::shared_ptr<std::vector<std::byte>>;
+
+class Coder {
+ public:
+  // Reads this rank's values once: a part that is all zero keeps its residual.
+  Coder(const Op& op, int rank, int size, std::shared_ptr<ScratchPool> pool);
+  ~Coder();
+
+  // No message of this segment is longer.
+  size_t max_bytes(int step, int64_t segment) const;
+
+  // A send of own values: encodes them (residual included); returns the bytes used.
+  size_t encode(int step, int64_t segment, Bytes out);
+  // A reduce: adds, in the order of the step's sources, what arrived and what is ours; `arrived`
+  // has one entry per receiving source. Leaves the sum encoded in `encoded` if a send waits for it.
+  Error reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
+               EncodedBytes& encoded);
+  // An allgather's copy of the own part: encodes it and leaves its decoded values in its place.
+  Error copy(int step, int64_t segment, EncodedBytes& encoded);
+  // A receive or a relay of final values.
+  Error place(int step, int64_t segment, ConstBytes bytes);
+
+ private:
+  // A run of elements that one part covers: `index` in the block map, `at` in the segment.
+  struct Piece {
+    const BlockPart* part;
+    bool silent;  // all of the part's own values are zero: it sends zeros and keeps its residual
+    int64_t index;
+    size_t at;
+    size_t count;
+
+    std::span<float> residual() const;
+    template <typename T>
+    std::span<T> of(std::span<T> segment) const {
+      return segment.subspan(at, count);
+    }
+  };
+  enum class Memory { kSum, kOther, kOwn };
+
+  int64_t index_of(int step) const;
+  const Buffer& buffer(BufferId id) const;
+  std::vector<Piece> pieces(int step, int64_t segment) const;
+  std::span<float> memory(Memory which, int64_t count);
+  std::span<const float> read(const Range& range, Memory into);
+  void write(const Range& range, std::span<const float> values);
+  // The elements themselves where fp32 lies in one piece, else empty.
+  std::span<float> direct(const Range& range) const;
+  CodingSeed seed(const Piece& piece) const;
+  void find_silent_parts();
+  void add_own(const Piece& piece, bool first, bool raw, std::span<const float> own,
+               std::span<float> sum);
+  // Whether a reduce adds a part's own values as they are, not as others would see them.
+  bool adds_raw(const Step& step, const BlockPart& part) const;
+  size_t encode_sum(int step, int64_t segment, bool result, std::span<const float> sum, Bytes out);
+  Error decode(int step, int64_t segment, bool result, ConstBytes bytes, bool accumulate,
+               std::span<float> out);
+  void keep_losses(int step, int64_t segment, std::span<const float> sum,
+                   std::span<const float> stored);
+
+  const Op& op_;
+  const BlockMap& map_;
+  const int rank_;
+  const int size_;
+  const std::shared_ptr<ScratchPool> pool_;
+  ScratchPool::Block memory_[3];
+  size_t memory_bytes_ = 0;
+  std::vector<bool> silent_;  // by part
+  std::vector<std::byte> own_bytes_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,234 @@
+#include "engine/low_rank.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <utility>
+
+#include "kernel/cast.h"
+#include "kernel/feedback.h"
+
+namespace ringdist {
+namespace {
+
+// Elements of the matrices of a chunk, at least: fewer, and the latency of its two ops counts more
+// than what their overlap saves.
+constexpr int64_t kChunk = 1 << 20;
+
+// One matrix on its way.
+struct Work {
+  LowRankMatrix* matrix;
+  std::vector<float> widened;  // empty for fp32
+  std::vector<float> own_right;
+  bool silent = false;  // all zero: sends zeros and keeps its residual
+
+  std::span<float> values() {
+    const auto count = static_cast<size_t>(matrix->shape.count());
+    if (matrix->dtype == DType::kFloat32) return {reinterpret_cast<float*>(matrix->values), count};
+    return widened;
+  }
+  std::span<float> residual() {
+    if (matrix->residual == nullptr) return {};
+    return {matrix->residual, static_cast<size_t>(matrix->shape.count())};
+  }
+  std::span<float> right() { return {matrix->right, static_cast<size_t>(matrix->shape.right())}; }
+};
+
+// Held by the op that moves them, also when it has failed and its sends drain.
+using Factors = std::shared_ptr<std::vector<float>>;
+
+// Matrices whose factors travel together.
+class Chunk {
+ public:
+  Chunk(std::shared_ptr<Communicator> group, std::span<LowRankMatrix> matrices) : group_(group) {
+    for (LowRankMatrix& matrix : matrices) work_.push_back({&matrix, {}, {}});
+  }
+
+  // Computes the left factors and sends them on their way.
+  Error start() {
+    for (Work& work : work_) {
+      const MatrixShape& shape = work.matrix->shape;
+      widen_values(work);
+      const std::span<float> left = grow(lefts_, shape.left());
+      work.silent = all_zero(work.values());
+      if (!work.silent) multiply_right(shape, work.values(), work.residual(), work.right(), left);
+    }
+    return submit(lefts_);
+  }
+
+  // Waits for the left factors, computes the right ones and sends them.
+  Error turn() {
+    if (Error error = wait()) return error;
+    size_t at = 0;
+    for (Work& work : work_) {
+      const MatrixShape& shape = work.matrix->shape;
+      const std::span<float> left = take(lefts_, at, shape.left());
+      orthonormalise(shape, left);
+      const std::span<float> right = grow(rights_, shape.right());
+      if (!work.silent) multiply_left(shape, work.values(), work.residual(), left, right);
+      work.own_right.assign(right.begin(), right.end());
+    }
+    return submit(rights_);
+  }
+
+  // Waits for the right factors and writes the averages.
+  Error finish() {
+    if (Error error = wait()) return error;
+    size_t left_at = 0;
+    size_t right_at = 0;
+    for (Work& work : work_) {
+      const MatrixShape& shape = work.matrix->shape;
+      const auto left = take(lefts_, left_at, shape.left());
+      const auto right = take(rights_, right_at, shape.right());
+      if (all_finite(left) && all_finite(right))
+        write(work, left, right);
+      else
+        poison(work);
+    }
+    return {};
+  }
+
+ private:
+  static void widen_values(Work& work) {
+    if (work.matrix->dtype == DType::kFloat32) return;
+    const auto count = static_cast<size_t>(work.matrix->shape.count());
+    work.widened.resize(count);
+    widen(work.matrix->dtype, {work.matrix->values, count * dtype_size(work.matrix->dtype)},
+          work.widened);
+  }
+
+  static Bytes stored(const Work& work) {
+    const auto count = static_cast<size_t>(work.matrix->shape.count());
+    return {work.matrix->values, count * dtype_size(work.matrix->dtype)};
+  }
+
+  void write(Work& work, std::span<const float> left, std::span<const float> right) {
+    reconstruct(work.matrix->shape, left, right, work.own_right, work.values(), work.residual());
+    std::copy(right.begin(), right.end(), work.right().begin());
+    if (work.matrix->dtype == DType::kFloat32) return;
+    narrow(work.matrix->dtype, work.widened, stored(work));
+    if (work.residual().empty()) return;
+    std::vector<float> back(work.widened.size());
+    widen(work.matrix->dtype, stored(work), back);
+    add_loss(work.residual(), /*keep=*/true, 1.0f, work.widened, back);
+  }
+
+  // A non-finite value of any rank: the whole matrix is NaN, and what was owed stays owed.
+  static void poison(Work& work) {
+    const std::span<float> values = work.values();
+    std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
+    if (work.matrix->dtype != DType::kFloat32) narrow(work.matrix->dtype, values, stored(work));
+  }
+
+  static std::span<float> grow(const Factors& factors, int64_t count) {
+    const size_t at = factors->size();
+    factors->resize(at + static_cast<size_t>(count));
+    return std::span(*factors).subspan(at);
+  }
+  static std::span<float> take(const Factors& factors, size_t& at, int64_t count) {
+    const auto out = std::span(*factors).subspan(at, static_cast<size_t>(count));
+    at += static_cast<size_t>(count);
+    return out;
+  }
+
+  Error submit(const Factors& factors) {
+    OpRequest request;
+    request.kind = Collective::kAllreduce;
+    request.reduce_op = ReduceOp::kAvg;
+    request.count = static_cast<int64_t>(factors->size());
+    request.output = Buffer(sizeof(float));
+    request.output.append(factors->data(), request.count);
+    request.keep_alive = factors;
+    auto op = group_->submit(std::move(request), /*will_wait=*/false);
+    if (!op.ok()) return op.error();
+    op_ = op.value();
+    return {};
+  }
+
+  Error wait() {
+    group_->wait(*op_, std::nullopt);
+    return op_->error();
+  }
+
+  const std::shared_ptr<Communicator> group_;
+  std::vector<Work> work_;
+  const Factors lefts_ = std::make_shared<std::vector<float>>();
+  const Factors rights_ = std::make_shared<std::vector<float>>();
+  std::shared_ptr<Op> op_;
+};
+
+std::vector<Chunk> cut(const std::shared_ptr<Communicator>& group,
+                       std::span<LowRankMatrix> matrices) {
+  std::vector<Chunk> out;
+  size_t begin = 0;
+  int64_t count = 0;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    count += matrices[i].shape.count();
+    if (count < kChunk && i + 1 < matrices.size()) continue;
+    out.emplace_back(group, matrices.subspan(begin, i + 1 - begin));
+    begin = i + 1;
+    count = 0;
+  }
+  return out;
+}
+
+Error reduce_all(const std::shared_ptr<Communicator>& group, std::span<LowRankMatrix> matrices) {
+  std::vector<Chunk> chunks = cut(group, matrices);
+  for (Error (Chunk::*stage)() : {&Chunk::start, &Chunk::turn, &Chunk::finish})
+    for (Chunk& chunk : chunks)
+      if (Error error = (chunk.*stage)()) return error;
+  return {};
+}
+
+}  // namespace
+
+LowRankReducer::LowRankReducer(std::shared_ptr<Communicator> group)
+    : group_(std::move(group)), thread_([this] { run(); }) {}
+
+LowRankReducer::~LowRankReducer() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void LowRankReducer::reduce(std::vector<LowRankMatrix> matrices, std::function<void(Error)> done) {
+  {
+    std::lock_guard lock(mutex_);
+    jobs_.push_back({std::move(matrices), std::move(done)});
+  }
+  changed_.notify_all();
+}
+
+void LowRankReducer::run() {
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    job.done(reduce_all(group_, job.matrices));
+  }
+}
+
+void LowRankReducer::seed_right(const MatrixShape& shape, uint64_t seed, std::span<float> right) {
+  // Two uniforms make a normal: G. E. P. Box, M. E. Muller, Ann. Math. Statist. 29 (1958).
+  uint64_t state = seed;
+  const auto uniform = [&state] {
+    state = state * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
+    return (static_cast<double>(state >> 11) + 0.5) * 0x1p-53;
+  };
+  for (int64_t i = 0; i < shape.right(); ++i) {
+    const double radius = std::sqrt(-2 * std::log(uniform()));
+    right[static_cast<size_t>(i)] =
+        static_cast<float>(radius * std::cos(2 * std::numbers::pi * uniform()));
+  }
+}
+
+}  // namespace ringdist

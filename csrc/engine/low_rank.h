@@ -1,0 +1,63 @@
+// PowerSGD over a group: averages matrices by their rank-r approximations. Each matrix needs two
+// allreduces, the second of which depends on the first; a thread of its own computes for one chunk
+// of matrices while those of others travel. The group is its own, too: its ops are issued in one
+// order on all ranks, whatever else the process does.
+//
+// T. Vogels, S. P. Karimireddy, M. Jaggi: "PowerSGD", NeurIPS 2019. Departs from it in what a rank
+// keeps: its own values less its own part of the projection. The sum over the ranks is the same,
+// and a rank that contributed zeros owes what it owed.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "engine/communicator.h"
+#include "kernel/low_rank.h"
+
+namespace ringdist {
+
+struct LowRankMatrix {
+  MatrixShape shape;
+  DType dtype = DType::kFloat32;  // float32, bfloat16, float16
+  std::byte* values = nullptr;    // count() of them, row-major: replaced by the average
+  float* residual = nullptr;      // count() fp32, in units of a contribution; null: none
+  float* right = nullptr;         // right() fp32: the last approximation, where the next one begins
+};
+
+class LowRankReducer {
+ public:
+  explicit LowRankReducer(std::shared_ptr<Communicator> group);
+  // Waits for what is in flight.
+  ~LowRankReducer();
+
+  // Averages the matrices over the group; all ranks give the same shapes in the same order of
+  // calls. `done` runs on the reducer's thread. The memory must stay until then.
+  void reduce(std::vector<LowRankMatrix> matrices, std::function<void(Error)> done);
+
+  // Where the approximation of a matrix begins: the same on all ranks for the same seed.
+  static void seed_right(const MatrixShape& shape, uint64_t seed, std::span<float> right);
+
+ private:
+  struct Job {
+    std::vector<LowRankMatrix> matrices;
+    std::function<void(Error)> done;
+  };
+  void run();
+
+  const std::shared_ptr<Communicator> group_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_ RINGDIST_GUARDED_BY(mutex_);
+  bool stopping_ RINGDIST_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the rest
+};
+
+}  // namespace ringdist

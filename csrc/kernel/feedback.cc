@@ -1,0 +1,53 @@
+#include "kernel/feedback.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "kernel/cast.h"
+#include "kernel/half.h"
+
+namespace ringdist {
+
+void add_loss(std::span<float> residual, bool keep, float weight, std::span<const float> sum,
+              std::span<const float> stored) {
+  const size_t n = residual.size();
+  float* __restrict e = residual.data();
+  const uint32_t mask = keep ? ~uint32_t{0} : 0;
+  for (size_t i = 0; i < n; ++i) {
+    const auto base = std::bit_cast<float>(std::bit_cast<uint32_t>(e[i]) & mask);
+    const float next = base + weight * (sum[i] - stored[i]);
+    e[i] = std::bit_cast<float>(
+        select(is_finite(next), std::bit_cast<uint32_t>(next), std::bit_cast<uint32_t>(e[i])));
+  }
+}
+
+void add_contribution(std::span<float> sum, bool first, std::span<const float> in,
+                      std::span<const float> residual) {
+  float* __restrict out = sum.data();
+  const size_t n = sum.size();
+  if (residual.empty()) {
+    for (size_t i = 0; first && i < n; ++i) out[i] = in[i];
+    for (size_t i = 0; !first && i < n; ++i) out[i] += in[i];
+  } else {
+    for (size_t i = 0; first && i < n; ++i) out[i] = in[i] + residual[i];
+    for (size_t i = 0; !first && i < n; ++i) out[i] += in[i] + residual[i];
+  }
+}
+
+void scale(std::span<float> values, float factor) {
+  for (float& x : values) x *= factor;
+}
+
+bool all_zero(std::span<const float> values) {
+  constexpr size_t kChunk = 256;  // vectorised inside, left early outside
+  for (size_t begin = 0; begin < values.size(); begin += kChunk) {
+    uint32_t any = 0;
+    for (float x : values.subspan(begin, std::min(kChunk, values.size() - begin)))
+      any |= std::bit_cast<uint32_t>(x) << 1;
+    if (any != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace ringdist

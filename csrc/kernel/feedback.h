@@ -1,0 +1,22 @@
+// What error feedback keeps of a sum that was encoded. Any thread.
+#pragma once
+
+#include <span>
+
+namespace ringdist {
+
+// residual[i] = (keep ? residual[i] : 0) + weight * (sum[i] - stored[i]); where that is not finite,
+// residual[i] stays as it is. All of one size, no overlaps.
+void add_loss(std::span<float> residual, bool keep, float weight, std::span<const float> sum,
+              std::span<const float> stored);
+
+// sum[i] = (first ? 0 : sum[i]) + in[i] + residual[i]; an empty residual counts as zeros.
+void add_contribution(std::span<float> sum, bool first, std::span<const float> in,
+                      std::span<const float> residual);
+
+void scale(std::span<float> values, float factor);
+
+// True if every value is +0 or -0.
+bool all_zero(std::span<const float> values);
+
+}  // namespace ringdist

@@ -1,0 +1,55 @@
+// float <-> the two 8-bit formats of the Open Compute Project's "OCP 8-bit Floating Point
+// Specification" (2023), in integer operations and selects like kernel/half.h. Rounding is to
+// nearest, ties to even; what is too large becomes the largest finite value; no NaN goes in.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "kernel/half.h"
+
+namespace ringdist {
+
+// `kTop` is the code of the largest finite value. Codes above it decode as the bits say, as if
+// there were no inf or NaN: encoding never gives them.
+template <int kExponentBits, int kMantissaBits, uint8_t kTop>
+struct Fp8Format {
+  static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
+  static constexpr int kDropped = 23 - kMantissaBits;
+  static constexpr uint8_t kOne = kBias << kMantissaBits;
+  static constexpr uint32_t kRebias = (127 - kBias) << 23;
+  static constexpr uint32_t kFirstNormal = kRebias + (1 << 23);
+  static constexpr float kLargest =
+      std::bit_cast<float>((static_cast<uint32_t>(kTop) << kDropped) + kRebias);
+
+  [[gnu::always_inline]] static uint8_t narrow(float x) {
+    // Its last mantissa bit counts units of the subnormals: adding it rounds to them.
+    constexpr uint32_t kUnits = kRebias + ((24 - kMantissaBits) << 23);
+    const auto u = std::bit_cast<uint32_t>(x);
+    const uint32_t magnitude = u & 0x7fffffff;
+    const uint32_t odd = (magnitude >> kDropped) & 1;
+    const uint32_t normal = (magnitude - kRebias + (1u << (kDropped - 1)) - 1 + odd) >> kDropped;
+    const uint32_t bounded = select(magnitude < kFirstNormal, magnitude, 0u);
+    const uint32_t small =
+        std::bit_cast<uint32_t>(std::bit_cast<float>(bounded) + std::bit_cast<float>(kUnits)) -
+        kUnits;
+    uint32_t out = select(magnitude < kFirstNormal, small, normal);
+    out = select<uint32_t>(out > kTop, kTop, out);
+    return static_cast<uint8_t>(out | ((u >> 24) & 0x80));
+  }
+
+  [[gnu::always_inline]] static float widen(uint8_t code) {
+    const uint32_t magnitude = static_cast<uint32_t>(code & 0x7f) << kDropped;
+    const uint32_t normal = magnitude + kRebias;
+    // m subnormal units: build the first normal + m units and subtract the first normal.
+    const float small =
+        std::bit_cast<float>(normal + (1u << 23)) - std::bit_cast<float>(kFirstNormal);
+    const uint32_t out = select(magnitude < (1u << 23), std::bit_cast<uint32_t>(small), normal);
+    return std::bit_cast<float>(out | static_cast<uint32_t>(code & 0x80) << 24);
+  }
+};
+
+using E4M3 = Fp8Format<4, 3, 0x7e>;  // up to 448
+using E5M2 = Fp8Format<5, 2, 0x7b>;  // up to 57344
+
+}  // namespace ringdist

@@ -1,0 +1,143 @@
+// For x86 with AVX-512. Functions name their instruction set themselves: see reduce_avx2.cc.
+#include "kernel/hadamard.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <cstring>
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kWidth = 16;  // floats in a register
+// Shuffles take a mask of all lanes: GCC 12 warns of uninitialised values in those without (GCC bug
+// 105593).
+constexpr __mmask16 kAll = 0xffff;
+
+[[gnu::target("avx512f,avx512dq"), gnu::always_inline]] inline __m512 flip(__m512 x,
+                                                                           const std::byte* signs) {
+  __mmask16 mask;
+  std::memcpy(&mask, signs, sizeof mask);
+  return _mm512_mask_xor_ps(x, mask, x, _mm512_set1_ps(-0.0f));
+}
+
+// Partners are added; the upper one of a pair, of which `upper` tells, is subtracted.
+[[gnu::target("avx512f,avx512dq"), gnu::always_inline]] inline __m512 pair(__m512 x, __m512 partner,
+                                                                           __mmask16 upper) {
+  return _mm512_mask_sub_ps(_mm512_add_ps(partner, x), upper, partner, x);
+}
+
+// The stages 1, 2, 4 and 8, or the other way round.
+template <bool kBack>
+[[gnu::target("avx512f,avx512dq"), gnu::always_inline]] inline __m512 inner_stages(__m512 x) {
+  if (kBack) {
+    x = pair(x, _mm512_maskz_shuffle_f32x4(kAll, x, x, 0x4e), 0xff00);
+    x = pair(x, _mm512_maskz_shuffle_f32x4(kAll, x, x, 0xb1), 0xf0f0);
+  }
+  if (!kBack) x = pair(x, _mm512_maskz_permute_ps(kAll, x, 0xb1), 0xaaaa);
+  x = pair(x, _mm512_maskz_permute_ps(kAll, x, 0x4e), 0xcccc);
+  if (kBack) return pair(x, _mm512_maskz_permute_ps(kAll, x, 0xb1), 0xaaaa);
+  x = pair(x, _mm512_maskz_shuffle_f32x4(kAll, x, x, 0xb1), 0xf0f0);
+  return pair(x, _mm512_maskz_shuffle_f32x4(kAll, x, x, 0x4e), 0xff00);
+}
+
+[[gnu::target("avx512f,avx512dq"), gnu::always_inline]] inline void butterfly(__m512& a,
+                                                                              __m512& b) {
+  const __m512 sum = _mm512_add_ps(a, b);
+  b = _mm512_sub_ps(a, b);
+  a = sum;
+}
+
+// The stages between kRegisters registers, half of them kHalf apart.
+template <size_t kRegisters, size_t kHalf>
+[[gnu::target("avx512f,avx512dq"), gnu::always_inline]] inline void stage(__m512* r) {
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kRegisters / 2; ++i) {
+    const size_t at = i / kHalf * 2 * kHalf + i % kHalf;
+    butterfly(r[at], r[at + kHalf]);
+  }
+}
+
+template <bool kBack, size_t kRegisters, size_t kHalf = kBack ? kRegisters / 2 : 1>
+[[gnu::target("avx512f,avx512dq"), gnu::always_inline]] inline void outer_stages(__m512* r) {
+  if constexpr (kHalf > 0 && kHalf < kRegisters) {
+    stage<kRegisters, kHalf>(r);
+    outer_stages<kBack, kRegisters, kBack ? kHalf / 2 : kHalf * 2>(r);
+  }
+}
+
+// A transform of kRegisters * kWidth elements, all of them in registers.
+template <bool kBack, size_t kRegisters>
+[[gnu::target("avx512f,avx512dq")]] void group(const float* in, const std::byte* signs, float scale,
+                                               float* out) {
+  __m512 r[kRegisters];
+#pragma GCC unroll 16
+  for (size_t i = 0; i < kRegisters; ++i) {
+    __m512 x = _mm512_loadu_ps(in + kWidth * i);
+    if (!kBack) x = flip(x, signs + 2 * i);
+    x = _mm512_mul_ps(x, _mm512_set1_ps(scale));
+    r[i] = kBack ? x : inner_stages<false>(x);
+  }
+  outer_stages<kBack, kRegisters>(r);
+#pragma GCC unroll 16
+  for (size_t i = 0; i < kRegisters; ++i) {
+    if (kBack) r[i] = flip(inner_stages<true>(r[i]), signs + 2 * i);
+    _mm512_storeu_ps(out + kWidth * i, r[i]);
+  }
+}
+
+// The stages kStride and 2 * kStride of 4 * kStride elements, or the other way round.
+constexpr size_t kStride = 256;
+
+template <bool kBack>
+[[gnu::target("avx512f,avx512dq")]] void last_stages(float* x, float scale) {
+  for (size_t i = 0; i < kStride; i += kWidth) {
+    __m512 r[4];
+    for (size_t j = 0; j < 4; ++j)
+      r[j] = _mm512_mul_ps(_mm512_loadu_ps(x + i + j * kStride), _mm512_set1_ps(scale));
+    outer_stages<kBack, 4>(r);
+    for (size_t j = 0; j < 4; ++j) _mm512_storeu_ps(x + i + j * kStride, r[j]);
+  }
+}
+
+[[gnu::target("avx512f,avx512dq")]] void forward(const float* in, const std::byte* signs,
+                                                 float scale, size_t count, float* out) {
+  if (count == 128) return group<false, 8>(in, signs, scale, out);
+  if (count == 256) return group<false, 16>(in, signs, scale, out);
+  if (count != 1024) return rotation_avx2()->forward(in, signs, scale, count, out);
+  for (size_t i = 0; i < count; i += kStride)
+    group<false, 16>(in + i, signs + i / 8, scale, out + i);
+  last_stages<false>(out, 1);
+}
+
+[[gnu::target("avx512f,avx512dq")]] void back(float* x, const std::byte* signs, float scale,
+                                              size_t count) {
+  if (count == 128) return group<true, 8>(x, signs, scale, x);
+  if (count == 256) return group<true, 16>(x, signs, scale, x);
+  if (count != 1024) return rotation_avx2()->back(x, signs, scale, count);
+  last_stages<true>(x, scale);
+  for (size_t i = 0; i < count; i += kStride) group<true, 16>(x + i, signs + i / 8, 1, x + i);
+}
+
+constexpr RotationLoops kLoops{forward, back};
+
+}  // namespace
+
+const RotationLoops* rotation_avx512() {
+  static const bool can = rotation_avx2() != nullptr && __builtin_cpu_supports("avx512f") != 0 &&
+                          __builtin_cpu_supports("avx512dq") != 0;
+  return can ? &kLoops : nullptr;
+}
+
+}  // namespace ringdist
+
+#else
+
+namespace ringdist {
+
+const RotationLoops* rotation_avx512() { return nullptr; }
+
+}  // namespace ringdist
+
+#endif

@@ -1,0 +1,46 @@
+// The loops of PowerSGD: products of a tall or wide row-major matrix with a few columns. T. Vogels,
+// S. P. Karimireddy, M. Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
+// Optimization", NeurIPS 2019.
+//
+// A factor of `rank` columns is kept column after column. Sums have a fixed order of their own, so
+// that all machines get the same bits. Any thread; no overlaps.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace ringdist {
+
+struct MatrixShape {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t rank = 0;
+
+  int64_t count() const { return rows * columns; }
+  int64_t left() const { return rows * rank; }      // elements of a factor over the rows
+  int64_t right() const { return columns * rank; }  // elements of a factor over the columns
+};
+
+// left = (values + residual) * right; an empty residual counts as zeros.
+void multiply_right(const MatrixShape& shape, std::span<const float> values,
+                    std::span<const float> residual, std::span<const float> right,
+                    std::span<float> left);
+
+// right = transpose(values + residual) * left.
+void multiply_left(const MatrixShape& shape, std::span<const float> values,
+                   std::span<const float> residual, std::span<const float> left,
+                   std::span<float> right);
+
+// Makes the `rank` columns of `left` orthonormal, by the modified Gram-Schmidt process; a column
+// that depends on the earlier ones becomes zero.
+void orthonormalise(const MatrixShape& shape, std::span<float> left);
+
+// values = left * transpose(mean_right); residual += the old values - left * transpose(own_right).
+// An empty residual is left alone.
+void reconstruct(const MatrixShape& shape, std::span<const float> left,
+                 std::span<const float> mean_right, std::span<const float> own_right,
+                 std::span<float> values, std::span<float> residual);
+
+bool all_finite(std::span<const float> values);
+
+}  // namespace ringdist

@@ -1,0 +1,87 @@
+#include "kernel/quantize.h"
+
+#include "kernel/quantize_isa.h"
+#include "kernel/quantize_loops.h"
+
+namespace ringdist {
+namespace quantization {
+
+uint16_t quantize_rare(Block& block, int bits) {
+  const auto largest = static_cast<uint32_t>(block.largest);
+  const bool finite = largest < 0x7f800000;
+  const bool empty = largest == 0 || !finite;
+  const uint16_t scale = empty ? 0 : tiny_scale(largest, bits);
+  for (size_t i = 0; i < kBlock; ++i) {
+    const int t = empty ? 0 : tiny_code(block.x[i], scale);
+    block.t[i] = static_cast<float>(t);
+    block.code[i] = static_cast<uint8_t>(t);
+  }
+  return finite ? scale : kPoisonScale;
+}
+
+}  // namespace quantization
+
+namespace {
+
+template <typename Format>
+[[gnu::noinline]] void run_quantize(std::span<const float> in, std::span<float> residual,
+                                    Stochastic rounding, Bytes out) {
+  using quantization::quantize_all;
+  if (residual.empty())
+    quantize_all<Format, false>(in.data(), nullptr, in.size(), rounding, out.data());
+  else
+    quantize_all<Format, true>(in.data(), residual.data(), in.size(), rounding, out.data());
+}
+
+template <typename Format>
+[[gnu::noinline]] void run_dequantize(ConstBytes in, bool accumulate, std::span<float> out) {
+  using quantization::dequantize_all;
+  if (accumulate)
+    dequantize_all<Format, true>(in.data(), out.data(), out.size());
+  else
+    dequantize_all<Format, false>(in.data(), out.data(), out.size());
+}
+
+void baseline_quantize(BlockFormat format, std::span<const float> in, std::span<float> residual,
+                       Stochastic rounding, Bytes out) {
+  quantization::with_format<4>(
+      format, [&]<typename Format>(Format) { run_quantize<Format>(in, residual, rounding, out); });
+}
+
+void baseline_dequantize(BlockFormat format, ConstBytes in, bool accumulate, std::span<float> out) {
+  quantization::with_format<4>(
+      format, [&]<typename Format>(Format) { run_dequantize<Format>(in, accumulate, out); });
+}
+
+const QuantizeLoops& best() {
+  static const QuantizeLoops* loops = quantize_avx512() != nullptr ? quantize_avx512()
+                                      : quantize_avx2() != nullptr ? quantize_avx2()
+                                                                   : quantize_baseline();
+  return *loops;
+}
+
+}  // namespace
+
+const QuantizeLoops* quantize_baseline() {
+  static constexpr QuantizeLoops kLoops{baseline_quantize, baseline_dequantize};
+  return &kLoops;
+}
+
+size_t quantized_block_bytes(BlockFormat format, size_t count) {
+  size_t bytes = 0;
+  quantization::with_format<4>(format, [&]<typename Format>(Format) {
+    bytes = quantization::kScaleBytes + quantization::packed_bytes<Format>(count);
+  });
+  return bytes;
+}
+
+void quantize(BlockFormat format, std::span<const float> in, std::span<float> residual,
+              Stochastic rounding, Bytes out) {
+  best().quantize(format, in, residual, rounding, out);
+}
+
+void dequantize(BlockFormat format, ConstBytes in, bool accumulate, std::span<float> out) {
+  best().dequantize(format, in, accumulate, out);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,63 @@
+// The loops for x86 with AVX-512. Functions name their instruction set
+// themselves, for the reason given in kernel/reduce_avx2.cc.
+#include "kernel/quantize_isa.h"
+
+#if defined(__x86_64__)
+
+#include "kernel/quantize_loops.h"
+
+namespace ringdist {
+namespace {
+
+template <typename Format>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"), gnu::noinline]] void
+run_quantize(std::span<const float> in, std::span<float> residual, Stochastic rounding, Bytes out) {
+  using quantization::quantize_all;
+  if (residual.empty())
+    quantize_all<Format, false>(in.data(), nullptr, in.size(), rounding, out.data());
+  else
+    quantize_all<Format, true>(in.data(), residual.data(), in.size(), rounding, out.data());
+}
+
+template <typename Format>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"), gnu::noinline]] void
+run_dequantize(ConstBytes in, bool accumulate, std::span<float> out) {
+  using quantization::dequantize_all;
+  if (accumulate)
+    dequantize_all<Format, true>(in.data(), out.data(), out.size());
+  else
+    dequantize_all<Format, false>(in.data(), out.data(), out.size());
+}
+
+void quantize_with(BlockFormat format, std::span<const float> in, std::span<float> residual,
+                   Stochastic rounding, Bytes out) {
+  quantization::with_format<16>(
+      format, [&]<typename Format>(Format) { run_quantize<Format>(in, residual, rounding, out); });
+}
+
+void dequantize_with(BlockFormat format, ConstBytes in, bool accumulate, std::span<float> out) {
+  quantization::with_format<16>(
+      format, [&]<typename Format>(Format) { run_dequantize<Format>(in, accumulate, out); });
+}
+
+constexpr QuantizeLoops kLoops{quantize_with, dequantize_with};
+
+}  // namespace
+
+const QuantizeLoops* quantize_avx512() {
+  static const bool can = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return can ? &kLoops : nullptr;
+}
+
+}  // namespace ringdist
+
+#else
+
+namespace ringdist {
+
+const QuantizeLoops* quantize_avx512() { return nullptr; }
+
+}  // namespace ringdist
+
+#endif

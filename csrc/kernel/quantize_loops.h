@@ -1,0 +1,328 @@
+// The loops of quantize.h as templates that are inlined into whoever instantiates them: the
+// vectorised code is that of the caller's instruction set, and no copy of it can reach another
+// object file. Blocks are worked on in arrays that stay in the first-level cache.
+//
+// Rounding to integers adds 1.5 * 2^23, whose last bit counts ones: the sum's low bits are the
+// integer, rounded to nearest even, in two's complement.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "kernel/block_scale.h"
+#include "kernel/counter.h"
+#include "kernel/fp8.h"
+#include "kernel/quantize.h"
+
+namespace ringdist::quantization {
+
+inline constexpr size_t kBlock = kQuantizeBlock;
+inline constexpr size_t kScaleBytes = sizeof(uint16_t);
+inline constexpr float kRound = 0x1.8p23f;
+inline constexpr uint32_t kMagnitude = 0x7fffffff;
+
+[[gnu::always_inline]] inline uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
+[[gnu::always_inline]] inline float float_of(uint32_t x) { return std::bit_cast<float>(x); }
+
+// A block between being read and being packed: its values, its codes one to a byte, and the values
+// that the codes stand for before scaling.
+struct Block {
+  alignas(64) float x[kBlock];
+  alignas(64) float t[kBlock];
+  alignas(64) uint8_t code[kBlock];
+  int32_t largest = 0;   // bits of the largest magnitude
+  int32_t positive = 0;  // bits of the largest value
+  uint16_t scale = 0;    // as on the wire
+};
+
+// Blocks that the fast loops leave: all zero, so small that the scale would be subnormal, or not
+// finite. Fills in the scale, t and code as integers of at most `bits` bits and a sign.
+[[gnu::noinline]] uint16_t quantize_rare(Block& block, int bits);
+
+template <bool kResidual, bool kSigned>
+[[gnu::always_inline]] inline void load(Block& block, const float* in, const float* residual) {
+  int32_t largest = 0, positive = 0;
+  for (size_t i = 0; i < kBlock; ++i) {
+    const float x = kResidual ? in[i] + residual[i] : in[i];
+    const auto bits = std::bit_cast<int32_t>(x);
+    const auto magnitude = static_cast<int32_t>(bits & kMagnitude);
+    block.x[i] = x;
+    if (kSigned) positive = bits > positive ? bits : positive;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  block.largest = largest;
+  block.positive = positive;
+}
+
+// Codes between -127 and 127, the scale from the largest magnitude.
+struct Int8 {
+  static constexpr int kBits = 8;
+  static constexpr bool kSignedScale = false;
+  static constexpr int kTinyBits = 7;
+  [[gnu::always_inline]] static uint8_t tiny(uint8_t code) { return code; }
+  [[gnu::always_inline]] static float value(uint8_t code) { return static_cast<int8_t>(code); }
+
+  [[gnu::always_inline]] static uint16_t quantize(Block& block, const uint16_t* random) {
+    const uint16_t scale = scale_up(float_of(static_cast<uint32_t>(block.largest)), 127);
+    const float inverse = 1 / bfloat_to_float(scale);
+    if (random != nullptr) dither(block, inverse, random);
+    for (size_t i = 0; i < kBlock; ++i) {
+      const float shifted = (random == nullptr ? block.x[i] * inverse : block.t[i]) + kRound;
+      block.t[i] = shifted - kRound;
+      block.code[i] = static_cast<uint8_t>(bits_of(shifted));
+    }
+    return scale;
+  }
+
+ private:
+  // Adds -1/2 + (r + 1/2) / 2^16 for 16 random bits r: rounding to nearest then goes up with the
+  // probability of the fraction, and integers stay what they are.
+  [[gnu::always_inline]] static void dither(Block& block, float inverse, const uint16_t* random) {
+    for (size_t i = 0; i < kBlock; ++i) {
+      const float offset = (static_cast<float>(random[i]) - 32767.5f) * 0x1p-16f;
+      const float moved = block.x[i] * inverse + offset;
+      const float low = moved < -127.0f ? -127.0f : moved;
+      block.t[i] = low > 127.0f ? 127.0f : low;
+    }
+  }
+};
+
+// Sums of a block: sixteen running ones, element i in sum i % 16, then pairwise. On every machine,
+// however many of them a register holds (kLanes).
+template <size_t kLanes>
+struct Sum {
+  using Vector [[gnu::vector_size(kLanes * sizeof(float))]] = float;
+  static constexpr size_t kRunning = 16;
+  Vector running[kRunning / kLanes] = {};
+
+  [[gnu::always_inline]] float total() const {
+    // In fours: left to itself the compiler takes the registers apart float by float.
+    using Four [[gnu::vector_size(4 * sizeof(float))]] = float;
+    Four x[kRunning / 4];
+    std::memcpy(x, running, sizeof x);
+    const Four y = (x[0] + x[2]) + (x[1] + x[3]);
+    return (y[0] + y[2]) + (y[1] + y[3]);
+  }
+};
+
+// Codes from -2^(bits-1) to 2^(bits-1) - 1, signed scale: the largest magnitude takes the code that
+// has no positive counterpart.
+template <int kBitCount, size_t kLanes>
+struct Signed {
+  static constexpr int kBits = kBitCount;
+  static constexpr bool kSignedScale = true;
+  static constexpr int kLow = 1 << (kBits - 1);
+  static constexpr int kTinyBits = kBits - 1;
+  [[gnu::always_inline]] static uint8_t tiny(uint8_t code) { return code; }
+  [[gnu::always_inline]] static float value(uint8_t code) {
+    constexpr int kMask = (1 << kBits) - 1;
+    return static_cast<float>((code & kMask) - kLow);
+  }
+
+  [[gnu::always_inline]] static uint16_t quantize(Block& block, const uint16_t*) {
+    using Vector = typename Sum<kLanes>::Vector;
+    using Int [[gnu::vector_size(sizeof(Vector))]] = int32_t;
+    constexpr size_t kParts = Sum<kLanes>::kRunning / kLanes;
+    const Int highest = Int{} + std::bit_cast<int32_t>(kRound + (kLow - 1));
+    // By bits, since a branch on the sign would be mispredicted half of the time.
+    const uint32_t sign = static_cast<uint32_t>(block.positive == block.largest) << 31;
+    const float first = float_of(static_cast<uint32_t>(block.largest) | sign) / kLow;
+    const float inverse = 1 / first;
+    Sum<kLanes> xt, tt;
+    for (size_t at = 0; at < kBlock; at += kLanes * kParts)
+      for (size_t part = 0; part < kParts; ++part) {
+        Vector c;
+        std::memcpy(&c, block.x + at + part * kLanes, sizeof c);
+        c *= inverse;
+        // Compared as integers, which keep the order of positive floats and have a min instruction.
+        const Int shifted = reinterpret_cast<Int>(c + kRound);
+        const Vector t = reinterpret_cast<Vector>(shifted < highest ? shifted : highest) - kRound;
+        std::memcpy(block.t + at + part * kLanes, &t, sizeof t);
+        xt.running[part] += c * t;
+        tt.running[part] += t * t;
+      }
+    return scale_nearest(first * (xt.total() / tt.total()), kLow);
+  }
+};
+
+template <typename Format>
+struct Fp8 {
+  static constexpr int kBits = 8;
+  static constexpr bool kSignedScale = false;
+  static constexpr int kTinyBits = 1;
+  // 1 or -1, the only codes that tiny blocks use.
+  [[gnu::always_inline]] static uint8_t tiny(uint8_t code) {
+    return code == 0 ? 0 : static_cast<uint8_t>((code & 0x80) | Format::kOne);
+  }
+  [[gnu::always_inline]] static float value(uint8_t code) { return Format::widen(code); }
+
+  [[gnu::always_inline]] static uint16_t quantize(Block& block, const uint16_t*) {
+    const uint16_t scale =
+        scale_up(float_of(static_cast<uint32_t>(block.largest)), Format::kLargest);
+    const float inverse = 1 / bfloat_to_float(scale);
+    for (size_t i = 0; i < kBlock; ++i) {
+      const uint8_t code = Format::narrow(block.x[i] * inverse);
+      block.code[i] = code;
+      block.t[i] = Format::widen(code);
+    }
+    return scale;
+  }
+};
+
+// Bytes that `count` codes take. With h = that many, byte i holds codes i, i + h, i + 2h, ..., the
+// first in its low bits: loops over i handle whole vectors. A field of less than a byte holds its
+// code plus Format::kLow, so that none is negative and fields add up.
+template <typename Format>
+constexpr size_t packed_bytes(size_t count) {
+  return (count * Format::kBits + 7) / 8;
+}
+
+template <typename Format>
+[[gnu::always_inline]] inline void pack(const Block& block, size_t count,
+                                        std::byte* __restrict out) {
+  const size_t bytes = packed_bytes<Format>(count);
+  if constexpr (Format::kBits == 8) {
+    std::memcpy(out, block.code, bytes);
+  } else {
+    // kRound and kLow in every field
+    constexpr float kBase = kRound + Format::kLow * (255 / ((1 << Format::kBits) - 1));
+    for (size_t i = 0; i < bytes; ++i) {
+      float sum = kBase;
+      for (size_t part = 0; part < 8 / Format::kBits; ++part)
+        sum += block.t[i + part * bytes] * (1 << (part * Format::kBits));
+      out[i] = static_cast<std::byte>(bits_of(sum));
+    }
+  }
+}
+
+// The second of three steps, after load(): codes and scale.
+template <typename Format>
+[[gnu::always_inline]] inline void choose(Block& block, const uint16_t* random) {
+  constexpr auto kFirst = std::bit_cast<int32_t>(kSmallestScaled);
+  constexpr int32_t kInfinite = 0x7f800000;
+  if (block.largest >= kFirst && block.largest < kInfinite) [[likely]] {
+    block.scale = Format::quantize(block, random);
+    return;
+  }
+  block.scale = quantize_rare(block, Format::kTinyBits);
+  for (uint8_t& code : block.code) code = Format::tiny(code);
+}
+
+// The third. `count` < kBlock only for a tail, whose values and residual are padded with zeros.
+template <typename Format, bool kResidual>
+[[gnu::always_inline]] inline void finish(const Block& block, float* __restrict residual,
+                                          size_t count, std::byte* out) {
+  std::memcpy(out, &block.scale, kScaleBytes);
+  pack<Format>(block, count, out + kScaleBytes);
+  if (kResidual && block.scale != kPoisonScale) {
+    const float value = scale_value(block.scale);
+    for (size_t i = 0; i < kBlock; ++i) residual[i] = block.x[i] - block.t[i] * value;
+  }
+}
+
+// Up to kGroup whole blocks, step by step: the way from a block's largest magnitude to its scale,
+// and from its sums to the final one, is long but idle, and the same step of the next block fills
+// it.
+inline constexpr size_t kGroup = 4;
+
+template <typename Format, bool kResidual>
+[[gnu::always_inline]] inline void quantize_group(Block* blocks, size_t count, const float* in,
+                                                  float* residual, const uint16_t* random,
+                                                  std::byte* out) {
+  constexpr size_t kAhead = 1024;  // elements; the processor's own prefetching ends with a page
+  for (size_t b = 0; b < count; ++b) {
+    const size_t at = b * kBlock;
+    for (size_t line = at + kAhead; line < at + kAhead + kBlock; line += 16) {
+      __builtin_prefetch(in + line);
+      if (kResidual) __builtin_prefetch(residual + line, 1);
+    }
+    load<kResidual, Format::kSignedScale>(blocks[b], in + at, kResidual ? residual + at : nullptr);
+  }
+  for (size_t b = 0; b < count; ++b)
+    choose<Format>(blocks[b], random == nullptr ? nullptr : random + b * kBlock);
+  for (size_t b = 0; b < count; ++b)
+    finish<Format, kResidual>(blocks[b], kResidual ? residual + b * kBlock : nullptr, kBlock,
+                              out + b * (kScaleBytes + packed_bytes<Format>(kBlock)));
+}
+
+// Random bits for a group that begins at element `at`.
+[[gnu::always_inline]] inline const uint16_t* draw(Stochastic rounding, size_t at, size_t count,
+                                                   uint16_t* bits) {
+  if (!rounding.on) return nullptr;
+  for (size_t i = 0; i < count; i += 4) {
+    const uint64_t four = random_at(rounding.key, (at + i) / 4);
+    std::memcpy(bits + i, &four, sizeof four);
+  }
+  return bits;
+}
+
+template <typename Format, bool kResidual>
+[[gnu::always_inline]] inline void quantize_all(const float* in, float* residual, size_t count,
+                                                Stochastic rounding, std::byte* out) {
+  Block blocks[kGroup];
+  uint16_t bits[kGroup * kBlock];
+  const size_t tail = count % kBlock, whole = count - tail;
+  for (size_t at = 0; at < whole; at += kGroup * kBlock) {
+    const size_t n = whole - at < kGroup * kBlock ? (whole - at) / kBlock : kGroup;
+    quantize_group<Format, kResidual>(blocks, n, in + at, kResidual ? residual + at : nullptr,
+                                      draw(rounding, at, n * kBlock, bits), out);
+    out += n * (kScaleBytes + packed_bytes<Format>(kBlock));
+  }
+  if (tail == 0) return;
+  float padded[kBlock] = {}, lost[kBlock] = {};
+  std::memcpy(padded, in + whole, tail * sizeof(float));
+  if (kResidual) std::memcpy(lost, residual + whole, tail * sizeof(float));
+  load<kResidual, Format::kSignedScale>(blocks[0], padded, lost);
+  choose<Format>(blocks[0], draw(rounding, whole, kBlock, bits));
+  finish<Format, kResidual>(blocks[0], lost, tail, out);
+  if (kResidual) std::memcpy(residual + whole, lost, tail * sizeof(float));
+}
+
+template <typename Format, bool kAdd>
+[[gnu::always_inline]] inline void dequantize_block(const std::byte* in, float* __restrict out,
+                                                    size_t count) {
+  uint16_t wire;
+  std::memcpy(&wire, in, kScaleBytes);
+  const float scale = scale_value(wire);
+  const auto* packed = reinterpret_cast<const uint8_t*>(in + kScaleBytes);
+  const size_t bytes = packed_bytes<Format>(count);
+  for (size_t part = 0; part < 8 / Format::kBits; ++part) {
+    const size_t begin = part * bytes;
+    const size_t end = begin + bytes < count ? begin + bytes : count;
+    for (size_t i = 0; begin + i < end; ++i) {
+      const auto code = static_cast<uint8_t>(packed[i] >> (part * Format::kBits));
+      const float x = Format::value(code) * scale;
+      out[begin + i] = kAdd ? out[begin + i] + x : x;
+    }
+  }
+}
+
+template <typename Format, bool kAdd>
+[[gnu::always_inline]] inline void dequantize_all(const std::byte* in, float* out, size_t count) {
+  constexpr size_t kWhole = kScaleBytes + packed_bytes<Format>(kBlock);
+  const size_t whole = count / kBlock;
+  for (size_t i = 0; i < whole; ++i)
+    dequantize_block<Format, kAdd>(in + i * kWhole, out + i * kBlock, kBlock);
+  if (count % kBlock != 0)
+    dequantize_block<Format, kAdd>(in + whole * kWhole, out + whole * kBlock, count % kBlock);
+}
+
+// Calls run(Format()) with the loops' type for `format`; kLanes floats make a register.
+template <size_t kLanes, typename Run>
+[[gnu::always_inline]] inline void with_format(BlockFormat format, Run run) {
+  switch (format) {
+    case BlockFormat::kFp8E4M3:
+      return run(Fp8<E4M3>());
+    case BlockFormat::kFp8E5M2:
+      return run(Fp8<E5M2>());
+    case BlockFormat::kInt8:
+      return run(Int8());
+    case BlockFormat::kInt4:
+      return run(Signed<4, kLanes>());
+    case BlockFormat::kInt2:
+      return run(Signed<2, kLanes>());
+  }
+}
+
+}  // namespace ringdist::quantization

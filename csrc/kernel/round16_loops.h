@@ -1,0 +1,95 @@
+// The loops of round16.h as templates; see kernel/quantize_loops.h for why.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "kernel/counter.h"
+#include "kernel/half.h"
+#include "kernel/round16.h"
+
+namespace ringdist::rounding16 {
+
+inline constexpr uint32_t kInfinite = 0x7f800000;
+
+// x with a finite magnitude cut to that of the bits `largest`.
+[[gnu::always_inline]] inline float saturate(float x, uint32_t largest) {
+  const auto u = std::bit_cast<uint32_t>(x);
+  const uint32_t magnitude = u & 0x7fffffff;
+  const uint32_t cut = select(magnitude > largest, largest, magnitude);
+  return std::bit_cast<float>((u & 0x80000000) | select(magnitude < kInfinite, cut, magnitude));
+}
+
+struct Half {
+  static constexpr bool kStochastic = false;
+  [[gnu::always_inline]] static uint16_t narrow(float x, uint16_t) {
+    return float_to_half(saturate(x, std::bit_cast<uint32_t>(65504.0f)));
+  }
+  [[gnu::always_inline]] static float widen(uint16_t x) { return half_to_float(x); }
+};
+
+struct BFloat {
+  static constexpr bool kStochastic = false;
+  [[gnu::always_inline]] static uint16_t narrow(float x, uint16_t) {
+    return float_to_bfloat(saturate(x, 0x7f7f0000));
+  }
+  [[gnu::always_inline]] static float widen(uint16_t x) { return bfloat_to_float(x); }
+};
+
+struct StochasticBFloat {
+  static constexpr bool kStochastic = true;
+  [[gnu::always_inline]] static uint16_t narrow(float x, uint16_t random) {
+    const auto u = std::bit_cast<uint32_t>(saturate(x, 0x7f7f0000));
+    const bool nan = (u & 0x7fffffff) > kInfinite;
+    return static_cast<uint16_t>(select<uint32_t>(nan, kBFloatNaN, (u + random) >> 16));
+  }
+  [[gnu::always_inline]] static float widen(uint16_t x) { return bfloat_to_float(x); }
+};
+
+template <typename Type, bool kResidual>
+[[gnu::always_inline]] inline void round_some(const float* in, float* __restrict residual,
+                                              const uint16_t* random, size_t count,
+                                              std::byte* __restrict out) {
+  for (size_t i = 0; i < count; ++i) {
+    const float x = kResidual ? in[i] + residual[i] : in[i];
+    const uint16_t stored = Type::narrow(x, Type::kStochastic ? random[i] : 0);
+    std::memcpy(out + i * sizeof stored, &stored, sizeof stored);
+    if (kResidual) {
+      const float loss = x - Type::widen(stored);
+      const bool finite = (std::bit_cast<uint32_t>(loss) & kInfinite) != kInfinite;
+      residual[i] = std::bit_cast<float>(
+          select(finite, std::bit_cast<uint32_t>(loss), std::bit_cast<uint32_t>(residual[i])));
+    }
+  }
+}
+
+template <typename Type, bool kResidual>
+[[gnu::always_inline]] inline void round_all(std::span<const float> in, float* residual,
+                                             uint64_t key, Bytes out) {
+  if constexpr (!Type::kStochastic) {
+    round_some<Type, kResidual>(in.data(), residual, nullptr, in.size(), out.data());
+  } else {
+    constexpr size_t kChunk = 128;
+    uint64_t random[kChunk / 4];
+    for (size_t at = 0; at < in.size(); at += kChunk) {
+      const size_t n = in.size() - at < kChunk ? in.size() - at : kChunk;
+      for (size_t i = 0; i < kChunk / 4; ++i) random[i] = random_at(key, at / 4 + i);
+      uint16_t bits[kChunk];
+      std::memcpy(bits, random, sizeof bits);
+      round_some<Type, kResidual>(in.data() + at, kResidual ? residual + at : nullptr, bits, n,
+                                  out.data() + 2 * at);
+    }
+  }
+}
+
+template <typename Type>
+[[gnu::always_inline]] inline void round(std::span<const float> in, std::span<float> residual,
+                                         uint64_t key, Bytes out) {
+  if (residual.empty())
+    round_all<Type, false>(in, nullptr, key, out);
+  else
+    round_all<Type, true>(in, residual.data(), key, out);
+}
+
+}  // namespace ringdist::rounding16

@@ -1,0 +1,86 @@
+#include "torch/coding.h"
+
+#include "codec/residual.h"
+#include "torch/tensors.h"
+
+namespace ringdist {
+namespace {
+
+Error refuse(ErrorKind kind, const Contribution& contribution, const std::string& what) {
+  return Error(kind, "ringdist: " + std::string(contribution.op) + ": " + what);
+}
+
+Error check_values(const Contribution& c, const CodecPair& codecs) {
+  for (const CodecPtr& codec : {codecs.contribution, codecs.result})
+    if (c.dtype != DType::kFloat32 && !is_half(c.dtype))
+      return refuse(ErrorKind::kNotSupported, c,
+                    "codec '" + codecs.name() + "' takes float32, bfloat16 or float16; " +
+                        std::string(c.argument) + " is " + describe(c.tensor));
+    else if (!codec->supports(c.dtype))
+      return refuse(ErrorKind::kNotSupported, c,
+                    "codec '" + std::string(codec->name()) + "' does not take " +
+                        std::string(dtype_name(c.dtype)) + "; " + std::string(c.argument) + " is " +
+                        describe(c.tensor));
+  if (c.reduce_op == ReduceOp::kNone || c.reduce_op == ReduceOp::kSum ||
+      c.reduce_op == ReduceOp::kAvg)
+    return {};
+  return refuse(ErrorKind::kInvalidArgument, c,
+                "codec '" + codecs.name() + "' takes op SUM or AVG, got " +
+                    std::string(reduce_op_name(c.reduce_op)));
+}
+
+Error check_residual(const Contribution& c, const Coding& coding,
+                     const std::vector<at::Tensor>& memory) {
+  const at::Tensor& residual = coding.residual;
+  if (!may_use_feedback(coding.codecs))
+    return refuse(ErrorKind::kInvalidArgument, c,
+                  "residual given with codec '" + coding.codecs.name() +
+                      "', which may lose more than it was given: error feedback would diverge");
+  if (Error error = check_tensor(c.op, "residual", residual, /*written=*/true)) return error;
+  if (residual.scalar_type() != at::kFloat)
+    return refuse(ErrorKind::kNotSupported, c,
+                  "residual must be float32, it is " + describe(residual));
+  if (residual.numel() != c.tensor.numel())
+    return refuse(ErrorKind::kInvalidArgument, c,
+                  "residual must have as many elements as " + std::string(c.argument) + ", " +
+                      describe(c.tensor) + "; it is " + describe(residual));
+  if (!residual.is_contiguous())
+    return refuse(ErrorKind::kInvalidArgument, c,
+                  "residual must be contiguous, it is " + describe(residual) + " with strides " +
+                      c10::str(residual.strides()));
+  for (const at::Tensor& other : memory)
+    if (share_memory(residual, other))
+      return refuse(ErrorKind::kInvalidArgument, c,
+                    "residual shares memory with a tensor of the call; it needs its own");
+  return {};
+}
+
+}  // namespace
+
+Result<CodecPair> parse_coding(std::string_view argument, const std::string& spec, int size) {
+  auto codecs = parse_codec_pair(spec, size);
+  if (codecs.ok()) return codecs;
+  return codecs.error().prefixed("ringdist: " + std::string(argument) + "='" + spec + "': ");
+}
+
+Result<std::shared_ptr<const BlockMap>> make_blocks(const Contribution& contribution,
+                                                    const Coding& coding,
+                                                    const std::vector<at::Tensor>& memory) {
+  const bool feedback = coding.residual.defined();
+  if (coding.codecs.plain() && !feedback) return std::shared_ptr<const BlockMap>();
+  if (Error error = check_values(contribution, coding.codecs)) return error;
+  if (feedback)
+    if (Error error = check_residual(contribution, coding, memory)) return error;
+  const int64_t count = contribution.tensor.numel();
+  if (count == 0) return std::shared_ptr<const BlockMap>();
+  auto blocks = std::make_shared<BlockMap>();
+  const int64_t part = count / contribution.parts;
+  auto* residual = feedback ? coding.residual.data_ptr<float>() : nullptr;
+  for (int i = 0; i < contribution.parts; ++i)
+    blocks->parts.push_back(
+        {i * part, part, coding.codecs, feedback ? residual + i * part : nullptr});
+  if (feedback) blocks->keep_alive = std::make_shared<at::Tensor>(coding.residual.detach());
+  return std::shared_ptr<const BlockMap>(std::move(blocks));
+}
+
+}  // namespace ringdist

@@ -1,0 +1,48 @@
+// How one call is compressed: codecs and residual, checked against the tensors of the call, become
+// the block map that the engine wants.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "codec/block_map.h"
+
+namespace ringdist {
+
+// Below this many elements headers and latency outweigh what a codec saves: what compresses by
+// itself (a group's option, a hook) leaves such tensors alone.
+inline constexpr int64_t kMinCompressed = 1024;
+
+struct Coding {
+  CodecPair codecs;
+  at::Tensor residual;  // undefined: no error feedback
+};
+
+// What a call gives to the others.
+struct Contribution {
+  std::string_view op;        // for Errors: "all_reduce"
+  std::string_view argument;  // the tensor's name there
+  at::Tensor tensor;
+  DType dtype;
+  ReduceOp reduce_op;  // kNone: it is not reduced
+  int parts = 1;       // of equal count
+};
+
+// Codecs of a group of `size`. An Error (kInvalidArgument) names `argument`, what was given and
+// what is accepted.
+Result<CodecPair> parse_coding(std::string_view argument, const std::string& spec, int size);
+
+// Null if nothing is to be compressed. `memory` is what the op writes or reads besides. Errors:
+// kNotSupported for a dtype that a codec does not take, kInvalidArgument for another reduction than
+// SUM and AVG, for error feedback with a codec that is no contraction, and for a residual that is
+// not one fp32 CPU element per element of the contribution, contiguous and of memory of its own.
+Result<std::shared_ptr<const BlockMap>> make_blocks(const Contribution& contribution,
+                                                    const Coding& coding,
+                                                    const std::vector<at::Tensor>& memory);
+
+}  // namespace ringdist

@@ -1,0 +1,219 @@
+#include "torch/compression.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "torch/errors.h"
+
+namespace ringdist {
+namespace {
+
+template <typename T>
+T value_of(Result<T> result) {
+  throw_if(result.error());
+  return std::move(result.value());
+}
+
+Bytes bytes_of(const at::Tensor& contiguous) {
+  return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
+}
+
+[[noreturn]] void refuse(ErrorKind kind, const std::string& what) {
+  throw_error(Error(kind, "ringdist: compress: " + what));
+}
+
+void check_options(const CompressionOptions& options, int size) {
+  for (const auto& [step, codec] : options.schedule)
+    value_of(make_treatment("schedule[" + std::to_string(step) + "]", codec, size,
+                            options.error_feedback));
+}
+
+}  // namespace
+
+Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
+                         AtStep at_step)
+    : group_(std::move(group)),
+      options_(std::move(options)),
+      at_step_(std::move(at_step)),
+      none_(value_of(make_treatment("codec", "none", group_->getSize(), false))),
+      table_(group_->getSize(), options_.error_feedback) {
+  check_options(options_, group_->getSize());
+  throw_if(table_.use(options_.codec));
+}
+
+void Compression::add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule) {
+  std::lock_guard lock(mutex_);
+  throw_if(table_.add(tensor, std::move(name), std::move(rule)));
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Compression::run(c10d::GradBucket& bucket) {
+  if (begins_step(bucket)) begin_step();
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::AVG;
+  options.asyncOp = true;
+  std::lock_guard lock(mutex_);
+  auto blocks = plan(bucket);
+  last_bucket_ = bucket.getIndex();
+  complete_ = bucket.isLast();
+  return group_->allreduce_blocks(bucket.getBuffer(), options, std::move(blocks))->getFuture();
+}
+
+// Buckets come in order of their index, but DDP may leave out those that no rank used.
+bool Compression::begins_step(const c10d::GradBucket& bucket) {
+  std::lock_guard lock(mutex_);
+  return complete_ || bucket.getIndex() <= last_bucket_;
+}
+
+void Compression::begin_step() {
+  int64_t step = 0;
+  {
+    std::lock_guard lock(mutex_);
+    step = steps_;
+  }
+  const auto [codec, scale] = at_step_ ? at_step_(step) : std::pair<std::string, double>();
+  std::lock_guard lock(mutex_);
+  finish_measurement();
+  if (scale != 0) use_scale(scale);
+  if (const std::string wanted = codec_at(step, codec); wanted != table_.codec())
+    throw_if(table_.use(wanted));
+  before_ = now_;
+  now_.step = step;
+  now_.codec = step < options_.warmup_steps ? "none" : table_.codec();
+  now_.bytes_uncompressed = now_.bytes_sent = 0;
+  complete_ = false;
+  ++steps_;
+}
+
+std::string Compression::codec_at(int64_t step, const std::string& given) const {
+  const auto after = options_.schedule.upper_bound(step);
+  if (after != options_.schedule.begin()) return std::prev(after)->second;
+  return given.empty() ? options_.codec : given;
+}
+
+void Compression::use_scale(double scale) {
+  if (!std::isfinite(scale) || scale <= 0)
+    refuse(ErrorKind::kInvalidArgument,
+           "scaler has the scale " + std::to_string(scale) + "; it must be positive and finite");
+  if (scale == scale_) return;
+  table_.residuals()->scale(static_cast<float>(scale / scale_));
+  for (Parameter& parameter : table_.all()) parameter.guard.scale(scale / scale_);
+  scale_ = scale;
+}
+
+std::shared_ptr<const BlockMap> Compression::plan(c10d::GradBucket& bucket) {
+  const at::Tensor& buffer = bucket.getBufferRef();
+  const auto parameters = bucket.getParameters();
+  if (!parameters.empty() && buffer.layout() != at::kStrided)
+    refuse(ErrorKind::kNotSupported, "parameter '" + value_of(table_.find(parameters[0]))->name +
+                                         "' has a sparse gradient; only dense ones are reduced");
+  throw_if(check_tensor("compress", "the bucket of gradients", buffer, /*written=*/true));
+  const DType dtype = value_of(to_dtype("compress", "the bucket of gradients", buffer, true));
+  const bool fits = dtype == DType::kFloat32 || is_half(dtype);
+  const double share = (group_->getSize() - 1.0) / group_->getSize();
+  const bool warm = now_.step < options_.warmup_steps;
+  BucketPlan plan;
+  int64_t offset = 0;
+  for (const at::Tensor& tensor : parameters) {
+    const int64_t count = tensor.numel();
+    const double plain = 2 * share * static_cast<double>(count * buffer.element_size());
+    now_.bytes_uncompressed += plain;
+    now_.total_uncompressed += plain;
+    double sent = plain;
+    if (fits) {
+      Parameter& parameter = *value_of(table_.find(tensor));
+      const Treatment& treatment = warm ? *none_ : *parameter.treatment;
+      prepare(parameter, treatment, dtype, buffer.narrow(0, offset, count));
+      treatment.add({offset, count, treatment.feedback() ? parameter.residual : nullptr}, plan);
+      sent = share * treatment.bytes(count, dtype);
+    }
+    now_.bytes_sent += sent;
+    now_.total_sent += sent;
+    offset += count;
+  }
+  check(offset == buffer.numel(), "a bucket that is not the sum of its parameters");
+  if (!plan.coded) return nullptr;
+  plan.blocks->keep_alive = table_.residuals();
+  return plan.blocks;
+}
+
+// What happens to a gradient before it is encoded.
+void Compression::prepare(Parameter& parameter, const Treatment& treatment, DType dtype,
+                          const at::Tensor& gradient) {
+  const Bytes values = bytes_of(gradient);
+  if (options_.guard > 0) {
+    const double norm = std::sqrt(squared_norm(dtype, values, {}));
+    const double factor = parameter.guard.factor(norm, options_.guard);
+    if (factor != 1) gradient.mul_(factor);
+  }
+  if (treatment.feedback()) throw_if(table_.provide_residual(parameter));
+  Residual* residual = parameter.residual;
+  if (residual == nullptr) return;
+  if (treatment.feedback()) {
+    residual->owed = true;
+    const bool measures = options_.measure_every > 0 && now_.step % options_.measure_every == 0;
+    // A parameter without a gradient sends zeros: it loses nothing.
+    if (!measures || all_zero(dtype, values)) return;
+    measured_.push_back(&parameter);
+    contribution_ += squared_norm(dtype, values, residual->values);
+  } else if (residual->owed && !all_zero(dtype, values)) {
+    pay(dtype, values, residual->values);
+    residual->owed = residual->squared_norm() != 0;
+  }
+}
+
+void Compression::finish_measurement() {
+  if (measured_.empty()) return;
+  double loss = 0;
+  for (const Parameter* parameter : measured_) loss += parameter->residual->squared_norm();
+  measured_.clear();
+  const double contribution = std::exchange(contribution_, 0);
+  if (contribution == 0) return;
+  total_contribution_ += contribution;
+  total_loss_ += loss;
+  now_.measured_step = now_.step;
+  now_.relative_error = std::sqrt(loss / contribution);
+  now_.total_relative_error = std::sqrt(total_loss_ / total_contribution_);
+}
+
+CompressionReport Compression::report() {
+  std::lock_guard lock(mutex_);
+  if (complete_) finish_measurement();
+  CompressionReport out = complete_ ? now_ : before_;
+  out.residual_norm = std::sqrt(table_.residuals()->squared_norm());
+  return out;
+}
+
+double Compression::residual_norm() {
+  std::lock_guard lock(mutex_);
+  return std::sqrt(table_.residuals()->squared_norm());
+}
+
+CompressionState Compression::state() {
+  std::lock_guard lock(mutex_);
+  CompressionState out{steps_, scale_, {}};
+  for (const auto& [name, residual] : table_.residuals()->all()) {
+    at::Tensor copy = at::empty(static_cast<int64_t>(residual.values.size()), at::kFloat);
+    std::ranges::copy(residual.values, copy.mutable_data_ptr<float>());
+    out.residuals.emplace_back(name, copy);
+  }
+  return out;
+}
+
+void Compression::load(const CompressionState& state) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, values] : state.residuals)
+    throw_if(table_.residuals()->get(name, values.numel()).error());
+  table_.residuals()->clear();
+  for (const auto& [name, values] : state.residuals)
+    throw_if(table_.load_residual(
+        name, {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())}));
+  measured_.clear();
+  contribution_ = 0;
+  steps_ = state.steps;
+  complete_ = true;
+  const double scale = std::exchange(scale_, state.scale);
+  use_scale(scale);
+}
+
+}  // namespace ringdist

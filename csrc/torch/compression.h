@@ -1,0 +1,103 @@
+// Compresses the gradients of one DistributedDataParallel model: decides per parameter and step how
+// they travel, keeps what was lost, counts what was saved. Behind both forms of the hook.
+//
+// Any thread, without the GIL; DDP calls run() bucket by bucket, the same on all ranks. The lock is
+// never held while `at_step` runs, which takes the GIL.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "torch/backend.h"
+#include "torch/parameter_table.h"
+
+namespace ringdist {
+
+struct CompressionOptions {
+  std::string codec;
+  int64_t warmup_steps = 0;                 // uncompressed, whatever the rules say
+  std::map<int64_t, std::string> schedule;  // from that step on
+  std::optional<bool> error_feedback;       // nullopt: as each codec has it by default
+  double guard = 0;                         // GradientGuard's limit; 0: none
+  int64_t measure_every = 0;                // steps between two relative errors; 0: never
+};
+
+// Asked once at the start of each step: the codec ("": as the options say) and the loss scale (0:
+// none). Must say the same codec on all ranks.
+using AtStep = std::function<std::pair<std::string, double>(int64_t step)>;
+
+struct CompressionReport {
+  int64_t step = -1;  // the last one that was complete
+  std::string codec;
+  double residual_norm = 0;  // of all that this rank owes
+  // What this rank sends for the last step's gradients, and for all, without and with codecs.
+  double bytes_uncompressed = 0, bytes_sent = 0;
+  double total_uncompressed = 0, total_sent = 0;
+  // |what was lost| / |gradient + residual|, of the last step that was measured and of all.
+  int64_t measured_step = -1;
+  double relative_error = 0, total_relative_error = 0;
+};
+
+struct CompressionState {
+  int64_t steps = 0;
+  double scale = 1;
+  std::vector<std::pair<std::string, at::Tensor>> residuals;  // this rank's: fp32, one dimension
+};
+
+class Compression {
+ public:
+  // Raises ValueError for an option.
+  Compression(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
+              AtStep at_step);
+
+  // Before the first step. Raises ValueError for the rule.
+  void add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule);
+
+  // Averages the bucket's gradients over the group, in place. The Future holds a list with the
+  // bucket's buffer. float64 gradients go uncompressed; sparse ones raise TypeError.
+  c10::intrusive_ptr<c10::ivalue::Future> run(c10d::GradBucket& bucket);
+
+  // Between two steps; the residuals are being written while a step runs.
+  CompressionReport report();
+  double residual_norm();
+  CompressionState state();
+  // Replaces all residuals. Raises ValueError, with nothing changed, for one of a wrong size.
+  void load(const CompressionState& state);
+
+ private:
+  bool begins_step(const c10d::GradBucket& bucket);
+  void begin_step();
+  void use_scale(double scale) RINGDIST_REQUIRES(mutex_);
+  std::string codec_at(int64_t step, const std::string& given) const;
+  std::shared_ptr<const BlockMap> plan(c10d::GradBucket& bucket) RINGDIST_REQUIRES(mutex_);
+  void prepare(Parameter& parameter, const Treatment& treatment, DType dtype,
+               const at::Tensor& gradient) RINGDIST_REQUIRES(mutex_);
+  void finish_measurement() RINGDIST_REQUIRES(mutex_);
+
+  const c10::intrusive_ptr<ProcessGroupRing> group_;
+  const CompressionOptions options_;
+  const AtStep at_step_;
+  const TreatmentPtr none_;
+
+  std::mutex mutex_;
+  ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);
+  int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;  // begun
+  size_t last_bucket_ RINGDIST_GUARDED_BY(mutex_) = 0;
+  bool complete_ RINGDIST_GUARDED_BY(mutex_) = true;  // the last step's buckets have all come
+  double scale_ RINGDIST_GUARDED_BY(mutex_) = 1;
+  CompressionReport now_ RINGDIST_GUARDED_BY(mutex_);
+  CompressionReport before_ RINGDIST_GUARDED_BY(mutex_);
+  std::vector<const Parameter*> measured_ RINGDIST_GUARDED_BY(mutex_);
+  double contribution_ RINGDIST_GUARDED_BY(mutex_) = 0;  // squared norms
+  double total_contribution_ RINGDIST_GUARDED_BY(mutex_) = 0;
+  double total_loss_ RINGDIST_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace ringdist

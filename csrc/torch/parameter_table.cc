@@ -1,0 +1,77 @@
+#include "torch/parameter_table.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "torch/coding.h"
+
+namespace ringdist {
+
+Result<TreatmentPtr> ParameterTable::treatment(std::string_view argument, const std::string& spec) {
+  if (auto it = treatments_.find(spec); it != treatments_.end()) return it->second;
+  auto made = make_treatment(argument, spec, size_, feedback_);
+  if (made.ok()) treatments_[spec] = made.value();
+  return made;
+}
+
+Result<TreatmentPtr> ParameterTable::resolve(const ParameterRule& rule, const TreatmentPtr& own) {
+  if (!rule.codec.empty()) return treatment("rules", rule.codec);
+  if (rule.coarsest.empty()) return own;
+  auto coarsest = treatment("rules", rule.coarsest);
+  if (!coarsest.ok() || own->bits() < coarsest.value()->bits()) return coarsest;
+  return own;
+}
+
+Error ParameterTable::use(const std::string& spec) {
+  auto own = treatment("codec", spec);
+  if (!own.ok()) return own.error();
+  std::vector<TreatmentPtr> resolved;
+  for (const Parameter& parameter : parameters_) {
+    auto one = resolve(parameter.rule, own.value());
+    if (!one.ok()) return one.error();
+    resolved.push_back(one.value());
+  }
+  spec_ = spec;
+  own_ = own.value();
+  for (size_t i = 0; i < resolved.size(); ++i) parameters_[i].treatment = resolved[i];
+  return {};
+}
+
+Error ParameterTable::add(const at::Tensor& tensor, std::string name, ParameterRule rule) {
+  check(own_ != nullptr, "a parameter before the first codec");
+  auto treatment = resolve(rule, own_);
+  if (!treatment.ok()) return treatment.error();
+  parameters_.push_back({tensor, std::move(name), std::move(rule), treatment.value(), nullptr, {}});
+  Parameter& added = parameters_.back();
+  by_tensor_[tensor.unsafeGetTensorImpl()] = &added;
+  return residuals_->all().contains(added.name) ? provide_residual(added) : Error();
+}
+
+Result<Parameter*> ParameterTable::find(const at::Tensor& tensor) {
+  const auto* key = tensor.unsafeGetTensorImpl();
+  if (auto it = by_tensor_.find(key); it != by_tensor_.end()) return it->second;
+  const ParameterRule rule{tensor.numel() < kMinCompressed ? "none" : "", ""};
+  if (Error error = add(tensor, "parameter." + std::to_string(parameters_.size()), rule))
+    return error;
+  return by_tensor_.at(key);
+}
+
+Error ParameterTable::provide_residual(Parameter& parameter) {
+  if (parameter.residual != nullptr) return {};
+  auto residual = residuals_->get(parameter.name, parameter.tensor.numel());
+  if (residual.ok()) parameter.residual = residual.value();
+  return residual.error();
+}
+
+Error ParameterTable::load_residual(const std::string& name, std::span<const float> values) {
+  auto residual = residuals_->get(name, static_cast<int64_t>(values.size()));
+  if (!residual.ok()) return residual.error();
+  std::ranges::copy(values, residual.value()->values.begin());
+  residual.value()->owed = true;
+  for (Parameter& parameter : parameters_)
+    if (parameter.name == name)
+      if (Error error = provide_residual(parameter)) return error;
+  return {};
+}
+
+}  // namespace ringdist

@@ -1,0 +1,70 @@
+#include "torch/treatment.h"
+
+#include "torch/coding.h"
+
+namespace ringdist {
+namespace {
+
+// An allreduce whose edges have codecs.
+class CodecTreatment final : public Treatment {
+ public:
+  CodecTreatment(CodecPair codecs, bool feedback)
+      : codecs_(std::move(codecs)), feedback_(feedback), name_(codecs_.name()) {}
+
+  const std::string& name() const override { return name_; }
+  bool feedback() const override { return feedback_; }
+  double bits() const override { return codecs_.contribution->bits(); }
+
+  double bytes(int64_t count, DType dtype) const override {
+    return static_cast<double>(codecs_.contribution->max_bytes(count, dtype) +
+                               codecs_.result->max_bytes(count, dtype));
+  }
+
+  void add(const Slice& slice, BucketPlan& plan) const override {
+    auto& parts = plan.blocks->parts;
+    const bool plain = codecs_.plain();
+    plan.coded |= !plain;
+    // Values that travel as they are need no blocks of their own.
+    if (plain && !parts.empty() && parts.back().codecs.plain()) {
+      parts.back().count += slice.count;
+      return;
+    }
+    float* residual = slice.residual != nullptr ? slice.residual->values.data() : nullptr;
+    parts.push_back({slice.offset, slice.count, codecs_, residual});
+  }
+
+ private:
+  const CodecPair codecs_;
+  const bool feedback_;
+  const std::string name_;
+};
+
+std::string feedback_codecs() {
+  std::string out;
+  for (const CodecRow& row : codecs()) {
+    const auto codec = parse_codec(row.examples.empty() ? row.name : row.examples.front());
+    if (codec.ok() && !codec.value()->exact() && codec.value()->contraction())
+      out += (out.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<TreatmentPtr> make_treatment(std::string_view argument, const std::string& spec, int size,
+                                    std::optional<bool> feedback) {
+  auto codecs = parse_coding(argument, spec, size);
+  if (!codecs.ok()) return codecs.error();
+  const auto& [contribution, result] = codecs.value();
+  if ((contribution->exact() && result->exact()) || size == 1) feedback = false;  // nothing is lost
+  if (feedback.value_or(false) && !may_use_feedback(codecs.value()))
+    return Error(ErrorKind::kInvalidArgument,
+                 "ringdist: error_feedback=True with " + std::string(argument) + "='" + spec +
+                     "', which may lose more than it was given, so that what is owed would grow; "
+                     "codecs that may: " +
+                     feedback_codecs());
+  const bool on = feedback.value_or(feedback_by_default(codecs.value()));
+  return TreatmentPtr(std::make_shared<CodecTreatment>(codecs.value(), on));
+}
+
+}  // namespace ringdist

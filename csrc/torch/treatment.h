@@ -1,0 +1,50 @@
+// How one parameter's gradient travels. A bucket holds parameters of different treatments; each
+// adds what it needs to the plan of the bucket. Immutable: any thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "codec/block_map.h"
+#include "codec/residual.h"
+
+namespace ringdist {
+
+// A parameter's place in the buffer of a bucket.
+struct Slice {
+  int64_t offset = 0;  // elements
+  int64_t count = 0;
+  Residual* residual = nullptr;  // null without error feedback
+};
+
+// What a bucket needs: today one allreduce with a block map.
+struct BucketPlan {
+  std::shared_ptr<BlockMap> blocks = std::make_shared<BlockMap>();
+  bool coded = false;  // some part is compressed
+};
+
+class Treatment {
+ public:
+  virtual ~Treatment() = default;
+
+  virtual const std::string& name() const = 0;  // "int4", "topk:10>topk:40"
+  // What is lost is kept and added to the next gradient.
+  virtual bool feedback() const = 0;
+  // Typical bits per element that each rank sends for its contribution.
+  virtual double bits() const = 0;
+  // At most this many bytes go from a rank to the others, of contributions and of sums, for each
+  // element of theirs; times (size - 1) / size for what one rank sends.
+  virtual double bytes(int64_t count, DType dtype) const = 0;
+  virtual void add(const Slice& slice, BucketPlan& plan) const = 0;
+};
+
+using TreatmentPtr = std::shared_ptr<const Treatment>;
+
+// From the text of a codec, in a group of `size`. feedback: nullopt for the codec's default. Errors
+// (kInvalidArgument) name `argument`: as parse_coding(), and feedback with a codec that may not.
+Result<TreatmentPtr> make_treatment(std::string_view argument, const std::string& spec, int size,
+                                    std::optional<bool> feedback);
+
+}  // namespace ringdist

@@ -1,0 +1,181 @@
+#include "engine/low_rank.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <future>
+#include <limits>
+#include <random>
+
+#include "kernel/cast.h"
+#include "support/ranks.h"
+
+namespace ringdist {
+namespace {
+
+constexpr uint64_t kSeed = 20261121;
+
+std::vector<float> normals(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> out(count);
+  for (float& x : out) x = normal(random);
+  return out;
+}
+
+// One rank's matrices: values, what it owes, and where approximations begin.
+struct Matrices {
+  Matrices(std::vector<MatrixShape> shapes, DType dtype) : shapes(std::move(shapes)), dtype(dtype) {
+    for (const MatrixShape& shape : this->shapes) {
+      const auto count = static_cast<size_t>(shape.count());
+      values.emplace_back(count * dtype_size(dtype));
+      residuals.emplace_back(count);
+      rights.emplace_back(static_cast<size_t>(shape.right()));
+      LowRankReducer::seed_right(shape, kSeed + values.size(), rights.back());
+    }
+  }
+
+  void set(size_t i, std::span<const float> in) { narrow(dtype, in, values[i]); }
+  std::vector<float> get(size_t i) const {
+    std::vector<float> out(residuals[i].size());
+    widen(dtype, values[i], out);
+    return out;
+  }
+
+  Error reduce(LowRankReducer& reducer) {
+    std::vector<LowRankMatrix> request;
+    for (size_t i = 0; i < shapes.size(); ++i)
+      request.push_back(
+          {shapes[i], dtype, values[i].data(), residuals[i].data(), rights[i].data()});
+    std::promise<Error> done;
+    reducer.reduce(std::move(request), [&](Error error) { done.set_value(std::move(error)); });
+    return done.get_future().get();
+  }
+
+  std::vector<MatrixShape> shapes;
+  DType dtype;
+  std::vector<std::vector<std::byte>> values;
+  std::vector<std::vector<float>> residuals;
+  std::vector<std::vector<float>> rights;
+};
+
+// The second is larger than a chunk, so that two pairs of ops overlap.
+const std::vector<MatrixShape> kShapes{{40, 30, 2}, {700, 1500, 4}, {1, 5, 1}, {64, 1100, 3}};
+
+class LowRank : public testing::TestWithParam<std::tuple<int, DType>> {};
+
+TEST_P(LowRank, ResultsAndResidualsSumToTheInputs) {
+  const auto [size, dtype] = GetParam();
+  RanksOptions options;
+  options.size = size;
+  Ranks ranks(options);
+  constexpr int kSteps = 4;
+  std::vector<Matrices> all(static_cast<size_t>(size), Matrices(kShapes, dtype));
+  std::vector<std::vector<std::vector<double>>> inputs(all.size());
+  std::vector<std::vector<std::vector<double>>> results(all.size());
+  const auto group = ranks.another("low_rank");
+  ranks.run([&](int rank) {
+    Matrices& mine = all[rank];
+    LowRankReducer reducer(group[rank]);
+    for (size_t i = 0; i < kShapes.size(); ++i) {
+      inputs[rank].emplace_back(mine.residuals[i].size());
+      results[rank].emplace_back(mine.residuals[i].size());
+    }
+    for (int step = 0; step < kSteps; ++step) {
+      for (size_t i = 0; i < kShapes.size(); ++i) {
+        // In one step rank 1 did not use the first matrix: it keeps what it owes.
+        const bool unused = rank == 1 && step == 2 && i == 0;
+        std::vector<float> in =
+            normals(mine.residuals[i].size(), kSeed + rank * 100 + step * 10 + i);
+        if (unused) std::fill(in.begin(), in.end(), 0.0f);
+        mine.set(i, in);
+        in = mine.get(i);
+        for (size_t e = 0; e < in.size(); ++e) inputs[rank][i][e] += in[e];
+      }
+      const std::vector<float> owed = mine.residuals[0];
+      const Error error = mine.reduce(reducer);
+      ASSERT_FALSE(error) << error.what();
+      if (rank == 1 && step == 2 && dtype == DType::kFloat32) {
+        ASSERT_EQ(mine.residuals[0], owed);
+      }
+      for (size_t i = 0; i < kShapes.size(); ++i) {
+        const std::vector<float> out = mine.get(i);
+        for (size_t e = 0; e < out.size(); ++e) results[rank][i][e] += size * out[e];
+      }
+    }
+  });
+  for (size_t i = 0; i < kShapes.size(); ++i) {
+    double off = 0;
+    double sum = 0;
+    for (size_t e = 0; e < inputs[0][i].size(); ++e) {
+      double in = 0;
+      double out = results[0][i][e];
+      for (int rank = 0; rank < size; ++rank) {
+        ASSERT_EQ(results[rank][i][e], results[0][i][e]);
+        in += inputs[rank][i][e];
+        out += all[rank].residuals[i][e];
+      }
+      off += (in - out) * (in - out);
+      sum += in * in;
+    }
+    EXPECT_LT(std::sqrt(off / sum), 1e-6) << "matrix " << i << ", seed " << kSeed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LowRank,
+                         testing::Combine(testing::Values(2, 3, 4),
+                                          testing::Values(DType::kFloat32, DType::kBFloat16)));
+
+TEST(LowRankReducer, RecoversAMatrixOfLowRank) {
+  Ranks ranks({});
+  const auto group = ranks.another("low_rank");
+  ranks.run([&](int rank) {
+    const MatrixShape shape{50, 60, 2};
+    Matrices mine({shape}, DType::kFloat32);
+    const std::vector<float> u = normals(50, 1);
+    const std::vector<float> v = normals(60, 2);
+    std::vector<float> product;
+    for (float a : u)
+      for (float b : v) product.push_back(a * b * static_cast<float>(1 + rank));
+    mine.set(0, product);
+    LowRankReducer reducer(group[rank]);
+    const Error error = mine.reduce(reducer);
+    ASSERT_FALSE(error) << error.what();
+    const std::vector<float> out = mine.get(0);
+    for (size_t i = 0; i < out.size(); ++i)
+      ASSERT_NEAR(out[i], u[i / 60] * v[i % 60] * 1.5f, 1e-4f);
+  });
+}
+
+TEST(LowRankReducer, PoisonsTheMatrixAndKeepsWhatIsOwed) {
+  Ranks ranks({});
+  const auto group = ranks.another("low_rank");
+  ranks.run([&](int rank) {
+    Matrices mine({{8, 8, 1}, {8, 8, 1}}, DType::kFloat32);
+    std::vector<float> in = normals(64, 3);
+    mine.set(1, in);
+    if (rank == 1) in[5] = std::numeric_limits<float>::infinity();
+    mine.set(0, in);
+    std::fill(mine.residuals[0].begin(), mine.residuals[0].end(), 0.5f);
+    LowRankReducer reducer(group[rank]);
+    const Error error = mine.reduce(reducer);
+    ASSERT_FALSE(error) << error.what();
+    for (float x : mine.get(0)) ASSERT_TRUE(std::isnan(x));
+    for (float x : mine.get(1)) ASSERT_TRUE(std::isfinite(x));
+    for (float x : mine.residuals[0]) ASSERT_EQ(x, 0.5f);
+  });
+}
+
+TEST(LowRankReducer, ReportsAGroupThatFailed) {
+  Ranks ranks({});
+  const auto group = ranks.another("low_rank");
+  ranks.run([&](int rank) {
+    if (rank == 1) return group[1]->abort("for a test");
+    Matrices mine({{8, 8, 1}}, DType::kFloat32);
+    LowRankReducer reducer(group[rank]);
+    EXPECT_TRUE(mine.reduce(reducer));
+  });
+}
+
+}  // namespace
+}  // namespace ringdist

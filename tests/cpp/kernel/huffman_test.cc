@@ -1,0 +1,125 @@
+// Huffman codes, and the split of floats whose exponents they code.
+#include "kernel/huffman.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernel/exponent.h"
+
+namespace ringdist {
+namespace {
+
+constexpr uint64_t kSeed = 14;
+
+std::vector<std::byte> encode(const std::vector<uint8_t>& symbols, const CodeLengths& lengths) {
+  const size_t size = coded_bytes(count_symbols(symbols), lengths);
+  std::vector<std::byte> out(size + 8);
+  huffman_encode(symbols, lengths, out.data());
+  out.resize(size);
+  return out;
+}
+
+std::vector<uint8_t> draw(size_t count, double exponent, std::mt19937& random) {
+  std::exponential_distribution<double> distribution(exponent);
+  std::vector<uint8_t> out(count);
+  for (uint8_t& s : out) s = static_cast<uint8_t>(std::min(255.0, distribution(random)));
+  out[0] = 3;
+  out[1] = 200;
+  return out;
+}
+
+TEST(Huffman, DecodesWhatItEncoded) {
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937 random(kSeed);
+  for (size_t count : {2, 3, 4, 5, 1000, 8191, 8192})
+    for (double exponent : {2.0, 0.3, 0.01}) {
+      const auto symbols = draw(count, exponent, random);
+      const Symbols counts = count_symbols(symbols);
+      const CodeLengths lengths = code_lengths(counts);
+      ASSERT_TRUE(is_complete(lengths));
+      const auto bytes = encode(symbols, lengths);
+      std::vector<uint8_t> back(count);
+      ASSERT_TRUE(huffman_decode(bytes, lengths, back));
+      EXPECT_EQ(back, symbols);
+      EXPECT_FALSE(huffman_decode({}, lengths, back));
+      EXPECT_FALSE(huffman_decode(ConstBytes(bytes).first(bytes.size() - 1), lengths, back));
+    }
+}
+
+TEST(Huffman, ComesCloseToTheEntropy) {
+  std::mt19937 random(kSeed);
+  const auto symbols = draw(100000, 0.4, random);
+  const Symbols counts = count_symbols(symbols);
+  double entropy = 0;
+  for (uint32_t n : counts)
+    if (n != 0) entropy -= n * std::log2(n / 100000.0);
+  EXPECT_LE(8.0 * static_cast<double>(coded_bytes(counts, code_lengths(counts))), 1.03 * entropy);
+}
+
+TEST(Huffman, LengthsAreLimited) {
+  // Fibonacci numbers: without a limit each symbol's code is one bit longer than the next one's.
+  Symbols counts{};
+  uint32_t a = 1, b = 1;
+  for (size_t i = 0; i < 30; ++i) {
+    counts[i * 7] = a;
+    b += a;
+    a = b - a;
+  }
+  const CodeLengths lengths = code_lengths(counts);
+  EXPECT_TRUE(is_complete(lengths));
+  for (size_t i = 0; i < counts.size(); ++i) {
+    EXPECT_LE(lengths[i], kMaxCodeBits);
+    EXPECT_EQ(lengths[i] != 0, counts[i] != 0);
+  }
+}
+
+TEST(Huffman, KnowsCodesThatAreNotComplete) {
+  CodeLengths lengths{};
+  EXPECT_FALSE(is_complete(lengths));
+  lengths[5] = 1;
+  EXPECT_FALSE(is_complete(lengths));
+  lengths[6] = 1;
+  EXPECT_TRUE(is_complete(lengths));
+  lengths[7] = 12;
+  EXPECT_FALSE(is_complete(lengths));
+  lengths = {};
+  lengths[1] = 13;
+  EXPECT_FALSE(is_complete(lengths));
+}
+
+TEST(Huffman, OneSymbolTakesNoBits) {
+  const Symbols counts = count_symbols(std::vector<uint8_t>(100, 7));
+  EXPECT_EQ(coded_bytes(counts, code_lengths(counts)), 0u);
+}
+
+TEST(Exponent, JoinsWhatItSplit) {
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937 random(kSeed);
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    const size_t size = dtype_size(dtype);
+    std::vector<std::byte> in(1001 * size);
+    for (std::byte& b : in) b = static_cast<std::byte>(random());
+    std::vector<uint8_t> bytes(1001);
+    std::vector<std::byte> rest(1001 * (size - 1));
+    split_exponents(dtype, in, bytes, rest);
+    std::vector<std::byte> out(in.size());
+    join_exponents(dtype, bytes, rest, out);
+    EXPECT_EQ(out, in) << dtype_name(dtype);
+  }
+}
+
+TEST(Exponent, TheByteIsTheExponent) {
+  const float x = -1.5f;  // bits bfc00000
+  std::vector<uint8_t> bytes(1);
+  std::vector<std::byte> rest(3);
+  split_exponents(DType::kFloat32, std::as_bytes(std::span(&x, 1)), bytes, rest);
+  EXPECT_EQ(bytes[0], 127);
+  EXPECT_EQ(rest, (std::vector{std::byte{1}, std::byte{0}, std::byte{0x80}}));
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,155 @@
+"""Collectives with a codec of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from torch_ringdist import _native
+
+
+def backend_of(group: dist.ProcessGroup | None, caller: str) -> Any:
+    """The ringdist backend that serves the group's CPU tensors.
+
+    Raises:
+        TypeError: `group` is no process group.
+        ValueError: this rank is not in the group, or another backend serves its CPU tensors.
+    """
+    native = _native.load()
+    if group is None:
+        group = dist.group.WORLD
+        if group is None:
+            raise ValueError(
+                f"ringdist: {caller}: there is no default group yet; "
+                'call torch.distributed.init_process_group("ringdist") first'
+            )
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError(f"ringdist: {caller}: this rank is not a member of the group given")
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError(
+            f"ringdist: {caller}: group must be a ProcessGroup or None, got {type(group).__name__}"
+        )
+    try:
+        backend = group._get_backend(torch.device("cpu"))
+    except RuntimeError:
+        backend = None
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a checking wrapper around it.
+    backend = getattr(backend, "wrapped_pg", backend)
+    if not isinstance(backend, native.ProcessGroupRing):
+        name = backend.name() if backend is not None else "no backend"
+        raise ValueError(
+            f"ringdist: {caller}: group must be one of the backend ringdist; "
+            f"{name} serves its CPU tensors"
+        )
+    return backend
+
+
+def all_reduce(
+    tensor: torch.Tensor,
+    op: Any = dist.ReduceOp.SUM,
+    group: dist.ProcessGroup | None = None,
+    codec: str | None = None,
+    residual: torch.Tensor | None = None,
+    async_op: bool = False,
+) -> dist.Work | None:
+    """``torch.distributed.all_reduce`` with a codec: all ranks end with the same decoded values.
+
+    Args:
+        tensor: reduced in place: float32, bfloat16 or float16, on the CPU.
+        op: SUM or AVG.
+        group: of the backend ringdist; the default group if None. All its members call this.
+        codec: "int8", "topk:0.01", or "A>B" for contributions and sums; ``python -m torch_ringdist
+            info`` lists them. None: as the group's option says; "none": uncompressed.
+        residual: for error feedback: float32, contiguous, one element per element of `tensor`,
+            zeros at first. It is added to this rank's values, and what the codec loses of them,
+            and of the sums that this rank encodes for all, is left in it: over the calls, the
+            results and the residuals of all ranks add up to the inputs (AVG: times the size).
+            Not to be touched before the operation is complete.
+        async_op: return at once, with a Work.
+
+    Raises:
+        ValueError: an unknown codec or a bad parameter, another op, a residual that does not fit
+            or that the codec may not have, a group of another backend. Nothing was sent then.
+        TypeError: a dtype or device that is not served. Nothing was sent then.
+        torch.distributed.DistBackendError: as any operation; also if ranks give different codecs.
+    """
+    if codec is None and residual is None:
+        return dist.all_reduce(tensor, op, group, async_op)
+    backend = _prepare("all_reduce", group, codec, residual, tensor=tensor)
+    work = _native.load().all_reduce(backend, tensor, op, codec, residual, async_op)
+    return _finish(work, async_op)
+
+
+def reduce_scatter_tensor(
+    output: torch.Tensor,
+    input: torch.Tensor,
+    op: Any = dist.ReduceOp.SUM,
+    group: dist.ProcessGroup | None = None,
+    codec: str | None = None,
+    residual: torch.Tensor | None = None,
+    async_op: bool = False,
+) -> dist.Work | None:
+    """``torch.distributed.reduce_scatter_tensor`` with a codec.
+
+    `residual` has one element per element of `input`. Only contributions travel: of a pair "A>B"
+    the second codec encodes nothing. Otherwise as all_reduce().
+    """
+    if codec is None and residual is None:
+        return dist.reduce_scatter_tensor(output, input, op, group, async_op)
+    tensors = {"output": output, "input": input}
+    backend = _prepare("reduce_scatter_tensor", group, codec, residual, **tensors)
+    native = _native.load()
+    work = native.reduce_scatter(backend, output, input, op, codec, residual, async_op)
+    return _finish(work, async_op)
+
+
+def all_gather_into_tensor(
+    output: torch.Tensor,
+    input: torch.Tensor,
+    group: dist.ProcessGroup | None = None,
+    codec: str | None = None,
+    async_op: bool = False,
+) -> dist.Work | None:
+    """``torch.distributed.all_gather_into_tensor`` with a codec, as all_reduce().
+
+    The own part of `output` has the decoded values too, the same on all ranks.
+    """
+    if codec is None:
+        return dist.all_gather_into_tensor(output, input, group, async_op)
+    backend = _prepare("all_gather_into_tensor", group, codec, None, output=output, input=input)
+    work = _native.load().all_gather(backend, output, input, codec, async_op)
+    return _finish(work, async_op)
+
+
+def _prepare(
+    caller: str,
+    group: dist.ProcessGroup | None,
+    codec: str | None,
+    residual: torch.Tensor | None,
+    **tensors: torch.Tensor,
+) -> Any:
+    if codec is None:
+        raise ValueError(
+            f"ringdist: {caller}: residual needs a codec of the call, as codec='int4'; got None"
+        )
+    if not isinstance(codec, str):
+        raise TypeError(
+            f"ringdist: {caller}: codec must be text such as 'int4' or None, "
+            f"got {codec!r} of type {type(codec).__name__}"
+        )
+    given = tensors if residual is None else {**tensors, "residual": residual}
+    for name, tensor in given.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(
+                f"ringdist: {caller}: {name} must be a tensor, got {type(tensor).__name__}"
+            )
+    return backend_of(group, caller)
+
+
+def _finish(work: dist.Work, async_op: bool) -> dist.Work | None:
+    if async_op:
+        return work
+    work.wait()
+    return None

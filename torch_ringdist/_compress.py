@@ -1,0 +1,287 @@
+"""The state of a gradient-compressing hook, and the hook in its ordinary, Python form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from torch_ringdist import _native, _rules
+from torch_ringdist._collectives import backend_of
+
+Schedule = Mapping[int, str] | Callable[[int], str]
+
+
+class CompressState:
+    """How the gradients of one model are compressed, and what compression owes them.
+
+    For ``ddp_model.register_comm_hook(CompressState(...), compress_hook)``, and so for Lightning,
+    Accelerate and others that take such a pair. ``torch_ringdist.ddp.compress`` makes one and
+    registers a hook without Python in it; the arguments are described there. Besides:
+
+    Args:
+        model: the model, before or after it went into DistributedDataParallel. It gives parameters
+            their names. Without it, `rules` cannot be given, norms and embeddings are not known,
+            and state_dict() calls parameters by the order of their first gradients.
+        process_group: of the backend ringdist; the default group if None.
+        measure_every: steps between two measurements of the relative error, which read the
+            gradients once more; 0 for never.
+
+    Raises:
+        TypeError: an argument of the wrong type, a model that is not on the CPU.
+        ValueError: a value that is not accepted. Some show when the group is known, at the first
+            step.
+
+    Its methods are called between steps, not while a backward pass runs.
+    """
+
+    def __init__(
+        self,
+        codec: str = "int4",
+        *,
+        model: nn.Module | None = None,
+        process_group: dist.ProcessGroup | None = None,
+        rules: Mapping[str, str] | None = None,
+        warmup_steps: int = 0,
+        schedule: Schedule | None = None,
+        error_feedback: bool | None = None,
+        scaler: Any = None,
+        guard: float | None = None,
+        measure_every: int = 10,
+    ) -> None:
+        _check_text("codec", codec)
+        _check_count("warmup_steps", warmup_steps)
+        _check_count("measure_every", measure_every)
+        _check_rules(rules, model)
+        _check_schedule(schedule)
+        _check_guard(guard)
+        if error_feedback is not None and not isinstance(error_feedback, bool):
+            raise TypeError(_message("error_feedback", "True, False or None", error_feedback))
+        if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
+            raise TypeError(_message("scaler", "a torch.amp.GradScaler or None", scaler))
+        self._codec, self._rules, self._schedule = codec, rules, schedule
+        self._model, self._group, self._scaler = model, process_group, scaler
+        self._settings = {
+            "warmup_steps": warmup_steps,
+            "error_feedback": error_feedback,
+            "guard": guard or 0.0,
+            "measure_every": measure_every,
+        }
+        self._shapes: dict[str, torch.Size] = {}
+        self._native: Any = None
+        if dist.is_initialized():
+            self._bind()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs: steps, loss scale, and the sum of all ranks' residuals.
+
+        All ranks call it; rank 0 gets the sums, by the names of parameters, and saves them. On the
+        others "residuals" is None.
+
+        Raises:
+            torch.distributed.DistBackendError: as any operation.
+        """
+        native, group = self._bind(), self._backend()
+        steps, scale, residuals = native.state()
+        sums = {}
+        for name, mine in residuals:
+            work = _native.load().all_reduce(group, mine, dist.ReduceOp.SUM, "none", None, False)
+            work.wait()
+            sums[name] = mine.reshape(self._shapes.get(name, mine.shape))
+        return {
+            "version": 1,
+            "steps": steps,
+            "scale": scale,
+            "world_size": group.size(),
+            "residuals": sums if group.rank() == 0 else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what rank 0 saved; each rank is given that, whatever the number of ranks.
+
+        Every rank takes the sum of the saved residuals divided by the world size of then: the mean
+        that is still owed to the parameters is unchanged.
+
+        Raises:
+            ValueError: the state of another rank than 0, an unknown version, parameters that this
+                model does not have, or of other sizes.
+        """
+        native = self._bind()
+        if state.get("version") != 1:
+            raise ValueError(_message("state['version']", "1", state.get("version")))
+        if state["residuals"] is None:
+            raise ValueError(
+                "ringdist: load_state_dict: this state has no residuals: it is that of another "
+                "rank than 0. Give every rank what rank 0 saved"
+            )
+        if self._shapes and (unknown := sorted(set(state["residuals"]) - set(self._shapes))):
+            raise ValueError(
+                f"ringdist: load_state_dict: the model has no parameter {unknown[0]!r} "
+                f"({len(unknown)} of {len(state['residuals'])} names are unknown)"
+            )
+        each = 1 / state["world_size"]
+        residuals = [
+            (name, (total.float() * each).reshape(-1).contiguous())
+            for name, total in state["residuals"].items()
+        ]
+        native.load(state["steps"], state["scale"], residuals)
+
+    def residual_norm(self) -> float:
+        """The 2-norm of all that this rank owes."""
+        return self._bind().residual_norm()
+
+    def stats(self) -> dict[str, Any]:
+        """What this rank saved and lost, in the last step and in all.
+
+        Keys: step (-1 before the first), codec, residual_norm, and "last" and "total", each with
+        bytes_uncompressed and bytes_saved (of what this rank sends, by the size of its gradients
+        and the formats of the codecs), and relative_error: the 2-norm of what was lost divided by
+        that of what was given, over the parameters with error feedback. It is None before the
+        first measurement; the last one was in step "measured_step".
+        """
+        r = self._bind().report()
+        measured = r["measured_step"] >= 0
+
+        def part(prefix: str, uncompressed: float, sent: float) -> dict[str, Any]:
+            return {
+                "bytes_uncompressed": round(uncompressed),
+                "bytes_saved": round(uncompressed - sent),
+                "relative_error": r[f"{prefix}relative_error"] if measured else None,
+            }
+
+        return {
+            "step": r["step"],
+            "codec": r["codec"],
+            "residual_norm": r["residual_norm"],
+            "measured_step": r["measured_step"] if measured else None,
+            "last": part("", r["bytes_uncompressed"], r["bytes_sent"]),
+            "total": part("total_", r["total_uncompressed"], r["total_sent"]),
+        }
+
+    def _backend(self) -> Any:
+        return backend_of(self._group, "compress")
+
+    def _bind(self) -> Any:
+        """The native state, made when the group is known."""
+        if self._native is not None:
+            return self._native
+        backend = self._backend()
+        native = _native.load()
+        made = native.Compression(
+            group=backend,
+            codec=self._codec,
+            schedule=dict(self._schedule) if isinstance(self._schedule, Mapping) else {},
+            at_step=self._at_step(),
+            **self._settings,
+        )
+        if self._model is not None:
+            for rule in _rules.resolve(self._model, self._rules, native.MIN_COMPRESSED):
+                if rule.parameter.device.type != "cpu":
+                    raise TypeError(
+                        f"ringdist: compress: parameter {rule.name!r} is on "
+                        f"{rule.parameter.device}; gradients are compressed on the CPU only"
+                    )
+                made.add_parameter(rule.parameter, rule.name, rule.codec, rule.coarsest)
+                self._shapes[rule.name] = rule.parameter.shape
+        self._model = None  # it holds this state, through its hook
+        self._native = made
+        return made
+
+    def _at_step(self) -> Callable[[int], tuple[str, float]] | None:
+        # It must not hold this state, which would then never be freed.
+        scaler, schedule = self._scaler, self._schedule
+        if scaler is None and not callable(schedule):
+            return None
+
+        def at_step(step: int) -> tuple[str, float]:
+            codec = ""
+            if callable(schedule):
+                codec = schedule(step)
+                _check_text(f"schedule({step})", codec)
+            return codec, 0.0 if scaler is None else float(scaler.get_scale())
+
+        return at_step
+
+
+def compress_hook(
+    state: CompressState, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    """The hook for ``register_comm_hook``: compresses and averages a bucket as `state` says.
+
+    Raises:
+        TypeError: `state` is no CompressState, `bucket` is no GradBucket (DDP whose reducer is
+            compiled has none), or a gradient is sparse.
+    """
+    if not isinstance(state, CompressState):
+        raise TypeError(_message("state", "a torch_ringdist.CompressState", state))
+    if not isinstance(bucket, dist.GradBucket):  # DDP with torch._dynamo's python_reducer
+        raise TypeError(_message("bucket", "a torch.distributed.GradBucket", bucket))
+    return state._bind().run(bucket).then(_only)
+
+
+# DDP compares annotations with the objects, not with their text.
+compress_hook.__annotations__.update(
+    {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
+)
+
+
+def _only(future: torch.futures.Future) -> torch.Tensor:
+    return future.value()[0]
+
+
+def _message(argument: str, accepted: str, given: Any) -> str:
+    return (
+        f"ringdist: compress: {argument} must be {accepted}, "
+        f"got {given!r} of type {type(given).__name__}"
+    )
+
+
+def _check_text(argument: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise TypeError(_message(argument, "the text of a codec, as 'int4'", value))
+
+
+def _check_count(argument: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(_message(argument, "a number of steps", value))
+    if value < 0:
+        raise ValueError(_message(argument, "0 or more", value))
+
+
+def _check_rules(rules: Any, model: Any) -> None:
+    if model is not None and not isinstance(model, nn.Module):
+        raise TypeError(_message("model", "a torch.nn.Module or None", model))
+    if rules is None:
+        return
+    if not isinstance(rules, Mapping):
+        raise TypeError(_message("rules", "a dict from name pattern to codec", rules))
+    if model is None and rules:
+        raise ValueError(
+            "ringdist: compress: rules need the names of parameters: give model= as well"
+        )
+    for pattern, codec in rules.items():
+        _check_text(f"rules[{pattern!r}]", codec)
+        _native.load().check_codec(f"rules[{pattern!r}]", codec, 2, None)
+
+
+def _check_schedule(schedule: Any) -> None:
+    if schedule is None or callable(schedule):
+        return
+    if not isinstance(schedule, Mapping):
+        raise TypeError(_message("schedule", "a dict from step to codec, or a function", schedule))
+    for step, codec in schedule.items():
+        _check_count("a step of schedule", step)
+        _check_text(f"schedule[{step}]", codec)
+
+
+def _check_guard(guard: Any) -> None:
+    if guard is None:
+        return
+    if not isinstance(guard, int | float) or isinstance(guard, bool):
+        raise TypeError(_message("guard", "a number above 1, or None", guard))
+    if not (guard > 1 and math.isfinite(guard)):
+        raise ValueError(_message("guard", "a finite number above 1, or None", guard))

@@ -1,0 +1,76 @@
+"""Which codec a parameter gets: rules on its name, or defaults by what kind of module owns it."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+# LayerNorm, BatchNorm2d, LlamaRMSNorm, ...
+_NORM = re.compile(r"norm(\dd)?$", re.IGNORECASE)
+# A module under torch.compile() has this in the names of its parameters.
+_COMPILED = "_orig_mod."
+
+
+class Rule(NamedTuple):
+    """A parameter, and what was decided for it."""
+
+    name: str
+    parameter: torch.Tensor
+    codec: str  # always this one; empty: the codec of the hook
+    coarsest: str  # this one in place of a codec of fewer bits; empty: no bound
+
+
+def resolve(model: nn.Module, rules: Mapping[str, str] | None, smallest: int) -> list[Rule]:
+    """One Rule for each parameter of `model`, in its order; the first pattern that matches wins.
+
+    Without a match: parameters of less than `smallest` elements and those of norms stay
+    uncompressed, embeddings never go below int8 (a row without a gradient would get the scale of
+    its neighbours), all others take the codec of the hook.
+
+    Warns of a pattern that matches no parameter.
+    """
+    if isinstance(model, DistributedDataParallel):
+        model = model.module
+    owners = _owners(model)
+    patterns = dict(rules or {})
+    unused = set(patterns)
+    out = []
+    for name, parameter in model.named_parameters():
+        name = name.replace(_COMPILED, "")
+        matches = [pattern for pattern in patterns if fnmatch.fnmatchcase(name, pattern)]
+        unused.difference_update(matches)
+        if matches:
+            out.append(Rule(name, parameter, patterns[matches[0]], ""))
+        elif parameter.numel() < smallest or _is_norm(owners[parameter]):
+            out.append(Rule(name, parameter, "none", ""))
+        else:
+            embedding = isinstance(owners[parameter], nn.Embedding | nn.EmbeddingBag)
+            out.append(Rule(name, parameter, "", "int8" if embedding else ""))
+    for pattern in sorted(unused):
+        warnings.warn(f"ringdist: rules: {pattern!r} matches no parameter", stacklevel=4)
+    return out
+
+
+def _owners(model: nn.Module) -> dict[torch.Tensor, nn.Module]:
+    def pairs() -> Iterator[tuple[torch.Tensor, nn.Module]]:
+        for module in model.modules():
+            for parameter in module.parameters(recurse=False):
+                yield parameter, module
+
+    # Of a parameter that several share, an embedding decides: it is tied to the output layer.
+    out: dict[torch.Tensor, nn.Module] = {}
+    for parameter, module in pairs():
+        if parameter not in out or isinstance(module, nn.Embedding):
+            out[parameter] = module
+    return out
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return _NORM.search(type(module).__name__) is not None
