@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cpp test-python bench build lint format sanitize clean
+.PHONY: help demo test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study build lint format sanitize clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -19,6 +19,13 @@ help:
 	@echo '  make test-cpp     the C++ tests; one of them: build/release/out/base_test --gtest_filter=...'
 	@echo '  make test-python  the Python tests; one of them: .venv/bin/python -m pytest -k ...'
 	@echo '  make bench        allreduce against gloo, 8 B to 64 MiB'
+	@echo '  make bench-net    allreduce between hosts on links of 100 Mb/s and 1 Gb/s, plain and compressed;'
+	@echo '                    the hosts are network namespaces: needs root (ARGS=--help shows its options)'
+	@echo '  make bench-ddp    training over 4 such hosts: time to accuracy, compressed and not; an hour'
+	@echo '  make bench-critics'
+	@echo '                    where compression helps: 4 links, 3 batch sizes, 2 networks; an hour'
+	@echo '  make compression-study'
+	@echo '                    what codecs do to training, simulated in one process; resumable (ARGS=--quick)'
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
 	@echo '  make format       rewrite the files so that lint is content'
@@ -46,6 +53,18 @@ test-python: build
 
 bench: build
 	$(VENV)/python benchmarks/allreduce.py
+
+bench-net: build
+	$(VENV)/python -m benchmarks.net $(ARGS)
+
+bench-ddp: build
+	$(VENV)/python -m benchmarks.ddp training $(ARGS)
+
+bench-critics: build
+	$(VENV)/python -m benchmarks.ddp critics $(ARGS)
+
+compression-study: build
+	$(VENV)/python -m benchmarks.compression_study $(ARGS)
 
 build:
 	@tools/bootstrap.sh

@@ -38,23 +38,14 @@ MIN_REPETITIONS, MAX_REPETITIONS = 20, 1000
 WARM_UP = 200_000_000  # ns, or ten rounds
 
 
-def parse_size(text: str) -> int:
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    unit = units.get(text[-1:].upper(), 1)
-    number = text[:-1] if unit > 1 else text
-    if not number.isdigit() or int(number) * unit % 4 or int(number) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a multiple of 4, as 8, 64K or 16M")
-    return int(number) * unit
-
-
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    sizes = [parse_size(size) for size in SIZES.split()]
+    sizes = [report.parse_size(size) for size in SIZES.split()]
     add = parser.add_argument
     add("--world-size", type=int, default=2, metavar="N", help="ranks to start (default: 2)")
-    add("--sizes", type=parse_size, nargs="+", default=sizes, help=f"default: {SIZES}")
+    add("--sizes", type=report.parse_size, nargs="+", default=sizes, help=f"default: {SIZES}")
     add("--repeat", type=int, metavar="N", help="repetitions; default: as many as --seconds allow")
     add("--seconds", type=float, default=2.0, help="per size and backend (default: 2)")
     add("--backend", default="ringdist", help="the one to judge (default: ringdist)")

@@ -40,20 +40,21 @@ class SpinBarrier:
 
 
 class TcpRing:
-    """Plain sockets from every rank to the next: what any backend over loopback TCP has to beat.
+    """Plain sockets from every rank to the next: what any backend over TCP has to beat.
 
-    exchange(n) moves as many bytes as the wire work of an allreduce of n bytes, 2(N-1)/N n out of
-    and into every rank at once, and does nothing with them.
+    `address` is where this rank can be reached. exchange(n) moves as many bytes as the wire work of
+    an allreduce of n bytes, 2(N-1)/N n out of and into every rank at once, and does nothing with
+    them.
     """
 
     _CHUNK = 1 << 18
 
-    def __init__(self, store: Store, rank: int, world: int) -> None:
+    def __init__(self, store: Store, rank: int, world: int, address: str = "127.0.0.1") -> None:
         self._world = world
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            store.set(f"tcp_ring/{rank}", str(listener.getsockname()[1]))
-            port = int(store.get(f"tcp_ring/{(rank + 1) % world}"))
-            self._next = socket.create_connection(("127.0.0.1", port))
+        with socket.create_server((address, 0)) as listener:
+            store.set(f"tcp_ring/{rank}", f"{address} {listener.getsockname()[1]}")
+            host, port = store.get(f"tcp_ring/{(rank + 1) % world}").decode().split()
+            self._next = socket.create_connection((host, int(port)))
             self._previous, _ = listener.accept()
         self._next.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for end in (self._next, self._previous):

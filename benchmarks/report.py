@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
-
-import torch
 
 MIB = 1 << 20
 
@@ -72,20 +72,31 @@ def size_text(size: int) -> str:
     return f"{size} B"
 
 
-def environment(world: int, ours: str, baseline: str) -> dict:
+def parse_size(text: str) -> int:
+    """A size on the command line, in bytes."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    unit = units.get(text[-1:].upper(), 1)
+    number = text[:-1] if unit > 1 else text
+    if not number.isdigit() or int(number) * unit % 4 or int(number) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a multiple of 4, as 8, 64K or 16M")
+    return int(number) * unit
+
+
+def machine() -> dict:
     """What a reader has to know to compare these figures with others."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return {
-        "ours": ours,
-        "baseline": baseline,
-        "world_size": world,
         "cpu": models[0] if models else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "load": round(os.getloadavg()[0], 2),
-        "torch": torch.__version__,
+        "torch": metadata.version("torch"),
         "date": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
+
+
+def environment(world: int, ours: str, baseline: str) -> dict:
+    return {"ours": ours, "baseline": baseline, "world_size": world, **machine()}
 
 
 _LINE = "{:>8}  {:>5}  {:>43}  {:>43}  {:>7}  {:>14}  {:>9}  {:>9}"

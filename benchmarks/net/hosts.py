@@ -1,0 +1,195 @@
+"""Hosts as network namespaces, each on a link of a given rate to a common switch.
+
+A host has one interface, `eth0`, whose peer is a port of a bridge. The bridge lives in a namespace
+of its own, so nothing is added to the machine's own network and no packet leaves the namespaces.
+Two token buckets shape each link: one on the host's end, as a network card would send, and one on
+the switch's port, as a switch would send to that host. The second makes several senders that meet
+at one receiver share its link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+INTERFACE = "eth0"
+SUBNET = ipaddress.ip_network("10.77.0.0/24")  # nobody outside sees it
+PREFIX = "rdnet"
+RATE = re.compile(r"none|[1-9][0-9]*(\.[0-9]+)?[kmg]bit")
+# Small, so that little passes unshaped after a pause; 10 Gb/s still reaches 9.5 with it.
+SHAPER = "burst 128kb latency 20ms"
+MAX_HOSTS = 32
+CARRIER_LIMIT = 5.0  # seconds
+KILL_LIMIT = 5.0  # seconds
+
+
+class CommandError(RuntimeError):
+    """ip or tc refused; the text has the command and its answer."""
+
+
+def call(*words: str) -> str:
+    """Output of a command of iproute2. Raises CommandError."""
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise CommandError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
+
+
+def why_not() -> str | None:
+    """What keeps this process from making hosts, or None."""
+    missing = [name for name in ("ip", "tc") if not shutil.which(name)]
+    if missing:
+        return f"no {' and no '.join(missing)} in PATH: apt-get install iproute2"
+    if os.geteuid() != 0:
+        return "network namespaces need root: sudo .venv/bin/python -m benchmarks.net"
+    probe = f"{PREFIX}-{os.getpid()}-probe"
+    try:
+        call("ip", "netns", "add", probe)
+        call("ip", "netns", "del", probe)
+    except CommandError as error:
+        return f"root, but not allowed to make network namespaces ({error})"
+    return None
+
+
+def unwind_on_signals() -> None:
+    """Makes the signals that end a process do so like Ctrl-C: through every `with` on the way."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
+class Hosts:
+    """`count` hosts on links of `rate`, as "100mbit", "1gbit" or "none"; a context manager.
+
+    `congestion` is TCP's congestion control (see tcp_available_congestion_control in tcp(7)); it is
+    set, because the machine's own choice moves the results by more than 5 %.
+
+    with Hosts(4, "1gbit") as hosts:
+        subprocess.run([*hosts.enter(0), "ip", "address"])
+
+    Leaving the context kills what still runs on the hosts and removes them, whatever happened.
+    Entering it also removes what runs that were killed have left. Not thread-safe.
+
+    Raises ValueError for a wrong argument, CommandError when the system refuses.
+    """
+
+    def __init__(self, count: int, rate: str = "none", congestion: str = "cubic") -> None:
+        if not 2 <= count <= MAX_HOSTS:
+            raise ValueError(f"hosts: got {count}, expected 2 to {MAX_HOSTS}")
+        if not RATE.fullmatch(rate):
+            raise ValueError(f"rate: got {rate!r}, expected 'none' or a rate as 100mbit or 1gbit")
+        self.count = count
+        self.rate = rate
+        self.congestion = congestion
+        self._names = [f"{PREFIX}-{os.getpid()}-h{host}" for host in range(count)]
+        self._switch = f"{PREFIX}-{os.getpid()}-switch"
+
+    def address(self, host: int) -> str:
+        return str(SUBNET[host + 1])
+
+    def enter(self, host: int) -> list[str]:
+        """The words before a command that make it run on a host.
+
+        `ip netns exec` also mounts that host's /sys, where programs look for interfaces.
+        """
+        return ["ip", "netns", "exec", self._names[host]]
+
+    def __enter__(self) -> Hosts:
+        remove_leftovers()
+        try:
+            self._build()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove()
+
+    def _build(self) -> None:
+        for name in (self._switch, *self._names):
+            call("ip", "netns", "add", name)
+        call("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")
+        call("ip", "-n", self._switch, "link", "set", "bridge", "addrgenmode", "none", "up")
+        for host, name in enumerate(self._names):
+            self._plug(host, name)
+        self._wait_for_carrier()
+
+    def _plug(self, host: int, name: str) -> None:
+        port, switch = f"port{host}", self._switch
+        ends = ("type", "veth", "peer", "name", port, "netns", switch)
+        call("ip", "-n", name, "link", "add", INTERFACE, *ends)
+        if self.rate != "none":
+            for namespace, interface in ((name, INTERFACE), (switch, port)):
+                queue = ("qdisc", "add", "dev", interface, "root", "tbf", "rate", self.rate)
+                call("tc", "-n", namespace, *queue, *SHAPER.split())
+        # Without IPv6 addresses, or their neighbour discovery would be counted as traffic.
+        master = ("master", "bridge", "addrgenmode", "none", "up")
+        call("ip", "-n", switch, "link", "set", port, *master)
+        call("ip", "-n", name, "link", "set", "lo", "up")
+        address = f"{self.address(host)}/{SUBNET.prefixlen}"
+        call("ip", "-n", name, "address", "add", address, "noprefixroute", "dev", INTERFACE)
+        call("ip", "-n", name, "link", "set", INTERFACE, "addrgenmode", "none", "up")
+        route = (str(SUBNET), "dev", INTERFACE, "congctl", self.congestion)
+        call("ip", "-n", name, "route", "replace", *route, "src", self.address(host))
+
+    def _wait_for_carrier(self) -> None:
+        """An interface is not usable at once; libraries that look then do not find it."""
+        end = time.monotonic() + CARRIER_LIMIT
+        for name in self._names:
+            while _state(name) != "UP":
+                if time.monotonic() > end:
+                    raise CommandError(f"{INTERFACE} of {name} has no carrier")
+                time.sleep(0.02)
+
+    def _remove(self) -> None:
+        with _undisturbed():
+            for name in (*self._names, self._switch):
+                _remove(name)
+
+
+def _state(namespace: str) -> str:
+    [link] = json.loads(call("ip", "-n", namespace, "-j", "link", "show", INTERFACE))
+    return link["operstate"]
+
+
+def remove_leftovers() -> None:
+    """Removes the hosts of runs whose process is no more."""
+    for line in call("ip", "netns", "list").splitlines():
+        name = line.split()[0]
+        match = re.match(rf"{PREFIX}-([0-9]+)-", name)
+        if match and not os.path.exists(f"/proc/{match[1]}"):
+            _remove(name)
+
+
+def _remove(namespace: str) -> None:
+    """Kills what runs there first: a namespace lives as long as its last process."""
+    with contextlib.suppress(CommandError):  # it may not have been made
+        end = time.monotonic() + KILL_LIMIT
+        while pids := call("ip", "netns", "pids", namespace).split():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            if time.monotonic() > end:
+                break
+            time.sleep(0.02)
+        call("ip", "netns", "del", namespace)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not stop the removal half-way; it is delivered afterwards."""
+    signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

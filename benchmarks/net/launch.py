@@ -1,0 +1,121 @@
+"""Runs torchrun on all hosts at once, as one job."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.net.hosts import INTERFACE, Hosts
+
+ROOT = Path(__file__).resolve().parents[2]
+STORE_PORT = 29500  # each run has namespaces of its own, so nobody else can have it
+# For the others to notice a failed host and say so; and to end when told.
+GRACE, STOP_LIMIT = 5.0, 3.0  # seconds
+LOG_END = 60  # lines; torchrun's own account of a failure takes half of them
+PR_SET_PDEATHSIG = 1
+
+
+def torchrun(
+    hosts: Hosts,
+    command: Sequence[str],
+    logs: Path,
+    per_host: int = 1,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Runs a script (or "-m", module) with its arguments, `per_host` ranks on each host.
+
+    Host 0 has this process's stdout and stderr, of its first rank only; the others write to
+    logs/host<i>.log, whose ends are shown when they fail. Returns 0, or the first failure's exit
+    status. Ends all ranks before it returns or raises.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    running: list[subprocess.Popen] = []
+    try:
+        for host in range(hosts.count):
+            log = logs / f"host{host}.log"
+            words = [*hosts.enter(host), *_torchrun(hosts, host, per_host), *command]
+            running.append(_start(words, log if host else None, environment or {}))
+        status = _wait(running)
+    finally:
+        _stop(running)
+    for host, process in enumerate(running):
+        if host and process.returncode > 0:
+            _show_end(logs / f"host{host}.log")
+    return status
+
+
+def _torchrun(hosts: Hosts, host: int, per_host: int) -> list[str]:
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--nnodes", str(hosts.count), "--node-rank", str(host)),
+        *("--nproc-per-node", str(per_host), "--local-ranks-filter", "0"),
+        *("--master-addr", hosts.address(0), "--master-port", str(STORE_PORT)),
+    ]
+
+
+def _start(words: list[str], log: Path | None, environment: Mapping[str, str]) -> subprocess.Popen:
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {
+        **os.environ,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "GLOO_SOCKET_IFNAME": INTERFACE,  # it would look the machine's name up
+        "RINGDIST_SOCKET_IFNAME": INTERFACE,
+        **environment,
+    }
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(log.open("w")) if log else None
+        return subprocess.Popen(
+            words,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # Ctrl-C is for us, who then end them in order; and they are not to outlive us.
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        )
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _wait(running: list[subprocess.Popen]) -> int:
+    """Until all are done, or GRACE after the first failure, whose status it returns."""
+    first, end = 0, float("inf")
+    while time.monotonic() < end:
+        states = [process.poll() for process in running]
+        failed = [state for state in states if state]
+        if failed and not first:
+            first, end = failed[0], time.monotonic() + GRACE
+        if None not in states:
+            break
+        time.sleep(0.05)
+    return first if first >= 0 else 128 - first
+
+
+def _stop(running: list[subprocess.Popen]) -> None:
+    """torchrun ends its ranks when told to end; what it leaves is killed with its host."""
+    for process in running:
+        if process.poll() is None:
+            process.terminate()
+    end = time.monotonic() + STOP_LIMIT
+    for process in running:
+        try:
+            process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _show_end(log: Path) -> None:
+    text = log.read_text(errors="replace").splitlines()[-LOG_END:]
+    print(f"--- end of {log}", *text, sep="\n", file=sys.stderr)

@@ -1,0 +1,99 @@
+"""The ways to reduce that are compared, as text, and the bytes that each should send.
+
+gloo                  another backend, as PyTorch has it
+gloo+fp16             cast before and after, outside the collective, as PyTorch's hook does
+ringdist              uncompressed
+ringdist/direct       with that algorithm
+ringdist:int4         compressed inside the collective; ringdist:onebit>int4 with two codecs
+ringdist/ring:int8    both
+tcp                   plain sockets that move an uncompressed allreduce's bytes: the bound
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+TCP = "tcp"
+CASTS = ("fp16", "bf16")
+RATE_CODECS = {  # bits per element, its part of the block's scale included
+    "fp16": 16.0,
+    "bf16": 16.0,
+    "fp8": 8 + 16 / 128,
+    "int8": 8 + 16 / 128,
+    "int4": 4 + 16 / 128,
+    "int2": 2 + 16 / 128,
+    "onebit": 1 + 16 / 256,
+}
+SPARSE_BLOCK = 1024
+SPARSE_CODECS = {"topk": 32.0, "randomk": 16.0}  # bits per element that is sent
+# Those that lose too much to do without it.
+FED_BACK = ("int4", "int2", "onebit", "topk")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to reduce. Hashable; equal when their text is."""
+
+    text: str
+    backend: str
+    algorithm: str = ""
+    codec: str = ""
+    cast: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Variant:
+        """Raises ValueError."""
+        head, cast = text, ""
+        if text.endswith(tuple(f"+{name}" for name in CASTS)):
+            head, cast = text.rsplit("+", 1)
+        match = re.fullmatch(r"([a-z]\w*)(?:/([a-z]\w*))?(?::(.+))?", head)
+        if not match:
+            raise ValueError(f"variant {text!r}: expected backend[/algorithm][:codec][+fp16|+bf16]")
+        backend, algorithm, codec = (part or "" for part in match.groups())
+        if backend != "ringdist" and (algorithm or codec):
+            raise ValueError(f"variant {text!r}: only ringdist has algorithms and codecs")
+        if codec and cast:
+            raise ValueError(f"variant {text!r}: a codec or a cast, not both")
+        if backend == TCP and cast:
+            raise ValueError(f"variant {text!r}: {TCP} moves bytes, it cannot cast")
+        return cls(text, backend, algorithm, codec, cast)
+
+    @property
+    def feeds_back(self) -> bool:
+        return any(name.startswith(FED_BACK) for name in self.codec.split(">"))
+
+    def payload(self, count: int, itemsize: int, world: int) -> float | None:
+        """Bytes that a rank should send for an allreduce of `count` elements, without headers.
+
+        None where they depend on the values, or the codec is not known here.
+        """
+        both = self._bits(8 * itemsize, world)
+        return None if both is None else (world - 1) / world * count * sum(both) / 8
+
+    def _bits(self, full: float, world: int) -> tuple[float, float] | None:
+        """Per element of a contribution, and of the result."""
+        if self.cast:
+            return 16.0, 16.0
+        if not self.codec or self.codec == "none":
+            return full, full
+        first, arrow, second = self.codec.partition(">")
+        there = _codec_bits(first, full)
+        if arrow:
+            back = _codec_bits(second, full)
+        elif first.startswith("topk") and there is not None:
+            back = min(4, world) * there
+        else:
+            back = there
+        return None if there is None or back is None else (there, back)
+
+
+def _codec_bits(text: str, full: float) -> float | None:
+    name, _, parameter = text.removesuffix("+h").partition(":")
+    if name == "none":
+        return full
+    if name in SPARSE_CODECS and parameter:
+        share = float(parameter)
+        kept = max(1, round(share * SPARSE_BLOCK if share < 1 else share))
+        return SPARSE_CODECS[name] * kept / SPARSE_BLOCK
+    return RATE_CODECS.get(name)
