@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -14,13 +15,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::vector<float> normal_values(size_t count) {
+// Floats at the alignment that tensors have.
+class Floats {
+ public:
+  explicit Floats(size_t count) : memory_(count + kAlignment / sizeof(float)), count_(count) {}
+
+  std::span<float> get() {
+    void* at = memory_.data();
+    size_t room = memory_.size() * sizeof(float);
+    std::align(kAlignment, count_ * sizeof(float), at, room);
+    return {static_cast<float*>(at), count_};
+  }
+
+ private:
+  static constexpr size_t kAlignment = 64;
+  std::vector<float> memory_;
+  size_t count_;
+};
+
+void draw_normal(std::span<float> out) {
   constexpr size_t kDrawn = 1 << 18;  // then repeated: drawing is slower than what is measured
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
-  std::vector<float> out(count);
-  for (size_t i = 0; i < count; ++i) out[i] = i < kDrawn ? normal(random) : out[i - kDrawn];
-  return out;
+  for (size_t i = 0; i < out.size(); ++i) out[i] = i < kDrawn ? normal(random) : out[i - kDrawn];
 }
 
 template <typename Run>
@@ -53,8 +70,9 @@ CodecFigures measure_codec(const Codec& codec, size_t elements, double seconds) 
   check(elements >= 1, "measure_codec() of no elements");
   constexpr DType kType = DType::kFloat32;
   constexpr CodingSeed kSeed{1, 2};
-  const std::vector<float> in = normal_values(elements);
-  std::vector<float> residual(elements), out(elements);
+  Floats memory[3] = {Floats(elements), Floats(elements), Floats(elements)};
+  const std::span<float> in = memory[0].get(), residual = memory[1].get(), out = memory[2].get();
+  draw_normal(in);
   std::vector<std::byte> wire(codec.max_bytes(static_cast<int64_t>(elements), kType));
 
   const size_t bytes = codec.encode(in, kType, {}, kSeed, wire);
@@ -75,7 +93,7 @@ CodecFigures measure_codec(const Codec& codec, size_t elements, double seconds) 
     times[1].push_back(seconds_of([&] { codec.encode(in, kType, {}, kSeed, wire); }));
     times[2].push_back(seconds_of([&] { decode(true); }));
     times[3].push_back(seconds_of([&] { decode(false); }));
-    times[4].push_back(seconds_of([&] { std::memcpy(out.data(), in.data(), in.size() * 4); }));
+    times[4].push_back(seconds_of([&] { std::memcpy(out.data(), in.data(), in.size_bytes()); }));
   }
   const auto speed = [&](int i) { return fp32_bytes / median(times[i]) / 1e9; };
   figures.encode_with_residual = speed(0);

@@ -61,6 +61,16 @@ Communicator::~Communicator() {
   });
 }
 
+Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& suffix) const {
+  CommunicatorOptions options = options_;
+  options.name += suffix;
+  {
+    std::lock_guard lock(mutex_);
+    options.timeout = timeout_;
+  }
+  return create(context_, std::move(options));
+}
+
 Error Communicator::publish() {
   auto entry = context_->entry();
   if (!entry.ok()) return entry.error();

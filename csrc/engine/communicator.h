@@ -37,6 +37,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                                                       CommunicatorOptions options);
   ~Communicator();
 
+  // Another group of the same ranks, with an order of ops of its own. All ranks call it alike.
+  Result<std::shared_ptr<Communicator>> sibling(const std::string& suffix) const;
+
   // Checks the plan, numbers the op and enqueues it. An Error means that nothing was sent and no
   // number taken: a bad plan, or a group that has failed (its first cause), was closed or forked.
   // `will_wait`: the caller calls wait() at once, so no other thread need be woken.

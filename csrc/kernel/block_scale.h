@@ -42,9 +42,11 @@ inline uint16_t scale_up(float largest, float top) {
 
 // The scale nearest to `scale`, which is finite and normal, within largest_scale(top).
 inline uint16_t scale_nearest(float scale, float top) {
-  const uint16_t wire = float_to_bfloat(scale);
-  const uint16_t magnitude = std::min<uint16_t>(wire & 0x7fff, largest_scale(top));
-  return static_cast<uint16_t>(magnitude | (wire & 0x8000));
+  const auto bits = std::bit_cast<uint32_t>(scale);
+  const uint32_t magnitude = bits & 0x7fffffff;
+  const uint32_t rounded = (magnitude + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const uint32_t sign = (bits >> 16) & 0x8000;
+  return static_cast<uint16_t>(std::min<uint32_t>(rounded, largest_scale(top)) | sign);
 }
 
 // For a block whose largest magnitude (given by its bits) is positive but below kSmallestScaled:

@@ -230,7 +230,7 @@ template <typename Format, bool kResidual>
 [[gnu::always_inline]] inline void quantize_group(Block* blocks, size_t count, const float* in,
                                                   float* residual, const uint16_t* random,
                                                   std::byte* out) {
-  constexpr size_t kAhead = 1024;  // elements; the processor's own prefetching ends with a page
+  constexpr size_t kAhead = 512;  // elements; the processor's own prefetching ends with a page
   for (size_t b = 0; b < count; ++b) {
     const size_t at = b * kBlock;
     for (size_t line = at + kAhead; line < at + kAhead + kBlock; line += 16) {

@@ -63,10 +63,13 @@ class ProcessGroupRing final : public c10d::Backend {
                                                       const at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& opts,
                                                       const Coding& coding);
-  // All-reduces a contiguous tensor with a block map made by the caller; null: uncompressed.
-  c10::intrusive_ptr<c10d::Work> allreduce_blocks(const at::Tensor& tensor,
+  // All-reduces contiguous tensors, at least one, as one op with a block map made by the caller;
+  // null: uncompressed.
+  c10::intrusive_ptr<c10d::Work> allreduce_blocks(const std::vector<at::Tensor>& pieces,
                                                   const c10d::AllreduceOptions& opts,
                                                   std::shared_ptr<const BlockMap> blocks);
+
+  const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
 
  private:
   // What an op needs beyond its buffers.

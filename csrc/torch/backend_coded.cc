@@ -56,9 +56,16 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupRing::reduce_scatter_coded(
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allreduce_blocks(
-    const at::Tensor& tensor, const c10d::AllreduceOptions& opts,
+    const std::vector<at::Tensor>& pieces, const c10d::AllreduceOptions& opts,
     std::shared_ptr<const BlockMap> blocks) {
-  Call call = allreduce_call(tensor, opts);
+  Call call = allreduce_call(pieces[0], opts);
+  for (size_t i = 1; i < pieces.size(); ++i) {
+    append(call.request.output, pieces[i]);
+    call.request.count += pieces[i].numel();
+    call.inputs.push_back(pieces[i]);
+    call.outputs.push_back(pieces[i]);
+    call.memory.push_back(pieces[i]);
+  }
   call.request.blocks = std::move(blocks);
   return run(std::move(call), opts.timeout);
 }

@@ -19,6 +19,17 @@ Bytes bytes_of(const at::Tensor& contiguous) {
   return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
 }
 
+// Where the approximation of a parameter begins: the last one, or the same noise on all ranks.
+std::shared_ptr<std::vector<float>> right_factor(Parameter& parameter,
+                                                 const BucketPlan::LowRank& matrix) {
+  const auto count = static_cast<size_t>(matrix.shape.right());
+  if (!parameter.right || parameter.right->size() != count) {
+    parameter.right = std::make_shared<std::vector<float>>(count);
+    LowRankReducer::seed_right(matrix.shape, count, *parameter.right);
+  }
+  return parameter.right;
+}
+
 [[noreturn]] void refuse(ErrorKind kind, const std::string& what) {
   throw_error(Error(kind, "ringdist: compress: " + what));
 }
@@ -37,6 +48,7 @@ Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, Compression
       options_(std::move(options)),
       at_step_(std::move(at_step)),
       none_(value_of(make_treatment("codec", "none", group_->getSize(), false))),
+      work_(group_),
       table_(group_->getSize(), options_.error_feedback) {
   check_options(options_, group_->getSize());
   throw_if(table_.use(options_.codec));
@@ -49,14 +61,12 @@ void Compression::add_parameter(const at::Tensor& tensor, std::string name, Para
 
 c10::intrusive_ptr<c10::ivalue::Future> Compression::run(c10d::GradBucket& bucket) {
   if (begins_step(bucket)) begin_step();
-  c10d::AllreduceOptions options;
-  options.reduceOp = c10d::ReduceOp::AVG;
-  options.asyncOp = true;
   std::lock_guard lock(mutex_);
-  auto blocks = plan(bucket);
+  std::vector<LowRankInput> low_rank;
+  const BucketPlan planned = plan(bucket, low_rank);
   last_bucket_ = bucket.getIndex();
   complete_ = bucket.isLast();
-  return group_->allreduce_blocks(bucket.getBuffer(), options, std::move(blocks))->getFuture();
+  return work_.run(bucket.getBuffer(), planned, std::move(low_rank), table_.residuals());
 }
 
 // Buckets come in order of their index, but DDP may leave out those that no rank used.
@@ -101,7 +111,7 @@ void Compression::use_scale(double scale) {
   scale_ = scale;
 }
 
-std::shared_ptr<const BlockMap> Compression::plan(c10d::GradBucket& bucket) {
+BucketPlan Compression::plan(c10d::GradBucket& bucket, std::vector<LowRankInput>& low_rank) {
   const at::Tensor& buffer = bucket.getBufferRef();
   const auto parameters = bucket.getParameters();
   if (!parameters.empty() && buffer.layout() != at::kStrided)
@@ -124,17 +134,19 @@ std::shared_ptr<const BlockMap> Compression::plan(c10d::GradBucket& bucket) {
       Parameter& parameter = *value_of(table_.find(tensor));
       const Treatment& treatment = warm ? *none_ : *parameter.treatment;
       prepare(parameter, treatment, dtype, buffer.narrow(0, offset, count));
-      treatment.add({offset, count, treatment.feedback() ? parameter.residual : nullptr}, plan);
-      sent = share * treatment.bytes(count, dtype);
+      const Slice slice{offset, count, tensor.dim() > 0 ? tensor.size(0) : 1,
+                        treatment.feedback() ? parameter.residual : nullptr};
+      treatment.add(slice, plan);
+      if (plan.low_rank.size() > low_rank.size())
+        low_rank.push_back({plan.low_rank.back(), right_factor(parameter, plan.low_rank.back())});
+      sent = share * treatment.bytes(slice, dtype);
     }
     now_.bytes_sent += sent;
     now_.total_sent += sent;
     offset += count;
   }
   check(offset == buffer.numel(), "a bucket that is not the sum of its parameters");
-  if (!plan.coded) return nullptr;
-  plan.blocks->keep_alive = table_.residuals();
-  return plan.blocks;
+  return plan;
 }
 
 // What happens to a gradient before it is encoded.

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "torch/backend.h"
+#include "torch/bucket_work.h"
 #include "torch/parameter_table.h"
 
 namespace ringdist {
@@ -76,7 +76,8 @@ class Compression {
   void begin_step();
   void use_scale(double scale) RINGDIST_REQUIRES(mutex_);
   std::string codec_at(int64_t step, const std::string& given) const;
-  std::shared_ptr<const BlockMap> plan(c10d::GradBucket& bucket) RINGDIST_REQUIRES(mutex_);
+  BucketPlan plan(c10d::GradBucket& bucket, std::vector<LowRankInput>& low_rank)
+      RINGDIST_REQUIRES(mutex_);
   void prepare(Parameter& parameter, const Treatment& treatment, DType dtype,
                const at::Tensor& gradient) RINGDIST_REQUIRES(mutex_);
   void finish_measurement() RINGDIST_REQUIRES(mutex_);
@@ -87,6 +88,7 @@ class Compression {
   const TreatmentPtr none_;
 
   std::mutex mutex_;
+  BucketWork work_ RINGDIST_GUARDED_BY(mutex_);
   ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);
   int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;  // begun
   size_t last_bucket_ RINGDIST_GUARDED_BY(mutex_) = 0;

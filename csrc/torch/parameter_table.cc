@@ -41,7 +41,8 @@ Error ParameterTable::add(const at::Tensor& tensor, std::string name, ParameterR
   check(own_ != nullptr, "a parameter before the first codec");
   auto treatment = resolve(rule, own_);
   if (!treatment.ok()) return treatment.error();
-  parameters_.push_back({tensor, std::move(name), std::move(rule), treatment.value(), nullptr, {}});
+  parameters_.push_back(
+      {tensor, std::move(name), std::move(rule), treatment.value(), nullptr, nullptr, {}});
   Parameter& added = parameters_.back();
   by_tensor_[tensor.unsafeGetTensorImpl()] = &added;
   return residuals_->all().contains(added.name) ? provide_residual(added) : Error();

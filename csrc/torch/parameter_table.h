@@ -26,7 +26,8 @@ struct Parameter {
   std::string name;
   ParameterRule rule;
   TreatmentPtr treatment;
-  Residual* residual = nullptr;  // null until error feedback needs it
+  Residual* residual = nullptr;               // null until error feedback needs it
+  std::shared_ptr<std::vector<float>> right;  // of the last low-rank approximation, if any
   GradientGuard guard;
 };
 

@@ -1,6 +1,7 @@
 #include "torch/treatment.h"
 
 #include "torch/coding.h"
+#include "torch/low_rank_treatment.h"
 
 namespace ringdist {
 namespace {
@@ -15,23 +16,12 @@ class CodecTreatment final : public Treatment {
   bool feedback() const override { return feedback_; }
   double bits() const override { return codecs_.contribution->bits(); }
 
-  double bytes(int64_t count, DType dtype) const override {
-    return static_cast<double>(codecs_.contribution->max_bytes(count, dtype) +
-                               codecs_.result->max_bytes(count, dtype));
+  double bytes(const Slice& slice, DType dtype) const override {
+    return static_cast<double>(codecs_.contribution->max_bytes(slice.count, dtype) +
+                               codecs_.result->max_bytes(slice.count, dtype));
   }
 
-  void add(const Slice& slice, BucketPlan& plan) const override {
-    auto& parts = plan.blocks->parts;
-    const bool plain = codecs_.plain();
-    plan.coded |= !plain;
-    // Values that travel as they are need no blocks of their own.
-    if (plain && !parts.empty() && parts.back().codecs.plain()) {
-      parts.back().count += slice.count;
-      return;
-    }
-    float* residual = slice.residual != nullptr ? slice.residual->values.data() : nullptr;
-    parts.push_back({slice.offset, slice.count, codecs_, residual});
-  }
+  void add(const Slice& slice, BucketPlan& plan) const override { plan.add_part(slice, codecs_); }
 
  private:
   const CodecPair codecs_;
@@ -51,8 +41,25 @@ std::string feedback_codecs() {
 
 }  // namespace
 
+void BucketPlan::add_part(const Slice& slice, const CodecPair& codecs) {
+  if (!pieces.empty() && pieces.back().end() == slice.offset)
+    pieces.back().count += slice.count;
+  else
+    pieces.push_back({slice.offset, slice.count, 0, nullptr});
+  auto& parts = blocks->parts;
+  coded |= !codecs.plain();
+  // Values that travel as they are need no blocks of their own.
+  if (codecs.plain() && !parts.empty() && parts.back().codecs.plain()) {
+    parts.back().count += slice.count;
+    return;
+  }
+  float* residual = slice.residual != nullptr ? slice.residual->values.data() : nullptr;
+  parts.push_back({blocks->count(), slice.count, codecs, residual});
+}
+
 Result<TreatmentPtr> make_treatment(std::string_view argument, const std::string& spec, int size,
                                     std::optional<bool> feedback) {
+  if (is_low_rank(spec)) return make_low_rank_treatment(argument, spec, size, feedback);
   auto codecs = parse_coding(argument, spec, size);
   if (!codecs.ok()) return codecs.error();
   const auto& [contribution, result] = codecs.value();

@@ -9,6 +9,7 @@
 
 #include "codec/block_map.h"
 #include "codec/residual.h"
+#include "kernel/low_rank.h"
 
 namespace ringdist {
 
@@ -16,13 +17,25 @@ namespace ringdist {
 struct Slice {
   int64_t offset = 0;  // elements
   int64_t count = 0;
+  int64_t rows = 0;              // the first dimension of the parameter
   Residual* residual = nullptr;  // null without error feedback
+
+  int64_t end() const { return offset + count; }
 };
 
-// What a bucket needs: today one allreduce with a block map.
+// What a bucket needs: one allreduce with a block map over some pieces of it, low-rank averages of
+// the others.
 struct BucketPlan {
+  struct LowRank {
+    Slice slice;
+    MatrixShape shape;
+  };
   std::shared_ptr<BlockMap> blocks = std::make_shared<BlockMap>();
-  bool coded = false;  // some part is compressed
+  bool coded = false;         // some part is compressed
+  std::vector<Slice> pieces;  // where the block map's elements lie, in order
+  std::vector<LowRank> low_rank;
+
+  void add_part(const Slice& slice, const CodecPair& codecs);
 };
 
 class Treatment {
@@ -36,7 +49,7 @@ class Treatment {
   virtual double bits() const = 0;
   // At most this many bytes go from a rank to the others, of contributions and of sums, for each
   // element of theirs; times (size - 1) / size for what one rank sends.
-  virtual double bytes(int64_t count, DType dtype) const = 0;
+  virtual double bytes(const Slice& slice, DType dtype) const = 0;
   virtual void add(const Slice& slice, BucketPlan& plan) const = 0;
 };
 

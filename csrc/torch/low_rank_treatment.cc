@@ -1,0 +1,77 @@
+#include "torch/low_rank_treatment.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace ringdist {
+namespace {
+
+constexpr std::string_view kName = "powersgd";
+constexpr int64_t kDefaultRank = 4;
+constexpr int64_t kMostRank = 64;
+
+class LowRankTreatment final : public Treatment {
+ public:
+  LowRankTreatment(int64_t rank, bool feedback)
+      : rank_(rank), feedback_(feedback), name_("powersgd:" + std::to_string(rank)) {}
+
+  const std::string& name() const override { return name_; }
+  bool feedback() const override { return feedback_; }
+  // By the shape; always coarser than codecs of elements, which is what rules ask.
+  double bits() const override { return 0; }
+
+  double bytes(const Slice& slice, DType dtype) const override {
+    const MatrixShape shape = shape_of(slice);
+    // Two averages, each of a contribution and a result.
+    const int64_t factors = shape.left() + shape.right();
+    if (pays(shape)) return 2.0 * static_cast<double>(factors) * sizeof(float);
+    return 2.0 * static_cast<double>(slice.count) * static_cast<double>(dtype_size(dtype));
+  }
+
+  void add(const Slice& slice, BucketPlan& plan) const override {
+    const MatrixShape shape = shape_of(slice);
+    if (pays(shape))
+      plan.low_rank.push_back({slice, shape});
+    else
+      plan.add_part(slice, parse_codec_pair("none", 1).value());
+  }
+
+ private:
+  MatrixShape shape_of(const Slice& slice) const {
+    const int64_t rows = std::max<int64_t>(1, slice.rows);
+    const int64_t columns = slice.count / rows;
+    return {rows, columns, std::min({rank_, rows, columns})};
+  }
+  // A factorisation that takes more than half of the values is not worth its loss: vectors, and
+  // narrow matrices.
+  static bool pays(const MatrixShape& shape) {
+    return 2 * (shape.left() + shape.right()) < shape.count();
+  }
+
+  const int64_t rank_;
+  const bool feedback_;
+  const std::string name_;
+};
+
+}  // namespace
+
+bool is_low_rank(std::string_view spec) { return spec == kName || spec.starts_with("powersgd:"); }
+
+Result<TreatmentPtr> make_low_rank_treatment(std::string_view argument, const std::string& spec,
+                                             int size, std::optional<bool> feedback) {
+  int64_t rank = kDefaultRank;
+  if (spec != kName) {
+    const char* begin = spec.data() + kName.size() + 1;
+    const char* end = spec.data() + spec.size();
+    const auto [at, error] = std::from_chars(begin, end, rank);
+    if (error != std::errc() || at != end || rank < 1 || rank > kMostRank)
+      return Error(ErrorKind::kInvalidArgument, "ringdist: " + std::string(argument) + "='" + spec +
+                                                    "': the rank of powersgd must be in 1 .. " +
+                                                    std::to_string(kMostRank) +
+                                                    ", as in powersgd:4");
+  }
+  const bool on = size > 1 && feedback.value_or(true);
+  return TreatmentPtr(std::make_shared<LowRankTreatment>(rank, on));
+}
+
+}  // namespace ringdist
