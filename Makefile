@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study build lint format sanitize clean
+.PHONY: help demo test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study build lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -30,6 +30,7 @@ help:
 	@echo '  make lint         format, style and include rules (what CI checks first)'
 	@echo '  make format       rewrite the files so that lint is content'
 	@echo '  make sanitize     the C++ tests under ASan + UBSan, then under TSan'
+	@echo '  make fuzz         bytes that libFuzzer makes up, into every codec (10 minutes; FUZZ_SECONDS=60)'
 	@echo '  make clean        remove what was built; .venv stays'
 	@echo
 	@echo 'Each makes .venv and installs what is missing first. PYTHON=python3.12 chooses the interpreter,'
@@ -87,6 +88,9 @@ sanitize:
 	@tools/bootstrap.sh tests
 	tools/sanitize.sh address
 	tools/sanitize.sh thread
+
+fuzz:
+	tools/fuzz.sh
 
 clean:
 	rm -rf build torch_ringdist/*.so torch_ringdist/_build_info.py .venv/installed

@@ -137,7 +137,8 @@ class CompressState:
     def stats(self) -> dict[str, Any]:
         """What this rank saved and lost, in the last step and in all.
 
-        Keys: step (-1 before the first), codec, residual_norm, and "last" and "total", each with
+        Keys: step (-1 before the first), codec, reason (of "auto": why it chose what it does),
+        residual_norm, and "last" and "total", each with
         bytes_uncompressed and bytes_saved (of what this rank sends, by the size of its gradients
         and the formats of the codecs), and relative_error: the 2-norm of what was lost divided by
         that of what was given, over the parameters with error feedback. It is None before the
@@ -156,6 +157,7 @@ class CompressState:
         return {
             "step": r["step"],
             "codec": r["codec"],
+            "reason": r["reason"],
             "residual_norm": r["residual_norm"],
             "measured_step": r["measured_step"] if measured else None,
             "last": part("", r["bytes_uncompressed"], r["bytes_sent"]),

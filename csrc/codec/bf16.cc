@@ -18,7 +18,8 @@ class BF16Codec final : public BlockCodec {
       : BlockCodec(stochastic ? "bf16:stochastic" : "bf16", bf16_row().wire_id,
                    stochastic ? kStochasticBit : uint16_t{0}, 1),
         stochastic_(stochastic) {}
-  // But for underflow; at random, a value that underflows may grow. See the spec.
+  // But for x without an element above 2^-134, which is sent as 0. At random, what underflows may
+  // grow. See the spec.
   bool contraction() const override { return !stochastic_; }
 
  protected:

@@ -8,20 +8,18 @@
 namespace ringdist {
 namespace {
 
-double seconds(const BucketLoad& bucket, const LinkCost& link, const CodecCost& codec) {
-  return link.latency + bucket.elements * codec.bits / 8 * link.seconds_per_byte +
-         bucket.elements * codec.seconds_per_element;
+double seconds(const BackwardPass& pass, const BucketLoad& bucket, const CodecCost& codec) {
+  return pass.latency + bucket.elements * codec.seconds_per_element;
 }
 
 // The gentlest candidate that, used everywhere, brings the exposed time within `enough`; else the
 // one that exposes least.
-size_t gentlest(const BackwardPass& pass, const LinkCost& link,
-                std::span<const CodecCost> candidates, double enough) {
+size_t gentlest(const BackwardPass& pass, std::span<const CodecCost> candidates, double enough) {
   size_t best = 0;
   double least = 0;
   for (size_t codec = 0; codec < candidates.size(); ++codec) {
     const std::vector<size_t> all(pass.buckets.size(), codec);
-    const double exposed = exposed_seconds(pass, link, candidates, all);
+    const double exposed = exposed_seconds(pass, candidates, all);
     if (exposed <= enough) return codec;
     if (codec == 0 || exposed < least) {
       best = codec;
@@ -39,40 +37,40 @@ std::string milliseconds(double seconds) {
 
 }  // namespace
 
-double exposed_seconds(const BackwardPass& pass, const LinkCost& link,
-                       std::span<const CodecCost> candidates, std::span<const size_t> codecs) {
+double exposed_seconds(const BackwardPass& pass, std::span<const CodecCost> candidates,
+                       std::span<const size_t> codecs) {
   double free = 0;  // when the link is
   for (size_t i = 0; i < pass.buckets.size(); ++i)
     free = std::max(free, pass.buckets[i].ready) +
-           seconds(pass.buckets[i], link, candidates[codecs[i]]);
+           seconds(pass, pass.buckets[i], candidates[codecs[i]]);
   return std::max(0.0, free - pass.end);
 }
 
-CodecChoice choose_codecs(const BackwardPass& pass, const LinkCost& link,
-                          std::span<const CodecCost> candidates, double worth) {
+CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> candidates,
+                          double worth) {
   check(!candidates.empty(), "a choice among no codecs");
   CodecChoice out;
   out.codecs.assign(pass.buckets.size(), 0);
-  out.exposed = out.exposed_plain = exposed_seconds(pass, link, candidates, out.codecs);
+  out.exposed = out.exposed_plain = exposed_seconds(pass, candidates, out.codecs);
   const double margin = worth * pass.step;
   if (out.exposed_plain <= margin) return out;
-  const size_t codec = gentlest(pass, link, candidates, margin);
+  const size_t codec = gentlest(pass, candidates, margin);
   std::vector<size_t> codecs(pass.buckets.size(), codec);
-  const double exposed = exposed_seconds(pass, link, candidates, codecs);
+  const double exposed = exposed_seconds(pass, candidates, codecs);
   if (out.exposed_plain - exposed <= margin) return out;
   // What is hidden anyway may be gentler: from the first bucket on, as far as nothing is lost.
   const double allowed = std::max(exposed, margin);
   for (size_t& one : codecs) {
     const size_t harsh = one;
     for (one = 0; one < harsh; ++one)
-      if (exposed_seconds(pass, link, candidates, codecs) <= allowed) break;
+      if (exposed_seconds(pass, candidates, codecs) <= allowed) break;
   }
   out.codecs = std::move(codecs);
-  out.exposed = exposed_seconds(pass, link, candidates, out.codecs);
+  out.exposed = exposed_seconds(pass, candidates, out.codecs);
   return out;
 }
 
-std::string explain(const CodecChoice& choice, const BackwardPass& pass, const LinkCost& link,
+std::string explain(const CodecChoice& choice, const BackwardPass& pass,
                     std::span<const CodecCost> candidates) {
   std::string out;
   for (size_t codec = 0; codec < candidates.size(); ++codec) {
@@ -82,11 +80,12 @@ std::string explain(const CodecChoice& choice, const BackwardPass& pass, const L
              " of " + std::to_string(choice.codecs.size()) + " buckets";
   }
   char rate[32];
-  std::snprintf(rate, sizeof rate, "%.3g MB/s", 1e-6 / std::max(link.seconds_per_byte, 1e-15));
+  std::snprintf(rate, sizeof rate, "%.3g MB/s",
+                1e-6 * sizeof(float) / std::max(candidates[0].seconds_per_element, 1e-15));
   return out + ": uncompressed, communication outlasts the backward pass of " +
          milliseconds(pass.end) + " by " + milliseconds(choice.exposed_plain) + ", so by " +
          milliseconds(choice.exposed) + " (allreduce at " + rate + ", latency " +
-         milliseconds(link.latency) + ")";
+         milliseconds(pass.latency) + ")";
 }
 
 }  // namespace ringdist

@@ -10,17 +10,10 @@
 
 namespace ringdist {
 
-// An op of b bytes (as contributions, before encoding) on this link: latency + b *
-// seconds_per_byte.
-struct LinkCost {
-  double latency = 0;           // seconds
-  double seconds_per_byte = 0;  // of encoded contribution
-};
-
+// An allreduce of n elements takes latency + n * seconds_per_element: wire and codec together.
 struct CodecCost {
   std::string name;
-  double bits = 32;                // per element, on the wire
-  double seconds_per_element = 0;  // encoding and decoding, over what none costs
+  double seconds_per_element = 0;
 };
 
 struct BucketLoad {
@@ -32,6 +25,7 @@ struct BackwardPass {
   std::vector<BucketLoad> buckets;  // in the order in which they become ready
   double end = 0;                   // seconds: when the computation is done
   double step = 0;                  // seconds of a whole step without waiting for communication
+  double latency = 0;               // seconds of an op, whatever it carries
 };
 
 struct CodecChoice {
@@ -42,15 +36,15 @@ struct CodecChoice {
 
 // Candidates are ordered from gentle to harsh; the first is "none". Buckets travel one after
 // another. A codec is chosen only if it shortens the step by more than `worth` of it (0.03).
-CodecChoice choose_codecs(const BackwardPass& pass, const LinkCost& link,
-                          std::span<const CodecCost> candidates, double worth = 0.03);
+CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> candidates,
+                          double worth = 0.03);
 
 // Seconds of communication that are left when the computation ends.
-double exposed_seconds(const BackwardPass& pass, const LinkCost& link,
-                       std::span<const CodecCost> candidates, std::span<const size_t> codecs);
+double exposed_seconds(const BackwardPass& pass, std::span<const CodecCost> candidates,
+                       std::span<const size_t> codecs);
 
 // "int4 for 3 of 4 buckets, none for 1: communication would outlast ... " for one log line.
-std::string explain(const CodecChoice& choice, const BackwardPass& pass, const LinkCost& link,
+std::string explain(const CodecChoice& choice, const BackwardPass& pass,
                     std::span<const CodecCost> candidates);
 
 }  // namespace ringdist

@@ -13,8 +13,8 @@ namespace {
 class Fp16Codec final : public BlockCodec {
  public:
   Fp16Codec() : BlockCodec("fp16", fp16_row().wire_id, 0, 1) {}
-  // But for underflow: see the spec.
-  bool contraction() const override { return true; }
+  // Below its range nothing is sent, far above it next to nothing: see the spec.
+  bool contraction() const override { return false; }
 
  protected:
   size_t block_bytes(int64_t count) const override {

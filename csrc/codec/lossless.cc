@@ -22,8 +22,8 @@ constexpr size_t kMaxElement = sizeof(float);
 
 enum class Kind : uint8_t { kRaw = 0, kPacked = 1 };
 
-// What precedes the codes of a packed chunk: kind, bytes of codes, first symbol, symbols from the
-// first to the last less one, then their lengths, two in a byte.
+// What a packed chunk begins with: the lowest and the highest symbol that occur, and the bytes that
+// the codes take. The lengths of the codes follow, two in a byte.
 struct PackedHeader {
   uint8_t kind = static_cast<uint8_t>(Kind::kPacked);
   uint8_t first = 0;

@@ -19,8 +19,8 @@ struct CodecFigures {
 };
 
 // Repeats encoding, decoding and copying `elements` >= 1 fp32 values, in turns, for about `seconds`
-// and at least three times. Takes 20 bytes of memory per element: choose more than the caches hold.
-// Blocks; any thread.
+// and at least three times. Takes up to 16 bytes of memory per element: choose more than the caches
+// hold. Blocks; any thread.
 CodecFigures measure_codec(const Codec& codec, size_t elements, double seconds);
 
 }  // namespace ringdist

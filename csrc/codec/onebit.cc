@@ -11,6 +11,7 @@
 #include "codec/rows.h"
 #include "kernel/cast.h"
 #include "kernel/finite_bfloat.h"
+#include "kernel/prefetch.h"
 #include "kernel/sign.h"
 
 namespace ringdist {
@@ -70,6 +71,8 @@ class OnebitCodec final : public BlockCodec {
     for (size_t at = 0; at < in.size(); at += kSignBlock) {
       const size_t n = std::min(kSignBlock, in.size() - at);
       float* lost = residual.empty() ? nullptr : residual.data() + at;
+      prefetch(in, at + 2 * kSignBlock, kSignBlock);
+      prefetch(residual, at + 2 * kSignBlock, kSignBlock);
       const float total = sign_loops().take(in.data() + at, lost, n, sum.data(), to + kScaleBytes);
       const uint16_t field = scale_field(total, sum, n);
       std::memcpy(to, &field, sizeof field);

@@ -1,5 +1,7 @@
 #include "kernel/quantize.h"
 
+#include <algorithm>
+
 #include "kernel/quantize_isa.h"
 #include "kernel/quantize_loops.h"
 
@@ -7,16 +9,19 @@ namespace ringdist {
 namespace quantization {
 
 uint16_t quantize_rare(Block& block, int bits) {
-  const auto largest = static_cast<uint32_t>(block.largest);
-  const bool finite = largest < 0x7f800000;
-  const bool empty = largest == 0 || !finite;
-  const uint16_t scale = empty ? 0 : tiny_scale(largest, bits);
+  const bool finite = block.largest < 0x7f800000;
+  if (block.largest == 0 || !finite) {
+    std::fill_n(block.t, kBlock, 0.0f);
+    std::fill_n(block.code, kBlock, uint8_t{0});
+    return finite ? 0 : kPoisonScale;
+  }
+  const uint16_t scale = tiny_scale(block.largest, bits);
   for (size_t i = 0; i < kBlock; ++i) {
-    const int t = empty ? 0 : tiny_code(block.x[i], scale);
+    const int t = tiny_code(block.x[i], scale);
     block.t[i] = static_cast<float>(t);
     block.code[i] = static_cast<uint8_t>(t);
   }
-  return finite ? scale : kPoisonScale;
+  return scale;
 }
 
 }  // namespace quantization

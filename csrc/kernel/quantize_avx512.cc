@@ -1,5 +1,5 @@
-// The loops for x86 with AVX-512. Functions name their instruction set
-// themselves, for the reason given in kernel/reduce_avx2.cc.
+// The loops for x86 with AVX-512. Functions name their instruction set themselves, for the reason
+// given in kernel/reduce_avx2.cc.
 #include "kernel/quantize_isa.h"
 
 #if defined(__x86_64__)
@@ -10,8 +10,8 @@ namespace ringdist {
 namespace {
 
 template <typename Format>
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"), gnu::noinline]] void
-run_quantize(std::span<const float> in, std::span<float> residual, Stochastic rounding, Bytes out) {
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::noinline]] void run_quantize(
+    std::span<const float> in, std::span<float> residual, Stochastic rounding, Bytes out) {
   using quantization::quantize_all;
   if (residual.empty())
     quantize_all<Format, false>(in.data(), nullptr, in.size(), rounding, out.data());
@@ -20,8 +20,8 @@ run_quantize(std::span<const float> in, std::span<float> residual, Stochastic ro
 }
 
 template <typename Format>
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"), gnu::noinline]] void
-run_dequantize(ConstBytes in, bool accumulate, std::span<float> out) {
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::noinline]] void run_dequantize(
+    ConstBytes in, bool accumulate, std::span<float> out) {
   using quantization::dequantize_all;
   if (accumulate)
     dequantize_all<Format, true>(in.data(), out.data(), out.size());

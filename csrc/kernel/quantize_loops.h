@@ -20,7 +20,6 @@ namespace ringdist::quantization {
 inline constexpr size_t kBlock = kQuantizeBlock;
 inline constexpr size_t kScaleBytes = sizeof(uint16_t);
 inline constexpr float kRound = 0x1.8p23f;
-inline constexpr uint32_t kMagnitude = 0x7fffffff;
 
 [[gnu::always_inline]] inline uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
 [[gnu::always_inline]] inline float float_of(uint32_t x) { return std::bit_cast<float>(x); }
@@ -31,40 +30,37 @@ struct Block {
   alignas(64) float x[kBlock];
   alignas(64) float t[kBlock];
   alignas(64) uint8_t code[kBlock];
-  int32_t largest = 0;   // bits of the largest magnitude
-  int32_t positive = 0;  // bits of the largest value
-  uint16_t scale = 0;    // as on the wire
+  uint32_t largest = 0;       // bits of the largest magnitude
+  uint32_t largest_sign = 0;  // and its sign bit, set if both signs have it
+  uint16_t scale = 0;         // as on the wire
 };
 
 // Blocks that the fast loops leave: all zero, so small that the scale would be subnormal, or not
 // finite. Fills in the scale, t and code as integers of at most `bits` bits and a sign.
 [[gnu::noinline]] uint16_t quantize_rare(Block& block, int bits);
 
-template <bool kResidual, bool kSigned>
+template <bool kResidual>
 [[gnu::always_inline]] inline void load(Block& block, const float* in, const float* residual) {
-  int32_t largest = 0, positive = 0;
+  uint32_t largest = 0;  // with the sign as its lowest bit: one maximum finds both
   for (size_t i = 0; i < kBlock; ++i) {
     const float x = kResidual ? in[i] + residual[i] : in[i];
-    const auto bits = std::bit_cast<int32_t>(x);
-    const auto magnitude = static_cast<int32_t>(bits & kMagnitude);
+    const uint32_t rotated = (bits_of(x) << 1) | (bits_of(x) >> 31);
     block.x[i] = x;
-    if (kSigned) positive = bits > positive ? bits : positive;
-    largest = magnitude > largest ? magnitude : largest;
+    largest = rotated > largest ? rotated : largest;
   }
-  block.largest = largest;
-  block.positive = positive;
+  block.largest = largest >> 1;
+  block.largest_sign = largest << 31;
 }
 
 // Codes between -127 and 127, the scale from the largest magnitude.
 struct Int8 {
   static constexpr int kBits = 8;
-  static constexpr bool kSignedScale = false;
   static constexpr int kTinyBits = 7;
   [[gnu::always_inline]] static uint8_t tiny(uint8_t code) { return code; }
   [[gnu::always_inline]] static float value(uint8_t code) { return static_cast<int8_t>(code); }
 
   [[gnu::always_inline]] static uint16_t quantize(Block& block, const uint16_t* random) {
-    const uint16_t scale = scale_up(float_of(static_cast<uint32_t>(block.largest)), 127);
+    const uint16_t scale = scale_up(float_of(block.largest), 127);
     const float inverse = 1 / bfloat_to_float(scale);
     if (random != nullptr) dither(block, inverse, random);
     for (size_t i = 0; i < kBlock; ++i) {
@@ -111,7 +107,6 @@ struct Sum {
 template <int kBitCount, size_t kLanes>
 struct Signed {
   static constexpr int kBits = kBitCount;
-  static constexpr bool kSignedScale = true;
   static constexpr int kLow = 1 << (kBits - 1);
   static constexpr int kTinyBits = kBits - 1;
   [[gnu::always_inline]] static uint8_t tiny(uint8_t code) { return code; }
@@ -122,12 +117,11 @@ struct Signed {
 
   [[gnu::always_inline]] static uint16_t quantize(Block& block, const uint16_t*) {
     using Vector = typename Sum<kLanes>::Vector;
-    using Int [[gnu::vector_size(sizeof(Vector))]] = int32_t;
     constexpr size_t kParts = Sum<kLanes>::kRunning / kLanes;
-    const Int highest = Int{} + std::bit_cast<int32_t>(kRound + (kLow - 1));
-    // By bits, since a branch on the sign would be mispredicted half of the time.
-    const uint32_t sign = static_cast<uint32_t>(block.positive == block.largest) << 31;
-    const float first = float_of(static_cast<uint32_t>(block.largest) | sign) / kLow;
+    const Vector highest = Vector{} + (kRound + (kLow - 1));
+    // Minus the largest element over kLow. By bits: a branch would be mispredicted half of the
+    // time.
+    const float first = float_of(block.largest | (block.largest_sign ^ 0x80000000)) / kLow;
     const float inverse = 1 / first;
     Sum<kLanes> xt, tt;
     for (size_t at = 0; at < kBlock; at += kLanes * kParts)
@@ -135,9 +129,8 @@ struct Signed {
         Vector c;
         std::memcpy(&c, block.x + at + part * kLanes, sizeof c);
         c *= inverse;
-        // Compared as integers, which keep the order of positive floats and have a min instruction.
-        const Int shifted = reinterpret_cast<Int>(c + kRound);
-        const Vector t = reinterpret_cast<Vector>(shifted < highest ? shifted : highest) - kRound;
+        const Vector shifted = c + kRound;
+        const Vector t = (shifted < highest ? shifted : highest) - kRound;
         std::memcpy(block.t + at + part * kLanes, &t, sizeof t);
         xt.running[part] += c * t;
         tt.running[part] += t * t;
@@ -149,7 +142,6 @@ struct Signed {
 template <typename Format>
 struct Fp8 {
   static constexpr int kBits = 8;
-  static constexpr bool kSignedScale = false;
   static constexpr int kTinyBits = 1;
   // 1 or -1, the only codes that tiny blocks use.
   [[gnu::always_inline]] static uint8_t tiny(uint8_t code) {
@@ -158,8 +150,7 @@ struct Fp8 {
   [[gnu::always_inline]] static float value(uint8_t code) { return Format::widen(code); }
 
   [[gnu::always_inline]] static uint16_t quantize(Block& block, const uint16_t*) {
-    const uint16_t scale =
-        scale_up(float_of(static_cast<uint32_t>(block.largest)), Format::kLargest);
+    const uint16_t scale = scale_up(float_of(block.largest), Format::kLargest);
     const float inverse = 1 / bfloat_to_float(scale);
     for (size_t i = 0; i < kBlock; ++i) {
       const uint8_t code = Format::narrow(block.x[i] * inverse);
@@ -172,7 +163,7 @@ struct Fp8 {
 
 // Bytes that `count` codes take. With h = that many, byte i holds codes i, i + h, i + 2h, ..., the
 // first in its low bits: loops over i handle whole vectors. A field of less than a byte holds its
-// code plus Format::kLow, so that none is negative and fields add up.
+// code plus Format::kLow: none is negative, and a byte is the sum of its fields.
 template <typename Format>
 constexpr size_t packed_bytes(size_t count) {
   return (count * Format::kBits + 7) / 8;
@@ -199,8 +190,8 @@ template <typename Format>
 // The second of three steps, after load(): codes and scale.
 template <typename Format>
 [[gnu::always_inline]] inline void choose(Block& block, const uint16_t* random) {
-  constexpr auto kFirst = std::bit_cast<int32_t>(kSmallestScaled);
-  constexpr int32_t kInfinite = 0x7f800000;
+  constexpr auto kFirst = std::bit_cast<uint32_t>(kSmallestScaled);
+  constexpr uint32_t kInfinite = 0x7f800000;
   if (block.largest >= kFirst && block.largest < kInfinite) [[likely]] {
     block.scale = Format::quantize(block, random);
     return;
@@ -237,7 +228,7 @@ template <typename Format, bool kResidual>
       __builtin_prefetch(in + line);
       if (kResidual) __builtin_prefetch(residual + line, 1);
     }
-    load<kResidual, Format::kSignedScale>(blocks[b], in + at, kResidual ? residual + at : nullptr);
+    load<kResidual>(blocks[b], in + at, kResidual ? residual + at : nullptr);
   }
   for (size_t b = 0; b < count; ++b)
     choose<Format>(blocks[b], random == nullptr ? nullptr : random + b * kBlock);
@@ -273,7 +264,7 @@ template <typename Format, bool kResidual>
   float padded[kBlock] = {}, lost[kBlock] = {};
   std::memcpy(padded, in + whole, tail * sizeof(float));
   if (kResidual) std::memcpy(lost, residual + whole, tail * sizeof(float));
-  load<kResidual, Format::kSignedScale>(blocks[0], padded, lost);
+  load<kResidual>(blocks[0], padded, lost);
   choose<Format>(blocks[0], draw(rounding, whole, kBlock, bits));
   finish<Format, kResidual>(blocks[0], lost, tail, out);
   if (kResidual) std::memcpy(residual + whole, lost, tail * sizeof(float));

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "torch/errors.h"
 
 namespace ringdist {
@@ -34,9 +35,22 @@ std::shared_ptr<std::vector<float>> right_factor(Parameter& parameter,
   throw_error(Error(kind, "ringdist: compress: " + what));
 }
 
+constexpr const char* kAuto = "auto";
+// What "auto" times each candidate with: 512 KiB uncompressed, some 60 ms at 100 Mb/s.
+constexpr int64_t kProbeCount = 128 * 1024;
+constexpr int kProbes = 3;
+
+// Until it has chosen, "auto" leaves gradients alone.
+std::string base_codec(const std::string& codec) { return codec == kAuto ? "none" : codec; }
+
+bool ever_auto(const CompressionOptions& options) {
+  return options.codec == kAuto ||
+         std::ranges::any_of(options.schedule, [](const auto& at) { return at.second == kAuto; });
+}
+
 void check_options(const CompressionOptions& options, int size) {
   for (const auto& [step, codec] : options.schedule)
-    value_of(make_treatment("schedule[" + std::to_string(step) + "]", codec, size,
+    value_of(make_treatment("schedule[" + std::to_string(step) + "]", base_codec(codec), size,
                             options.error_feedback));
 }
 
@@ -48,10 +62,12 @@ Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, Compression
       options_(std::move(options)),
       at_step_(std::move(at_step)),
       none_(value_of(make_treatment("codec", "none", group_->getSize(), false))),
+      auto_(ever_auto(options_) ? std::make_shared<Watch>(group_->getSize()) : nullptr),
       work_(group_),
       table_(group_->getSize(), options_.error_feedback) {
   check_options(options_, group_->getSize());
-  throw_if(table_.use(options_.codec));
+  throw_if(table_.use(base_codec(options_.codec)));
+  now_.codec = options_.codec;
 }
 
 void Compression::add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule) {
@@ -66,7 +82,9 @@ c10::intrusive_ptr<c10::ivalue::Future> Compression::run(c10d::GradBucket& bucke
   const BucketPlan planned = plan(bucket, low_rank);
   last_bucket_ = bucket.getIndex();
   complete_ = bucket.isLast();
-  return work_.run(bucket.getBuffer(), planned, std::move(low_rank), table_.residuals());
+  auto future = work_.run(bucket.getBuffer(), planned, std::move(low_rank), table_.residuals());
+  if (now_.codec == kAuto) watch(bucket, *future);
+  return future;
 }
 
 // Buckets come in order of their index, but DDP may leave out those that no rank used.
@@ -85,14 +103,89 @@ void Compression::begin_step() {
   std::lock_guard lock(mutex_);
   finish_measurement();
   if (scale != 0) use_scale(scale);
-  if (const std::string wanted = codec_at(step, codec); wanted != table_.codec())
-    throw_if(table_.use(wanted));
+  const std::string wanted = codec_at(step, codec);
+  if (wanted == kAuto && !auto_)
+    refuse(ErrorKind::kInvalidArgument, "schedule(step) may say 'auto' only if codec is 'auto'");
+  if (wanted != current_) throw_if(table_.use(base_codec(wanted)));
+  current_ = wanted;
   before_ = now_;
   now_.step = step;
-  now_.codec = step < options_.warmup_steps ? "none" : table_.codec();
+  now_.codec = step < options_.warmup_steps ? "none" : current_;
   now_.bytes_uncompressed = now_.bytes_sent = 0;
   complete_ = false;
   ++steps_;
+  if (now_.codec == kAuto) choose_codecs();
+}
+
+// All ranks come here at the same steps, before the first bucket, so these ops match.
+void Compression::choose_codecs() {
+  std::lock_guard lock(auto_->mutex);
+  auto_->codec.begin_step(Clock::now());
+  if (!auto_->codec.due()) return;
+  const CodecChoice& choice = auto_->codec.choose(
+      mean_of_ranks(auto_->codec.measurement(measure_op(1, "none"), measure_candidates())));
+  for (size_t bucket = 0; bucket < choice.codecs.size(); ++bucket)
+    for (Parameter* parameter : auto_->buckets[bucket])
+      throw_if(table_.use_for(*parameter, AutoCodec::candidates()[choice.codecs[bucket]]));
+  if (now_.reason == auto_->codec.reason()) return;
+  now_.reason = auto_->codec.reason();
+  if (group_->getRank() == 0)
+    log(LogLevel::kInfo, "auto, from step " + std::to_string(now_.step) + ": " + now_.reason);
+}
+
+std::vector<double> Compression::measure_candidates() const {
+  std::vector<double> out;
+  const double latency = measure_op(1, "none");
+  for (const std::string& candidate : AutoCodec::candidates())
+    out.push_back((measure_op(kProbeCount, candidate) - latency) / kProbeCount);
+  return out;
+}
+
+// Seconds of an average of `count` elements with nothing beside it, the shortest of a few.
+double Compression::measure_op(int64_t count, const std::string& codec) const {
+  auto blocks = std::make_shared<BlockMap>();
+  const CodecPair codecs = value_of(parse_codec_pair(codec, group_->getSize()));
+  blocks->parts.push_back({0, count, codecs, nullptr});
+  const at::Tensor values = at::ones(count, at::kFloat);
+  double shortest = 0;
+  for (int i = 0; i < kProbes; ++i) {
+    mean_of_ranks({0});  // the ranks meet
+    const TimePoint begin = Clock::now();
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::AVG;
+    group_->allreduce_blocks({values}, options, codecs.plain() ? nullptr : blocks)->wait();
+    const double time = seconds(Clock::now() - begin);
+    shortest = i == 0 ? time : std::min(shortest, time);
+  }
+  return shortest;
+}
+
+std::vector<double> Compression::mean_of_ranks(std::vector<double> values) const {
+  const at::Tensor mean = at::empty(static_cast<int64_t>(values.size()), at::kDouble);
+  std::ranges::copy(values, mean.mutable_data_ptr<double>());
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::AVG;
+  group_->allreduce_blocks({mean}, options, nullptr)->wait();
+  std::ranges::copy_n(mean.const_data_ptr<double>(), values.size(), values.begin());
+  return values;
+}
+
+// Tells "auto" when the bucket was ready and when it is done.
+void Compression::watch(c10d::GradBucket& bucket, c10::ivalue::Future& future) {
+  const size_t index = bucket.getIndex();
+  {
+    std::lock_guard lock(auto_->mutex);
+    auto& buckets = auto_->buckets;
+    if (buckets.size() <= index) buckets.resize(index + 1);
+    buckets[index].clear();
+    for (const at::Tensor& tensor : bucket.getParameters())
+      buckets[index].push_back(value_of(table_.find(tensor)));
+    auto_->codec.ready(index, static_cast<double>(bucket.getBufferRef().numel()), Clock::now());
+  }
+  future.addCallback([watch = auto_, index](c10::ivalue::Future&) {
+    std::lock_guard lock(watch->mutex);
+    watch->codec.done(index, Clock::now());
+  });
 }
 
 std::string Compression::codec_at(int64_t step, const std::string& given) const {

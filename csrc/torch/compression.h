@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
+#include "codec/auto_codec.h"
 #include "torch/bucket_work.h"
 #include "torch/parameter_table.h"
 
@@ -36,6 +37,7 @@ using AtStep = std::function<std::pair<std::string, double>(int64_t step)>;
 struct CompressionReport {
   int64_t step = -1;  // the last one that was complete
   std::string codec;
+  std::string reason;        // of "auto": why it chose what it does
   double residual_norm = 0;  // of all that this rank owes
   // What this rank sends for the last step's gradients, and for all, without and with codecs.
   double bytes_uncompressed = 0, bytes_sent = 0;
@@ -81,16 +83,30 @@ class Compression {
   void prepare(Parameter& parameter, const Treatment& treatment, DType dtype,
                const at::Tensor& gradient) RINGDIST_REQUIRES(mutex_);
   void finish_measurement() RINGDIST_REQUIRES(mutex_);
+  void choose_codecs() RINGDIST_REQUIRES(mutex_);
+  void watch(c10d::GradBucket& bucket, c10::ivalue::Future& future) RINGDIST_REQUIRES(mutex_);
+  std::vector<double> mean_of_ranks(std::vector<double> values) const;
+  double measure_op(int64_t count, const std::string& codec) const;
+  std::vector<double> measure_candidates() const;
 
   const c10::intrusive_ptr<ProcessGroupRing> group_;
   const CompressionOptions options_;
   const AtStep at_step_;
   const TreatmentPtr none_;
+  // Shared with the callbacks of Futures, which may outlive us. Null: the codec is never "auto".
+  struct Watch {
+    explicit Watch(int size) : codec(size) {}
+    std::mutex mutex;
+    AutoCodec codec RINGDIST_GUARDED_BY(mutex);
+    std::vector<std::vector<Parameter*>> buckets;  // what each held in the last step
+  };
+  const std::shared_ptr<Watch> auto_;
 
   std::mutex mutex_;
   BucketWork work_ RINGDIST_GUARDED_BY(mutex_);
   ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);
-  int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;  // begun
+  int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;    // begun
+  std::string current_ RINGDIST_GUARDED_BY(mutex_);  // the codec of the step
   size_t last_bucket_ RINGDIST_GUARDED_BY(mutex_) = 0;
   bool complete_ RINGDIST_GUARDED_BY(mutex_) = true;  // the last step's buckets have all come
   double scale_ RINGDIST_GUARDED_BY(mutex_) = 1;

@@ -37,6 +37,14 @@ Error ParameterTable::use(const std::string& spec) {
   return {};
 }
 
+Error ParameterTable::use_for(Parameter& parameter, const std::string& spec) {
+  auto own = treatment("codec", spec);
+  if (!own.ok()) return own.error();
+  auto resolved = resolve(parameter.rule, own.value());
+  if (resolved.ok()) parameter.treatment = resolved.value();
+  return resolved.error();
+}
+
 Error ParameterTable::add(const at::Tensor& tensor, std::string name, ParameterRule rule) {
   check(own_ != nullptr, "a parameter before the first codec");
   auto treatment = resolve(rule, own_);

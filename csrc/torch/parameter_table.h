@@ -44,6 +44,9 @@ class ParameterTable {
   Error use(const std::string& spec);
   const std::string& codec() const { return spec_; }
 
+  // The codec of one parameter in place of the hook's own; its rule still holds. Errors as use().
+  Error use_for(Parameter& parameter, const std::string& spec);
+
   // Gives the parameter its residual; errors as ResidualStore::get.
   Error provide_residual(Parameter& parameter);
   // Shared with the ops in flight that were given one of them.

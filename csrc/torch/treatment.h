@@ -9,7 +9,7 @@
 
 #include "codec/block_map.h"
 #include "codec/residual.h"
-#include "kernel/low_rank.h"
+#include "engine/low_rank.h"
 
 namespace ringdist {
 

@@ -21,6 +21,8 @@ def _conserves(codec: str, dtype: str, seed: int) -> float:
     shapes = dict(SHAPES)
     if dtype == "bfloat16":
         del shapes["tiny"]  # it is not compressed: the rounding of its average is nobody's
+        if codec.startswith("powersgd"):
+            del shapes["row"]  # nor is a vector
     model = wrap(Given(shapes, DTYPES[dtype]))
     handle = torch_ringdist.ddp.compress(model, codec, error_feedback=True)
     books = Ledger()
@@ -33,7 +35,7 @@ def _conserves(codec: str, dtype: str, seed: int) -> float:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("codec", ["int4", "int8>int4"])
+@pytest.mark.parametrize("codec", ["int4", "int8>int4", "powersgd:2"])
 @pytest.mark.parametrize("size", [3, 4])
 def test_nothing_is_lost_through_a_rebuild_of_buckets(pools, size: int, codec: str, dtype: str):
     seed = random.randrange(1 << 20)

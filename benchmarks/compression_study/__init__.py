@@ -1,0 +1,5 @@
+"""What compression does to training: simulated ranks in one process, real schedules and codecs.
+
+`python -m benchmarks.compression_study --help` shows the command line, docs/compression-study.md
+what came out.
+"""

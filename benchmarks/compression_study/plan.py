@@ -1,0 +1,86 @@
+"""Which runs the study is made of."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.compression_study.pool import run_all
+from benchmarks.compression_study.records import Records
+from benchmarks.compression_study.tasks import TASKS
+from benchmarks.compression_study.training import Settings
+from benchmarks.compression_study.variants import UNCOMPRESSED, Variant
+
+VARIANTS = (
+    *("none", "fp16", "bf16", "fp8", "int8", "int4", "int2", "onebit", "topk:0.01"),
+    *("int4/no-ef", "onebit/no-ef", "topk:0.01/no-ef"),
+)
+# A slow codec may take so many times the steps of the uncompressed run.
+PATIENCE = 3
+# Drift is a sum over elements: its spread between seeds is small.
+DRIFT_SEEDS = 2
+# The seeds that choose the learning rate are not those that the codecs are judged by.
+SWEEP_SEED = 1000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is compared with each other: all variants have its learning rate and batches."""
+
+    task: str
+    optimiser: str
+    batch: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of it is run."""
+
+    seeds: int
+    sweep_seeds: int
+    jobs: int
+
+
+def sweep(cells: Sequence[Cell], scale: Scale, records: Records) -> dict[Cell, float]:
+    """Each cell's best learning rate of the uncompressed run."""
+
+    def settings(cell: Cell, lr: float) -> list[Settings]:
+        seeds = range(SWEEP_SEED, SWEEP_SEED + scale.sweep_seeds)
+        return [settings_of(cell, lr, UNCOMPRESSED, seed) for seed in seeds]
+
+    def merit(cell: Cell, lr: float) -> float:
+        task = TASKS[cell.task]
+        results = [records.find(s) for s in settings(cell, lr)]
+        if any(r is None or r["diverged"] for r in results):
+            return float("-inf")
+        return task.better * statistics.fmean(r["curve"]["metric"][-1] for r in results if r)
+
+    rates = {cell: TASKS[cell.task].learning_rates[cell.optimiser] for cell in cells}
+    wanted = [s for cell in cells for lr in rates[cell] for s in settings(cell, lr)]
+    run_all(wanted, records, scale.jobs, "learning rates")
+    return {cell: max(rates[cell], key=lambda lr: merit(cell, lr)) for cell in cells}
+
+
+def settings_of(cell: Cell, lr: float, text: str, seed: int) -> Settings:
+    variant = Variant.parse(text)
+    steps = cell.steps * (PATIENCE if variant.slow else 1)
+    drift = seed < DRIFT_SEEDS and variant.family in ("int4", "int2", "onebit", "topk")
+    return Settings(
+        *(cell.task, cell.optimiser, lr, text, seed, steps, cell.steps, cell.batch), drift=drift
+    )
+
+
+def study(
+    rates: dict[Cell, float], variants: Iterable[str], scale: Scale, records: Records
+) -> dict[tuple[Cell, str], list[dict]]:
+    """By cell and variant, the results of all seeds in order."""
+    wanted = {
+        (cell, text): [settings_of(cell, lr, text, seed) for seed in range(scale.seeds)]
+        for cell, lr in rates.items()
+        for text in dict.fromkeys([UNCOMPRESSED, *variants])
+    }
+    flat = [settings for runs in wanted.values() for settings in runs]
+    run_all(flat, records, scale.jobs, "training")
+    return {key: [r for s in runs if (r := records.find(s))] for key, runs in wanted.items()}

@@ -1,0 +1,128 @@
+"""Writes the study down: JSON, and Markdown with the pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from benchmarks.compression_study.analysis import Row
+from benchmarks.compression_study.plan import PATIENCE, Cell
+from benchmarks.compression_study.tasks import TASKS
+
+TITLES = {
+    "difference": "Paired difference at equal steps, with its 95 % interval; grey: the bounds",
+    "curves": "Mean over the seeds of the loss; dashed: without error feedback",
+    "drift": "Cumulative drift; dashed: without error feedback",
+}
+
+
+def about(commit: str, seeds: int) -> dict:
+    cpu = next(
+        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if "model name" in line),
+        platform.machine(),
+    )
+    return {
+        "commit": commit,
+        "seeds": seeds,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+    }
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def save_json(path: Path, facts: dict, rows: Sequence[Row]) -> None:
+    text = json.dumps({**facts, "rows": [asdict(row) for row in rows]}, indent=1)
+    path.write_text(text + "\n")
+
+
+def markdown(
+    facts: dict, cells: Sequence[Cell], rows: Sequence[Row], pictures: dict[str, Path]
+) -> str:
+    out = [_introduction(facts, cells)]
+    for cell in cells:
+        own = [r for r in rows if Cell(r.task, r.optimiser, r.batch, cell.steps) == cell]
+        out.append(_section(cell, own))
+    out += [f"{TITLES[kind]}:\n\n![{kind}]({path.name})\n" for kind, path in pictures.items()]
+    return "\n".join(out)
+
+
+def _introduction(facts: dict, cells: Sequence[Cell]) -> str:
+    tasks = "\n".join(
+        f"- {name}: {TASKS[name].about}" for name in dict.fromkeys(c.task for c in cells)
+    )
+    bounds = f"{TASKS['digits'].bound} % accuracy or +-{TASKS['text'].bound} nats"
+    return f"""# What compression does to training
+
+Written by `make compression-study` at {facts["commit"]}, on {facts["cores"]} cores of \
+{facts["cpu"]}, torch {facts["torch"]}, Python {facts["python"]}. Edit the script, not this file.
+
+Four ranks are simulated in one process: one model, for each rank its own batches, gradients and
+residuals; what they exchange goes through the schedules and codecs that processes would use.
+`make compression-study ARGS=--ddp-check` compares that with DDP over four processes, bit for bit.
+
+{tasks}
+
+`sgd` has momentum 0.9; text clips the averaged gradient's norm at 1. The learning rate is the
+uncompressed run's best, on seeds of its own; all codecs share it. Runs of a row and of `none` are
+pairs: same initial parameters, same batches; {facts["seeds"]} seeds. Codecs are as they are by
+default: parameters below 1024 elements and norms uncompressed, embeddings at least int8, error
+feedback below 8 bits (`/no-ef`: without).
+
+- difference: to uncompressed, at equal steps: mean and 95 % interval of the mean (Student's t).
+- same: the interval lies within +-{bounds}. Of onebit and topk: they come
+  within 1 % of the uncompressed run's result in at most {PATIENCE} times its steps.
+- steps: of the mean curve, until it is within that 1 %; behind it, the uncompressed run's.
+- drift: |sum of applied updates + what residuals owe - sum of true means| / |sum of true means|
+  after the last step, over the parameters that have the codec; must be below 1e-6 with error
+  feedback, and shows why it matters without: at least 10 % with int4, 50 % with onebit and topk.
+- wire: bytes of an uncompressed allreduce / bytes that were sent, of all parameters.
+"""
+
+
+def _section(cell: Cell, rows: Sequence[Row]) -> str:
+    task = TASKS[cell.task]
+    lr = rows[0].lr if rows else 0
+    columns: dict[str, Callable[[Row], str]] = {
+        "codec": lambda r: f"`{r.variant}`",
+        "accuracy %" if task.better > 0 else "loss": lambda r: _number(r.metric, task.scale, 3),
+        f"difference, {task.unit}": lambda r: _number(r.difference, 1, 3, "+"),
+        "95 % interval": _interval,
+        "same": lambda r: r.verdict,
+        "steps": lambda r: f"{r.steps_to_target or '-'} ({r.steps_uncompressed or '-'})",
+        "drift": lambda r: "" if r.drift is None else f"{r.drift:.1e}",
+        "as it must be": lambda r: r.drift_verdict,
+        "wire": lambda r: f"{r.wire_ratio:.2f}",
+    }
+    lines = [
+        f"## {cell.task}, {cell.optimiser}, batch {cell.batch}, {cell.steps} steps, lr {lr:g}\n",
+        "| " + " | ".join(columns) + " |",
+        "|---" * len(columns) + "|",
+    ]
+    lines += ["| " + " | ".join(cellof(r) for cellof in columns.values()) + " |" for r in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _interval(row: Row) -> str:
+    if row.diverged:
+        return f"diverged: {row.diverged} of {row.seeds}"
+    if row.low is None or row.high is None:
+        return ""
+    return f"{row.low:+.3f} .. {row.high:+.3f}"
+
+
+def _number(value: float | None, scale: float, digits: int, sign: str = "") -> str:
+    return "" if value is None else f"{value * scale:{sign}.{digits}f}"

@@ -1,0 +1,71 @@
+"""What a run compresses with: codec[/no-ef][/warmup=STEPS]."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from torch import nn
+
+from torch_ringdist import _native, _rules
+
+# Elements, codec, error feedback or not: what LocalRanks takes.
+Part = tuple[int, str, bool]
+
+UNCOMPRESSED = "none"
+
+
+@dataclass(frozen=True)
+class Variant:
+    codec: str
+    feedback: bool = True  # where the codec has it by default
+    warmup: int = 0  # uncompressed steps at first
+
+    @classmethod
+    def parse(cls, text: str) -> Variant:
+        """Raises ValueError for a flag that does not exist; the codec is checked when it runs."""
+        codec, *flags = text.split("/")
+        feedback, warmup = True, 0
+        for flag in flags:
+            if flag == "no-ef":
+                feedback = False
+            elif match := re.fullmatch(r"warmup=(\d+)", flag):
+                warmup = int(match[1])
+            else:
+                raise ValueError(f"{text!r}: expected codec[/no-ef][/warmup=STEPS]")
+        return cls(codec, feedback, warmup)
+
+    @property
+    def family(self) -> str:
+        """The codec's name, without parameters, rotation or the codec of sums."""
+        return re.split(r"[:+>]", self.codec, maxsplit=1)[0]
+
+    @property
+    def slow(self) -> bool:
+        """Judged after more steps than the uncompressed run, not at equal steps."""
+        return self.feedback and self.family in ("onebit", "topk", "randomk")
+
+    def feeds_back(self, size: int) -> bool:
+        return self.feedback and _native.load().codec_traits(self.codec, size)[2]
+
+
+def parts_of(
+    model: nn.Module, order: list[nn.Parameter], variant: Variant, size: int
+) -> list[Part]:
+    """The parts of a buffer that has the gradients in `order`, as the hook for DDP makes them."""
+    native = _native.load()
+    rules = {r.parameter: r for r in _rules.resolve(model, None, native.MIN_COMPRESSED)}
+    _, own_bits, _ = native.codec_traits(variant.codec, size)
+    parts: list[Part] = []
+    for parameter in order:
+        rule, codec = rules[parameter], variant.codec
+        if rule.codec:
+            codec = rule.codec
+        elif rule.coarsest and own_bits < native.codec_traits(rule.coarsest, size)[1]:
+            codec = rule.coarsest
+        name, _, feedback = native.codec_traits(codec, size)
+        count = parameter.numel()
+        if name == UNCOMPRESSED and parts and parts[-1][1] == UNCOMPRESSED:
+            count += parts.pop()[0]
+        parts.append((count, name, feedback and variant.feedback))
+    return parts

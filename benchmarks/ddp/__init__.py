@@ -1,0 +1,4 @@
+"""Training with DDP over several hosts, with and without compression, side by side.
+
+`python -m benchmarks.ddp --help` shows the command line, docs/compression-when.md the results.
+"""

@@ -1,0 +1,106 @@
+"""Puts tables and pictures of what was measured into docs/compression-when.md.
+
+Its prose is written by hand; what stands between `<!-- measured: NAME -->` and `<!-- end -->` is
+replaced. The figures behind the tables go beside the pictures, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ddp import plot, stepping_report, training_report
+from benchmarks.ddp.links import LINKS
+from benchmarks.ddp.plans import TUNING_SEED
+from benchmarks.ddp.study import Study
+from benchmarks.ddp.tasks import TASKS
+from benchmarks.net.launch import ROOT
+
+PAGE = ROOT / "docs" / "compression-when.md"
+FOLDER = ROOT / "docs" / "compression-when"
+
+
+def write(results: Path, study: Study) -> int:
+    """From the folder of results. Each comparison is replaced if it was measured."""
+    training, stepping = _newest(results, "training"), _newest(results, "stepping")
+    if not training and not stepping:
+        print(f"{results}: no results; `make bench-ddp bench-critics` measures", file=sys.stderr)
+        return 1
+    FOLDER.mkdir(exist_ok=True)
+    if training:
+        _write_training(training)
+    if stepping:
+        _write_stepping(stepping, study)
+    return 0
+
+
+def _newest(folder: Path, kind: str) -> list[dict]:
+    """The last result of each run, of the commit that was measured last: a table has one only."""
+    newest: dict[str, dict] = {}
+    last = ""
+    for path in sorted(folder.glob(f"{kind}-*.json"), key=lambda path: path.stat().st_mtime):
+        result = json.loads(path.read_text())
+        last = result["commit"]
+        newest[path.stem.rpartition("-")[0]] = result
+    return sorted((r for r in newest.values() if r["commit"] == last), key=_place)
+
+
+def _place(result: dict) -> tuple:
+    """The order of the tables: of tasks and of links as they are listed."""
+    settings = result["settings"]
+    rate, task = settings["rate"], settings.get("task")
+    return (
+        list(TASKS).index(task) if task else 0,
+        LINKS.index(rate) if rate in LINKS else len(LINKS),
+        settings["batch"],
+        settings["seed"],
+    )
+
+
+def _write_training(results: Sequence[dict]) -> None:
+    tuning = [result for result in results if result["settings"]["seed"] == TUNING_SEED]
+    others = [result for result in results if result["settings"]["seed"] != TUNING_SEED]
+    rows = [training_report.as_dict(row) for row in training_report.make_rows(others)]
+    _publish("training", training_report.markdown(others, tuning), rows, plot.draw_training, others)
+
+
+def _write_stepping(results: Sequence[dict], study: Study) -> None:
+    cells = [asdict(stepping_report.make_cell(result, study)) for result in results]
+    text = stepping_report.markdown(results, study)
+    _publish("critics", text, cells, plot.draw_stepping, results)
+
+
+def _publish(
+    name: str,
+    text: str,
+    rows: list[dict],
+    draw: Callable[[Sequence[dict], Path], None],
+    results: Sequence[dict],
+) -> None:
+    picture = FOLDER / f"{name}.png"
+    draw(results, picture)
+    facts = {"commit": results[0]["commit"], "machine": results[0]["machine"], "rows": rows}
+    text_of_facts = json.dumps(_finite(facts), indent=1, allow_nan=False)
+    (FOLDER / f"{name}.json").write_text(text_of_facts + "\n")
+    link = f"![{name}]({FOLDER.name}/{picture.name})"
+    pattern = re.compile(rf"(<!-- measured: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    page, count = pattern.subn(lambda m: f"{m[1]}{text}\n{link}\n{m[2]}", PAGE.read_text())
+    if count != 1:
+        raise ValueError(f"{PAGE}: expected one '<!-- measured: {name} -->' ... '<!-- end -->'")
+    PAGE.write_text(page)
+    print(f"written: {PAGE}, {picture}")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: null, where a codec never reaches the target."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,143 @@
+"""Which runs a comparison consists of, and in which order."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from benchmarks.ddp import plot, stepping_report, training_report
+from benchmarks.ddp.cells import Cells
+from benchmarks.ddp.links import LINKS, link_text
+from benchmarks.ddp.settings import Settings, Stepping, Training
+from benchmarks.ddp.study import Study
+from benchmarks.net.hosts import Hosts
+
+TUNED = "gloo+powersgd"  # with the rank and the start that tuning finds
+TUNING_SEED = 1000
+TUNING = tuple(f"{TUNED}:{rank}@{start}" for rank in (1, 2, 4) for start in (2, 5, 10))
+
+TRAINING = (
+    *("gloo", "gloo+fp16", TUNED, "gloo+local:4@11"),
+    *("ringdist", "ringdist:int8", "ringdist:int4", "ringdist:onebit"),
+    *("ringdist:powersgd:4", "ringdist:auto"),
+)
+CRITICS = (
+    *("gloo", "gloo+fp16", "ringdist"),
+    *("ringdist:int8", "ringdist:int4", "ringdist:onebit", "ringdist:powersgd:4", "ringdist:auto"),
+)
+# Where seconds per step and an answer known beforehand make few steps enough.
+RARELY = {"100mbit": ("gloo",)}
+
+
+class Runner:
+    """Runs settings one after the other, over hosts that are kept while the rate stays."""
+
+    def __init__(self, cells: Cells, total: int) -> None:
+        self._cells, self._total = cells, total
+        self._stack = contextlib.ExitStack()
+        self._hosts: Hosts | None = None
+        self._number, self._measured, self._start = 0, 0, time.monotonic()
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __call__(self, settings: Settings) -> dict:
+        self._number += 1
+        found = self._cells.find(settings)
+        left = self._remaining()
+        state = "is there" if found else f"measuring{left}"
+        print(f"[{self._number}/{self._total}] {settings.name}: {state}", flush=True)
+        if found:
+            return found
+        result = self._cells.run(settings, self._over(settings))
+        self._measured += 1
+        return result
+
+    def _over(self, settings: Settings) -> Hosts:
+        if self._hosts is None or self._hosts.rate != settings.rate:
+            self._stack.close()
+            self._hosts = self._stack.enter_context(Hosts(settings.hosts, settings.rate))
+        return self._hosts
+
+    def _remaining(self) -> str:
+        if not self._measured:
+            return ""
+        each = (time.monotonic() - self._start) / self._measured
+        return f", about {each * (self._total - self._number + 1) / 60:.0f} min to go"
+
+
+def training(cells: Cells, args: argparse.Namespace) -> None:
+    """Time to accuracy, at each rate with each seed; prints the tables."""
+    runs = list(_training_runs(args))
+    results, tuning = [], []
+    rates = list(dict.fromkeys(run.rate for run in runs))
+    tunes = any(TUNED in run.candidates for run in runs)
+    with Runner(cells, len(runs) + tunes * len(rates)) as run:
+        for rate in rates:
+            of_rate = [each for each in runs if each.rate == rate]
+            if tunes:
+                options = TUNING[-1:] if args.quick else TUNING
+                first = replace(of_rate[0], seed=TUNING_SEED, candidates=options, to_target=True)
+                tuning.append(run(first))
+                best = training_report.tune(tuning[-1])
+                of_rate = [_with(each, best) for each in of_rate]
+            results += [run(each) for each in of_rate]
+    report = training_report.markdown(results, tuning)
+    picture = cells.folder / "training.png"
+    plot.draw_training(results, picture)
+    print(f"\n{report}\npicture: {picture}")
+
+
+def _with(settings: Training, tuned: str) -> Training:
+    names = tuple(tuned if name == TUNED else name for name in settings.candidates)
+    return replace(settings, candidates=names)
+
+
+def _training_runs(args: argparse.Namespace) -> Iterator[Training]:
+    candidates = tuple(args.candidates or TRAINING)
+    rates: Sequence[str] = args.rate or ("1gbit", "100mbit")
+    seeds, steps = args.seeds, args.steps
+    if args.quick:
+        rates, seeds, steps = rates[:1], seeds[:1], min(steps, 22)
+    for rate in rates:
+        for seed in seeds:
+            yield Training(
+                rate,
+                seed,
+                candidates,
+                steps,
+                args.target,
+                rate in args.to_target,
+                hosts=args.hosts,
+            )
+
+
+def critics(cells: Cells, args: argparse.Namespace, study: Study) -> None:
+    """The step times of every link, batch and task; prints the tables."""
+    candidates = tuple(args.candidates or CRITICS)
+    rates: Sequence[str] = args.rate or LINKS
+    few = {"rounds": 4, "warm_up": 2, "auto_warm_up": 5} if args.quick else {}
+    runs = [
+        Stepping(
+            rate, task, batch, candidates, rarely=RARELY.get(rate, ()), hosts=args.hosts, **few
+        )
+        for rate in (rates[-1:] if args.quick else rates)
+        for task in args.task
+        for batch in (args.batch[:1] if args.quick else args.batch)
+    ]
+    with Runner(cells, len(runs)) as run:
+        results = []
+        for settings in runs:
+            results.append(run(settings))
+            cell = stepping_report.make_cell(results[-1], study)
+            times = ", ".join(f"{k} {v * 1e3:.0f}" for k, v in cell.seconds.items())
+            print(f"    {link_text(settings.rate)}, a step in ms: {times}", flush=True)
+    picture = cells.folder / "critics.png"
+    plot.draw_stepping(results, picture)
+    print(f"\n{stepping_report.markdown(results, study)}\npicture: {picture}")

@@ -1,0 +1,46 @@
+"""How many steps a codec needs: what benchmarks.compression_study found, in one process.
+
+`python -m benchmarks.compression_study --critics` writes the file that is read here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CRITICS = Path("build/compression-study/critics.json")
+
+
+@dataclass(frozen=True)
+class Found:
+    """One codec, task and batch size."""
+
+    more_steps: float  # to the target, relative to uncompressed; inf: not reached
+    metric: float | None  # accuracy or validation loss; None: diverged
+
+
+@dataclass(frozen=True)
+class Study:
+    """By task, batch per rank, and codec; empty where there was no study."""
+
+    found: dict[tuple[str, int, str], Found] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> Study:
+        if not path.exists():
+            return cls()
+        found = {}
+        for row in json.loads(path.read_text())["rows"]:
+            plain = row["steps_uncompressed"]
+            if plain:
+                steps = row["steps_to_target"]
+                more = math.inf if steps is None else steps / plain
+                found[row["task"], row["batch"], row["variant"]] = Found(more, row["metric"])
+        return cls(found)
+
+    def more_steps(self, task: str, batch: int, codec: str) -> float | None:
+        """None if that was not studied. At least 1: a codec that needs fewer had luck."""
+        found = self.found.get((task, batch, codec))
+        return None if found is None else max(1.0, found.more_steps)

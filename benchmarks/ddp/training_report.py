@@ -1,0 +1,200 @@
+"""Time to accuracy: from the results of Training runs to tables and verdicts, in Markdown."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from benchmarks.ddp.candidates import Candidate
+from benchmarks.ddp.links import link_text
+from benchmarks.ddp.ratios import median
+
+LAST = 11  # evaluations, an epoch's, whose mean is the final accuracy: one alone is noise
+MAX_LOSS = 0.005  # of final accuracy, against uncompressed
+
+# Best of ours / the better of those, in time to the target; and of a step / plain gloo's.
+TIME_TARGETS = {"1gbit": 0.45, "100mbit": 0.70}
+STEP_TARGETS = {"1gbit": 0.30}
+TIME_RIVALS = {"1gbit": ("fp16", "powersgd"), "100mbit": ("powersgd",)}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One candidate with one seed. None: not reached, or not trained to the end."""
+
+    step_seconds: float  # median after the first epoch
+    steps: int | None  # to the target
+    seconds: float | None
+    final: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate at one rate, over all seeds."""
+
+    rate: str
+    candidate: str
+    runs: tuple[Run, ...]
+
+    @property
+    def step_seconds(self) -> float:
+        return statistics.fmean(run.step_seconds for run in self.runs)
+
+    @property
+    def seconds(self) -> float | None:
+        return _mean([run.seconds for run in self.runs])
+
+    @property
+    def final(self) -> float | None:
+        return _mean([run.final for run in self.runs])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None if one is missing: a mean over those that reached the target would flatter."""
+    there = [value for value in values if value is not None]
+    return statistics.fmean(there) if len(there) == len(values) else None
+
+
+def evaluate(result: dict) -> dict[str, Run]:
+    """One result's candidates."""
+    return {
+        text: _evaluate(told, result["settings"]) for text, told in result["candidates"].items()
+    }
+
+
+def _evaluate(told: dict, settings: dict) -> Run:
+    accuracies = told["accuracies"]
+    steps = next((at for at, value in accuracies if value >= settings["target"]), None)
+    final = None
+    if not settings["to_target"]:
+        last = [value for _, value in accuracies[-LAST:]]
+        final = statistics.fmean(last)
+    seconds = told["seconds"]
+    return Run(
+        median(seconds[LAST:] or seconds),
+        steps,
+        None if steps is None else sum(seconds[:steps]),
+        final,
+    )
+
+
+def make_rows(results: Sequence[dict]) -> list[Row]:
+    """By rate and candidate, in the order of the results."""
+    runs: dict[tuple[str, str], list[Run]] = {}
+    for result in results:
+        for text, run in evaluate(result).items():
+            runs.setdefault((result["settings"]["rate"], text), []).append(run)
+    return [Row(rate, text, tuple(of_row)) for (rate, text), of_row in runs.items()]
+
+
+def as_dict(row: Row) -> dict:
+    derived = {name: getattr(row, name) for name in ("step_seconds", "seconds", "final")}
+    return {**derived, **asdict(row)}
+
+
+def markdown(results: Sequence[dict], tuning: Sequence[dict]) -> str:
+    rows = make_rows(results)
+    parts = []
+    for rate in dict.fromkeys(row.rate for row in rows):
+        of_rate = [row for row in rows if row.rate == rate]
+        chosen = next((each for each in tuning if each["settings"]["rate"] == rate), None)
+        parts += [f"### Links of {link_text(rate)}", "", *_table(of_rate), ""]
+        absent = {
+            k: v for r in results if r["settings"]["rate"] == rate for k, v in r["absent"].items()
+        }
+        parts += [f"- {text}: not in this version ({why})" for text, why in absent.items()]
+        parts += [f"- {line}" for line in (*_tuned(chosen), *verdicts(of_rate))] + [""]
+    settings = results[0]["settings"]
+    seeds = sorted({result["settings"]["seed"] for result in results})
+    about, commit = results[0]["machine"], results[0]["commit"]
+    parts.append(
+        f"{settings['hosts']} hosts on {about['cores']} cores of {about['cpu']}, torch "
+        f"{about['torch']}, batch {settings['batch']} per rank, target accuracy "
+        f"{settings['target']:.2f}, at most {settings['steps']} steps, seeds {seeds}, "
+        f"{about['date'][:10]}, commit {commit}."
+    )
+    return "\n".join(parts) + "\n"
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    lines = [
+        "| candidate | a step | steps to the target | seconds to the target | least .. most | "
+        "final accuracy |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        steps = " / ".join("-" if run.steps is None else str(run.steps) for run in row.runs)
+        times = [run.seconds for run in row.runs if run.seconds is not None]
+        spread = f"{min(times):.1f} .. {max(times):.1f}" if times else "-"
+        seconds = "not by all seeds" if row.seconds is None else f"{row.seconds:.1f}"
+        final = "-" if row.final is None else f"{row.final:.2%}"
+        lines.append(
+            f"| {row.candidate} | {row.step_seconds * 1e3:.0f} ms | {steps} | {seconds} | "
+            f"{spread} | {final} |"
+        )
+    return lines
+
+
+def _tuned(tuning: dict | None) -> list[str]:
+    if tuning is None:
+        return []
+    tried = []
+    for text, run in evaluate(tuning).items():
+        name = text.removeprefix("gloo+powersgd:")
+        tried.append(f"{name} {'-' if run.seconds is None else f'{run.seconds:.1f} s'}")
+    return [f"PowerSGD's rank@start, tuned once with another seed: {', '.join(tried)}"]
+
+
+def tune(tuning: dict) -> str:
+    """The candidate that reaches the target first; the quickest step where none does."""
+    runs = evaluate(tuning)
+    return min(runs, key=lambda text: (runs[text].seconds or 1e9, runs[text].step_seconds))
+
+
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """What the comparison is to show, of one rate's rows."""
+    rate = rows[0].rate
+    parsed = {row.candidate: Candidate.parse(row.candidate) for row in rows}
+    ours = [row for row in rows if parsed[row.candidate].ours]
+    lines = []
+    rivals = [
+        row
+        for row in rows
+        if parsed[row.candidate].backend == "gloo"
+        and parsed[row.candidate].hook in TIME_RIVALS.get(rate, ("fp16", "powersgd"))
+    ]
+    fastest = _least([row for row in ours if row.seconds])
+    rival = _least([row for row in rivals if row.seconds])
+    if fastest and rival:
+        text = f"time to the target, {fastest.candidate} / {rival.candidate}"
+        lines.append(_against(text, fastest.seconds / rival.seconds, TIME_TARGETS.get(rate)))
+    gloo = next((row for row in rows if row.candidate == "gloo"), None)
+    if fastest and gloo:
+        text = f"a step, {fastest.candidate} / gloo"
+        ratio = fastest.step_seconds / gloo.step_seconds
+        lines.append(_against(text, ratio, STEP_TARGETS.get(rate)))
+    return lines + _losses(ours)
+
+
+def _least(rows: Sequence[Row]) -> Row | None:
+    return min(rows, key=lambda row: row.seconds or 0.0, default=None)
+
+
+def _against(text: str, ratio: float, target: float | None) -> str:
+    if target is None:
+        return f"{text}: {ratio:.2f}"
+    return f"{text}: {ratio:.2f}, to be at most {target:.2f}: {'yes' if ratio <= target else 'no'}"
+
+
+def _losses(ours: Sequence[Row]) -> list[str]:
+    plain = next((row for row in ours if row.candidate == "ringdist"), None)
+    if plain is None or plain.final is None:
+        return []
+    gained = {row.candidate: row.final - plain.final for row in ours if row.final is not None}
+    del gained[plain.candidate]
+    return [
+        f"final accuracy of {text} against uncompressed: {100 * gain:+.2f} points, to lose at "
+        f"most {100 * MAX_LOSS}: {'yes' if gain >= -MAX_LOSS else 'no'}"
+        for text, gain in gained.items()
+    ]

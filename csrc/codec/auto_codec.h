@@ -1,0 +1,67 @@
+// The codec "auto": watches when the buckets of a backward pass are ready, is told how long ops
+// take with each candidate, and chooses what to do (codec/choose.h): first after a few steps, again
+// every now and then, because links change. Ranks put in the mean of their measurements, so that
+// all choose alike at the same step.
+//
+// Not thread-safe.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "codec/choose.h"
+
+namespace ringdist {
+
+class AutoCodec {
+ public:
+  explicit AutoCodec(int size) : size_(size) {}  // of the group
+
+  // What it chooses from, from gentle to harsh.
+  static std::span<const std::string> candidates();
+
+  // Steps of its own, from 0. A choice is due before the buckets of some of them: the same on all
+  // ranks.
+  void begin_step(TimePoint now);
+  bool due() const;
+  // Buckets in the order in which they are reduced; `done` may come from any later moment.
+  void ready(size_t bucket, double elements, TimePoint now);
+  void done(size_t bucket, TimePoint now);
+
+  // What this rank has seen since the last choice, with what ops cost now: `latency` in seconds of
+  // a tiny op, and for each candidate the seconds per element of a large one. The length depends on
+  // the number of buckets alone.
+  std::vector<double> measurement(double latency, std::span<const double> costs) const;
+  // From the mean of all ranks' measurements.
+  const CodecChoice& choose(std::span<const double> mean);
+
+  // Index of a bucket's candidate: 0, none, before the first choice.
+  size_t codec_of(size_t bucket) const;
+  // Why: one line, empty before the first choice.
+  const std::string& reason() const { return reason_; }
+
+ private:
+  struct Bucket {
+    double elements = 0;
+    double ready = 0;  // seconds since the step's first bucket
+    double done = 0;
+  };
+  struct Step {
+    std::vector<Bucket> buckets;
+    double gap = 0;  // seconds to the next step's first bucket
+    bool complete() const;
+  };
+
+  const int size_;
+  std::vector<Step> steps_;  // since the last choice
+  TimePoint begun_;
+  int64_t count_ = 0;
+  double shortest_step_ = 0;
+  CodecChoice choice_;
+  std::string reason_;
+};
+
+}  // namespace ringdist
