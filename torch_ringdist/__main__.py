@@ -1,4 +1,4 @@
-"""The command line: ``python -m torch_ringdist info`` and ``... dump PID``."""
+"""The command line: ``python -m torch_ringdist info``, ``... codecs`` and ``... dump PID``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from torch_ringdist import _dump, _inspect, _show
+from torch_ringdist import _codecs, _dump, _inspect, _show
 
 _DESCRIPTION = "Look at the ringdist backend of torch.distributed, and at processes that use it."
 
@@ -18,6 +18,10 @@ examples:
 
   RINGDIST_ALGORITHM=direct python -m torch_ringdist info --json | jq .variables
       See what a launch line would set, as a program reads it.
+
+  python -m torch_ringdist codecs
+  python -m torch_ringdist codecs int4 int4+h topk:0.01 --seconds 2
+      What each codec saves, what it loses, and how fast it is on one core of this machine.
 
   python -m torch_ringdist dump 4711
       A run hangs: ask process 4711 for its operations in flight, their step, and the peers that
@@ -38,6 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info = commands.add_parser("info", help="what this build can do, and how it is set")
     info.add_argument("--json", action="store_true", help="print JSON instead of text")
+    _codecs.add_arguments(
+        commands.add_parser("codecs", help="ratio, error and speed of the codecs on this machine")
+    )
     dump = commands.add_parser("dump", help="what a running process is doing in ringdist")
     dump.add_argument("pid", type=int, metavar="PID", help="a process of this machine")
     return parser
@@ -50,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.command == "info":
             info = _inspect.info()
             print(_show.as_json(info) if args.json else _show.as_text(info))
+        elif args.command == "codecs":
+            _codecs.run(args)
         else:
             print("\n".join(text.rstrip("\n") for text in _dump.ask(args.pid)))
     # ValueError: a RINGDIST_* variable with a value that is not accepted.

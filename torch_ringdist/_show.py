@@ -30,7 +30,7 @@ def as_text(info: dict[str, Any]) -> str:
     """`info` as aligned text, a paragraph per subject."""
     ucx = info["ucx"]
     loaded = f"{ucx['version']} ({ucx['origin']}) {ucx['path']}" if ucx["path"] else ucx["origin"]
-    head = _table(
+    head = table(
         [
             ("torch_ringdist", info["version"]),
             ("built for torch", f"{info['torch']} (running {torch.__version__})"),
@@ -57,10 +57,11 @@ def as_text(info: dict[str, Any]) -> str:
 
 
 def _section(title: str, rows: list[tuple[str, ...]]) -> str:
-    return "\n".join([title, *("  " + line for line in _table(rows))])
+    return "\n".join([title, *("  " + line for line in table(rows))])
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """The rows as lines, their columns aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths[-1:] = [0]  # prose: padding it would only add blanks
     return [

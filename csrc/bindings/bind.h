@@ -6,6 +6,7 @@
 namespace ringdist {
 
 void bind_backend(pybind11::module_& module);
+void bind_codecs(pybind11::module_& module);
 void bind_compress(pybind11::module_& module);  // after bind_backend
 void bind_info(pybind11::module_& module);
 void bind_local(pybind11::module_& module);

@@ -3,6 +3,7 @@
 PYBIND11_MODULE(_C, module) {
   module.doc() = "The native part of torch_ringdist; see _C.pyi.";
   ringdist::bind_backend(module);
+  ringdist::bind_codecs(module);
   ringdist::bind_compress(module);
   ringdist::bind_info(module);
   ringdist::bind_local(module);

@@ -37,12 +37,13 @@ class Codec {
 
   // Decoding gives back the very values that went in, as the op's dtype stores them.
   virtual bool exact() const { return false; }
-  // |x - Q(x)|^2 < |x|^2 for every finite x != 0. Only such codecs may use error feedback.
+  // |x - Q(x)|^2 < |x|^2 for every finite x != 0 (where x is subnormal, a codec may get by with <=;
+  // its spec says so). Only such codecs may use error feedback.
   virtual bool contraction() const = 0;
   // Error feedback unless the user says otherwise: contractions below 8 bits.
   virtual bool feedback_by_default() const { return false; }
   // Elements that share a scale. encode(a ++ b) = encode(a) ++ encode(b) if a is whole blocks, but
-  // for `exact` codecs. A power of two, at most kMaxBlock.
+  // for `exact` codecs and those that draw from the seed. A power of two, at most kMaxBlock.
   virtual int64_t block() const { return 1; }
   static constexpr int64_t kMaxBlock = 1024;
   // Typical bits per element of an fp32 op, scales included: for planning and tables.

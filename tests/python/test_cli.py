@@ -55,6 +55,23 @@ def test_info_of_the_built_module():
     assert "RINGDIST_ALGORITHM" in done.stdout
 
 
+def test_codecs_of_the_built_module():
+    done = command_line("codecs", "int4", "onebit+h", "--mib", "1", "--seconds", "0.01", "--json")
+    assert done.returncode == 0, done.stderr
+    int4, onebit = json.loads(done.stdout)
+    assert int4["codec"] == "int4" and onebit["codec"] == "onebit+h"
+    assert 7.5 < int4["wire_ratio"] < 8 and 29 < onebit["wire_ratio"] < 32
+    assert int4["relative_error"] < onebit["relative_error"] < 1
+    done = command_line("codecs", "none", "--mib", "1", "--seconds", "0.01")
+    assert done.returncode == 0 and done.stdout.startswith("codec")
+
+
+def test_codecs_names_what_it_does_not_know():
+    done = command_line("codecs", "int5")
+    assert done.returncode == 1
+    assert "unknown codec 'int5'; have: none" in done.stderr
+
+
 def test_bad_variable_is_named_by_info():
     done = command_line("info", RINGDIST_PEER_TIMEOUT="soon")
     assert done.returncode == 1

@@ -153,18 +153,19 @@ double squared(const Floats& a, const Floats& minus) {
 
 TEST_P(CodecConformance, ContractsEveryFiniteInput) {
   if (!codec.contraction()) return;
-  const bool rotated = GetParam().ends_with("+h");
+  // Below it a codec need not gain anything, as its spec says: fp32 has too few bits there for a
+  // rotation, and 16 bits without a scale have none.
+  const float floor = GetParam().ends_with("+h") ? 0x1p-100f : codec.block() == 1 ? 0x1p-133f : 0;
   for (size_t count : {1, 2, 3, 31, 100, 128, 256, 1000, 1024, 1300}) {
     for (const auto& [name, in] : test::nasty_inputs(count, random)) {
       const Memory bytes = test::encode(codec, in, DType::kFloat32, {}, kSeed);
       const Floats out = test::decode(codec, bytes, DType::kFloat32, kSeed, count);
       const double before = squared(in, Floats(count, 0.0f));
       const double after = squared(in, out);
-      // rotated.spec.md: fp32 has too few bits for a rotation of the smallest floats.
       const float largest = std::abs(*std::max_element(
           in.begin(), in.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));
       SCOPED_TRACE(name + ", " + std::to_string(count) + " elements");
-      if (rotated && largest < 0x1p-100f) {
+      if (largest < floor) {
         EXPECT_LE(after, 1.01 * before + static_cast<double>(count) * 0x1p-290);
       } else if (before == 0) {
         EXPECT_EQ(after, 0);

@@ -1,0 +1,76 @@
+"""``python -m torch_ringdist codecs``: what each codec saves and loses, how fast it is here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from torch_ringdist import _native, _show
+
+_COLUMNS = {
+    "codec": "codec",
+    "wire_ratio": "ratio",
+    "relative_error": "error",
+    "encode": "encode",
+    "encode_with_residual": "with residual",
+    "decode": "decode",
+    "decode_add": "decode-add",
+}
+_NOTE = (
+    "ratio: fp32 bytes to bytes on the wire. error: |x - Q(x)| / |x|, x normally distributed. "
+    "Speeds: GB/s of fp32 on one core, from memory; beside them, as a share, a plain memory copy "
+    "timed in turns with them."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add = parser.add_argument
+    add("codecs", nargs="*", metavar="CODEC", help="as int4, topk:0.01, onebit+h; default: all")
+    add("--mib", type=int, default=64, metavar="N", help="fp32 data to encode (default: 64)")
+    add("--seconds", type=float, default=0.5, help="for each codec (default: 0.5)")
+    add("--json", action="store_true", help="print JSON instead of a table")
+    parser.description = (
+        "Time the codecs on one core of this machine, on normally distributed data. " + _NOTE
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the figures of the codecs that were asked for.
+
+    Raises:
+        ValueError: an unknown codec, or an option out of its range.
+    """
+    if args.mib < 1:
+        raise ValueError(f"--mib: expected at least 1, got {args.mib}")
+    if not args.seconds > 0:
+        raise ValueError(f"--seconds: expected more than 0, got {args.seconds}")
+    native = _native.load()
+    specs = args.codecs or [spec for spec, _ in native.codec_examples()]
+    figures = []
+    for i, spec in enumerate(specs):
+        if sys.stderr.isatty():
+            print(f"\r{i} of {len(specs)}: {spec:20}", end="", file=sys.stderr)
+        figures.append(native.measure_codec(spec, args.mib << 18, args.seconds))
+    if sys.stderr.isatty():
+        print("\r" + " " * 40, end="\r", file=sys.stderr)
+    print(json.dumps(figures, indent=2) if args.json else _as_text(figures))
+
+
+def _as_text(figures: list[dict[str, Any]]) -> str:
+    rows = [tuple(_COLUMNS.values())]
+    rows += [tuple(_cell(key, row) for key in _COLUMNS) for row in figures]
+    return "\n".join([*_show.table(rows), "", _NOTE])
+
+
+def _cell(key: str, row: dict[str, Any]) -> str:
+    value = row[key]
+    if key == "codec":
+        return value
+    if key == "wire_ratio":
+        return f"{value:.2f}"
+    if key == "relative_error":
+        return f"{value:.1e}"
+    return f"{value:.2f} ({value / row['memory_copy']:.2f})"
