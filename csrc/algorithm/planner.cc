@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/hash.h"
 
 namespace ringdist {
 namespace {
@@ -86,24 +87,13 @@ int64_t even_segment(int64_t longest, int64_t most) {
   return rounded <= most ? rounded : even;
 }
 
-// FNV-1a, 64 bits.
-constexpr uint64_t kFnvOffset = 0xcbf29ce484222325;
-constexpr uint64_t kFnvPrime = 0x100000001b3;
-
-uint64_t fnv(uint64_t hash, uint8_t byte) { return (hash ^ byte) * kFnvPrime; }
-
 }  // namespace
 
 uint64_t Plan::hash() const {
-  uint64_t hash = kFnvOffset;
-  for (char c : algorithm->name) hash = fnv(hash, static_cast<uint8_t>(c));
-  hash = fnv(hash, 0);  // where the name ends
-  const auto count = static_cast<uint64_t>(segment_count);
-  for (int shift = 0; shift < 64; shift += 8)
-    hash = fnv(hash, static_cast<uint8_t>(count >> shift));
-  for (int shift = 0; coding_hash != 0 && shift < 64; shift += 8)
-    hash = fnv(hash, static_cast<uint8_t>(coding_hash >> shift));
-  return hash;
+  Hash out;
+  out.add(algorithm->name).add(segment_count);
+  if (coding_hash != 0) out.add(coding_hash);
+  return out.value();
 }
 
 Result<Plan> make_plan(const PlanRequest& request) {

@@ -11,6 +11,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/hash.h"
+
 namespace ringdist {
 namespace {
 
@@ -260,10 +262,6 @@ std::string Config::options_text() const {
          " deterministic=\"" + deterministic + "\" codec=\"" + codec + "\"";
 }
 
-uint64_t Config::options_hash() const {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (char c : options_text()) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return hash;
-}
+uint64_t Config::options_hash() const { return Hash().add(options_text()).value(); }
 
 }  // namespace ringdist

@@ -1,27 +1,8 @@
 #include "codec/block_map.h"
 
+#include "base/hash.h"
+
 namespace ringdist {
-namespace {
-
-// FNV-1a, 64 bits.
-class Hash {
- public:
-  void add(uint8_t byte) { hash_ = (hash_ ^ byte) * 0x100000001b3; }
-  void add(std::string_view text) {
-    for (char c : text) add(static_cast<uint8_t>(c));
-    add(uint8_t{0});  // where the text ends
-  }
-  void add(int64_t number) {
-    for (int shift = 0; shift < 64; shift += 8) add(static_cast<uint8_t>(number >> shift));
-  }
-  uint64_t value() const { return hash_; }
-
- private:
-  uint64_t hash_ = 0xcbf29ce484222325;
-};
-
-}  // namespace
-
 uint64_t BlockMap::hash() const {
   Hash out;
   for (const BlockPart& part : parts) {

@@ -5,22 +5,10 @@
 #include "base/check.h"
 #include "codec/frame.h"
 #include "kernel/cast.h"
+#include "kernel/counter.h"
 #include "kernel/feedback.h"
 
 namespace ringdist {
-namespace {
-
-// A step of the SplitMix64 generator. G. L. Steele, D. Lea, C. H. Flood: "Fast splittable
-// pseudorandom number generators", OOPSLA 2014.
-uint64_t mix(uint64_t a, uint64_t b) {
-  uint64_t x = a + (b + 1) * 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
 std::span<float> Coder::Piece::residual() const {
   if (part->residual == nullptr) return {};
   return {part->residual + (index - part->offset), count};
@@ -94,8 +82,8 @@ std::vector<Coder::Piece> Coder::pieces(int step, int64_t segment) const {
 
 // Equal on all ranks for the same elements of the same op, so that a run repeats.
 CodingSeed Coder::seed(const Piece& piece) const {
-  const uint64_t shared = mix(op_.number, static_cast<uint64_t>(piece.index));
-  return {shared, mix(shared, static_cast<uint64_t>(rank_))};
+  const uint64_t shared = random_at(op_.number, static_cast<uint64_t>(piece.index));
+  return {shared, random_at(shared, static_cast<uint64_t>(rank_))};
 }
 
 std::span<float> Coder::memory(Memory which, int64_t count) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernel/cast.h"
+#include "kernel/counter.h"
 #include "kernel/feedback.h"
 
 namespace ringdist {
@@ -219,10 +220,9 @@ void LowRankReducer::run() {
 
 void LowRankReducer::seed_right(const MatrixShape& shape, uint64_t seed, std::span<float> right) {
   // Two uniforms make a normal: G. E. P. Box, M. E. Muller, Ann. Math. Statist. 29 (1958).
-  uint64_t state = seed;
-  const auto uniform = [&state] {
-    state = state * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
-    return (static_cast<double>(state >> 11) + 0.5) * 0x1p-53;
+  uint64_t drawn = 0;
+  const auto uniform = [&] {
+    return (static_cast<double>(random_at(seed, drawn++) >> 11) + 0.5) * 0x1p-53;
   };
   for (int64_t i = 0; i < shape.right(); ++i) {
     const double radius = std::sqrt(-2 * std::log(uniform()));
