@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import _native, _rules
 from torch_ringdist._collectives import backend_of
@@ -64,7 +65,8 @@ class CompressState:
         if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
             raise TypeError(_message("scaler", "a torch.amp.GradScaler or None", scaler))
         self._codec, self._rules, self._schedule = codec, rules, schedule
-        self._model, self._group, self._scaler = model, process_group, scaler
+        self._model, self._scaler = model, scaler
+        self._group = _group_of(model, process_group)
         self._settings = {
             "warmup_steps": warmup_steps,
             "error_feedback": error_feedback,
@@ -125,7 +127,7 @@ class CompressState:
             )
         each = 1 / state["world_size"]
         residuals = [
-            (name, (total.float() * each).reshape(-1).contiguous())
+            (name, (total.float().cpu() * each).reshape(-1).contiguous())
             for name, total in state["residuals"].items()
         ]
         native.load(state["steps"], state["scale"], residuals)
@@ -245,6 +247,17 @@ def _message(argument: str, accepted: str, given: Any) -> str:
 def _check_text(argument: str, value: Any) -> None:
     if not isinstance(value, str):
         raise TypeError(_message(argument, "the text of a codec, as 'int4'", value))
+
+
+def _group_of(model: Any, group: Any) -> Any:
+    if not isinstance(model, DistributedDataParallel):
+        return group
+    if group is not None and group is not model.process_group:
+        raise ValueError(
+            "ringdist: compress: process_group is another group than the one that model, a "
+            "DistributedDataParallel, averages over; leave it out"
+        )
+    return model.process_group
 
 
 def _check_count(argument: str, value: Any) -> None:

@@ -102,7 +102,13 @@ std::shared_ptr<Compression> make_compression(c10::intrusive_ptr<ProcessGroupRin
                                               int64_t measure_every, AtStep at_step) {
   CompressionOptions options{std::move(codec), warmup_steps, std::move(schedule),
                              error_feedback,   guard,        measure_every};
-  return std::make_shared<Compression>(std::move(group), std::move(options), std::move(at_step));
+  auto* made = new Compression(std::move(group), std::move(options), std::move(at_step));
+  // Its end waits for what is in flight, which must not keep other Python threads waiting.
+  return {made, [](Compression* compression) {
+            if (PyGILState_Check() == 0) return delete compression;
+            py::gil_scoped_release release;
+            delete compression;
+          }};
 }
 
 void bind_operations(py::module_& module) {

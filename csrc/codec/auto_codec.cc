@@ -12,6 +12,8 @@ namespace {
 constexpr int64_t kSkippedSteps = 3;
 constexpr int64_t kFirstChoice = 8;
 constexpr int64_t kEvery = 100;
+// Of measurements, where no step is whole because some bucket never comes.
+constexpr size_t kMostSteps = 2 * kEvery;
 
 // From gentle to harsh. What is coarser than int4 costs accuracy at equal steps
 // (docs/compression.md), which nobody should get without asking.
@@ -33,28 +35,44 @@ bool AutoCodec::Step::complete() const {
                                          [](const Bucket& bucket) { return bucket.done > 0; });
 }
 
+AutoCodec::AutoCodec(int size) : size_(size), next_(kFirstChoice) {}
+
 void AutoCodec::begin_step(TimePoint now) {
-  if (!steps_.empty() && count_ > 0) steps_.back().gap = seconds(now - begun_);
-  if (count_ == kSkippedSteps) steps_.clear();
-  begun_ = now;
-  steps_.emplace_back();
+  if (!steps_.empty()) steps_.back().gap = seconds(now - steps_.back().begun);
+  if (count_ == kSkippedSteps || steps_.size() > kMostSteps) steps_.clear();
+  steps_.push_back({{}, count_, now, 0});
   ++count_;
 }
 
-bool AutoCodec::due() const {
-  const int64_t step = count_ - 1;
-  return size_ > 1 && step >= kFirstChoice && (step - kFirstChoice) % kEvery == 0;
-}
+bool AutoCodec::due() const { return size_ > 1 && step() >= next_; }
 
 void AutoCodec::ready(size_t bucket, double elements, TimePoint now) {
   auto& buckets = steps_.back().buckets;
   if (buckets.size() <= bucket) buckets.resize(bucket + 1);
-  buckets[bucket] = {elements, seconds(now - begun_), 0};
+  buckets[bucket] = {elements, seconds(now - steps_.back().begun), 0};
 }
 
-void AutoCodec::done(size_t bucket, TimePoint now) {
-  if (steps_.empty() || steps_.back().buckets.size() <= bucket) return;
-  steps_.back().buckets[bucket].done = std::max(seconds(now - begun_), 1e-9);
+void AutoCodec::done(int64_t step, size_t bucket, TimePoint now) {
+  for (Step& one : steps_)
+    if (one.number == step && bucket < one.buckets.size())
+      one.buckets[bucket].done = std::max(seconds(now - one.begun), 1e-9);
+}
+
+const AutoCodec::Step* AutoCodec::last_complete() const {
+  for (auto it = steps_.rbegin(); it != steps_.rend(); ++it)
+    if (it->complete()) return &*it;
+  return nullptr;
+}
+
+// [whether, how many, how many squared]
+std::vector<double> AutoCodec::view() const {
+  const Step* last = last_complete();
+  const double count = last != nullptr ? static_cast<double>(last->buckets.size()) : 0;
+  return {last != nullptr ? 1.0 : 0.0, count, count * count};
+}
+
+bool AutoCodec::agree(std::span<const double> mean) {
+  return mean[0] == 1 && mean[2] == mean[1] * mean[1];  // no variance
 }
 
 size_t AutoCodec::codec_of(size_t bucket) const {
@@ -64,12 +82,11 @@ size_t AutoCodec::codec_of(size_t bucket) const {
 // [latency, step, buckets' ready times, candidates' costs]
 std::vector<double> AutoCodec::measurement(double latency, std::span<const double> costs) const {
   std::vector<double> steps;
-  const Step* last = nullptr;
+  const Step* last = last_complete();
   for (const Step& step : steps_) {
     if (!step.complete()) continue;
     const Bucket& end = step.buckets.back();
     if (step.gap > 0) steps.push_back(step.gap - std::max(0.0, end.done - end.ready));
-    last = &step;
   }
   std::vector<double> out{latency, median(steps)};
   for (size_t i = 0; last != nullptr && i < last->buckets.size(); ++i) {
@@ -84,9 +101,8 @@ std::vector<double> AutoCodec::measurement(double latency, std::span<const doubl
 }
 
 const CodecChoice& AutoCodec::choose(std::span<const double> mean) {
-  const auto complete = std::find_if(steps_.rbegin(), steps_.rend(),
-                                     [](const Step& step) { return step.complete(); });
-  if (complete == steps_.rend()) return choice_;
+  const Step* complete = last_complete();
+  check(complete != nullptr, "a choice before any whole step");
   const std::vector<Bucket> buckets = complete->buckets;
   check(mean.size() == 2 + buckets.size() + kCandidates.size(),
         "a measurement of other buckets than ours");
@@ -103,6 +119,7 @@ const CodecChoice& AutoCodec::choose(std::span<const double> mean) {
     costs.push_back({kCandidates[i], mean[2 + buckets.size() + i]});
   choice_ = choose_codecs(pass, costs);
   reason_ = explain(choice_, pass, costs);
+  next_ = step() + kEvery;
   steps_.erase(steps_.begin(), steps_.end() - 1);  // the step that has just begun goes on
   return choice_;
 }

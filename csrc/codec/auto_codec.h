@@ -18,7 +18,7 @@ namespace ringdist {
 
 class AutoCodec {
  public:
-  explicit AutoCodec(int size) : size_(size) {}  // of the group
+  explicit AutoCodec(int size);  // of the group
 
   // What it chooses from, from gentle to harsh.
   static std::span<const std::string> candidates();
@@ -27,9 +27,17 @@ class AutoCodec {
   // ranks.
   void begin_step(TimePoint now);
   bool due() const;
+  // Of the step that is under way, for done().
+  int64_t step() const { return count_ - 1; }
   // Buckets in the order in which they are reduced; `done` may come from any later moment.
   void ready(size_t bucket, double elements, TimePoint now);
-  void done(size_t bucket, TimePoint now);
+  void done(int64_t step, size_t bucket, TimePoint now);
+
+  // Ranks can choose only if all have seen a whole step, with as many buckets: they share the mean
+  // of their view() first, and otherwise try again at the next step.
+  std::vector<double> view() const;
+  static bool agree(std::span<const double> mean);
+  void put_off() { next_ = count_; }
 
   // What this rank has seen since the last choice, with what ops cost now: `latency` in seconds of
   // a tiny op, and for each candidate the seconds per element of a large one. The length depends on
@@ -51,14 +59,18 @@ class AutoCodec {
   };
   struct Step {
     std::vector<Bucket> buckets;
+    int64_t number = 0;
+    TimePoint begun;
     double gap = 0;  // seconds to the next step's first bucket
     bool complete() const;
   };
 
+  const Step* last_complete() const;
+
   const int size_;
   std::vector<Step> steps_;  // since the last choice
-  TimePoint begun_;
   int64_t count_ = 0;
+  int64_t next_;
   double shortest_step_ = 0;
   CodecChoice choice_;
   std::string reason_;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "codec/frame.h"
 
 namespace ringdist {
@@ -115,6 +116,14 @@ std::vector<int64_t> coded_shards(const BlockMap& map, int size) {
   }
   out.push_back(map.count());
   return out;
+}
+
+uint64_t coding_hash(const OpRequest& request, int size) {
+  Hash out;
+  out.add(request.blocks->hash());
+  if (request.kind == Collective::kAllreduce)
+    for (const int64_t bound : coded_shards(*request.blocks, size)) out.add(bound);
+  return out.value();
 }
 
 Result<int64_t> coded_segment_count(const OpRequest& request, int size, int64_t segment_bytes) {

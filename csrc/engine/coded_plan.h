@@ -17,6 +17,9 @@ Error check_blocks(const OpRequest& request, int size);
 // Shards of an allreduce: as near to equal encoded bytes as block boundaries allow.
 std::vector<int64_t> coded_shards(const BlockMap& map, int size);
 
+// Of the block map and the shards: what all ranks must have alike.
+uint64_t coding_hash(const OpRequest& request, int size);
+
 // Elements of a segment: long enough that headers do not count, short enough to overlap encoding
 // with the wire, and no message above `segment_bytes`. Error (kInvalidArgument) if nothing fits.
 Result<int64_t> coded_segment_count(const OpRequest& request, int size, int64_t segment_bytes);

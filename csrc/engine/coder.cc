@@ -134,6 +134,13 @@ size_t Coder::max_bytes(int step, int64_t segment) const {
   return out;
 }
 
+size_t Coder::most_bytes(int step) {
+  const auto [it, fresh] = most_bytes_.try_emplace(step, 0);
+  for (int64_t segment = 0; fresh && segment < op_.schedule->steps[step].segments; ++segment)
+    it->second = std::max(it->second, max_bytes(step, segment));
+  return it->second;
+}
+
 size_t Coder::encode(int step, int64_t segment, Bytes out) {
   const Step& description = op_.schedule->steps[step].step;
   const std::span<const float> own =

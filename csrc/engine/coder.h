@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,6 +27,9 @@ class Coder {
 
   // No message of this segment is longer.
   size_t max_bytes(int step, int64_t segment) const;
+
+  // No message of any segment of the step is longer.
+  size_t most_bytes(int step);
 
   // A send of own values: encodes them (residual included); returns the bytes used.
   size_t encode(int step, int64_t segment, Bytes out);
@@ -82,7 +86,8 @@ class Coder {
   const std::shared_ptr<ScratchPool> pool_;
   ScratchPool::Block memory_[3];
   size_t memory_bytes_ = 0;
-  std::vector<bool> silent_;  // by part
+  std::vector<bool> silent_;          // by part
+  std::map<int, size_t> most_bytes_;  // by step
   std::vector<std::byte> own_bytes_;
 };
 

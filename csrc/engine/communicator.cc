@@ -30,9 +30,16 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   config.size = self.size();
   config.name = self.name();
   config.early_window = EarlyCredit::kSegments * self.options_.config.segment_bytes;
-  config.on_failed = [failure = self.failure_](const Error& error) {
+  config.on_failed = [failure = self.failure_,
+                      context = std::weak_ptr(self.context_)](const Error& error) {
     std::lock_guard lock(failure->mutex);
     failure->first = error;
+    // Not here: an abort may write to the store, and this is a lane.
+    if (auto alive = context.lock())
+      for (const auto& sibling : failure->siblings)
+        alive->pool().run([sibling, why = error.message()] {
+          if (auto one = sibling.lock()) one->abort("the group it belongs to failed: " + why);
+        });
   };
   Lane& lane = self.context_->lane();
   self.group_ = std::make_shared<Group>(lane.executor(), std::move(config));
@@ -61,14 +68,26 @@ Communicator::~Communicator() {
   });
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& suffix) const {
+Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& suffix) {
   CommunicatorOptions options = options_;
   options.name += suffix;
   {
     std::lock_guard lock(mutex_);
     options.timeout = timeout_;
   }
-  return create(context_, std::move(options));
+  auto made = create(context_, std::move(options));
+  if (!made.ok()) return made;
+  std::lock_guard lock(failure_->mutex);
+  failure_->siblings.push_back(made.value());
+  return made;
+}
+
+std::vector<std::shared_ptr<Communicator>> Communicator::siblings() const {
+  std::vector<std::shared_ptr<Communicator>> out;
+  std::lock_guard lock(failure_->mutex);
+  for (const auto& sibling : failure_->siblings)
+    if (auto one = sibling.lock()) out.push_back(std::move(one));
+  return out;
 }
 
 Error Communicator::publish() {
@@ -96,7 +115,7 @@ Result<Plan> Communicator::plan(const OpRequest& request) const {
     const auto count = coded_segment_count(request, size(), wanted.segment_bytes);
     if (!count.ok()) return count.error();
     wanted.coded = true;
-    wanted.coding_hash = request.blocks->hash();
+    wanted.coding_hash = coding_hash(request, size());
     wanted.coded_segment_count = count.value();
   }
   return make_plan(wanted);
@@ -157,12 +176,14 @@ Error Communicator::failure() const {
 }
 
 void Communicator::set_timeout(Milliseconds timeout) {
+  for (const auto& sibling : siblings()) sibling->set_timeout(timeout);
   std::lock_guard lock(mutex_);
   timeout_ = timeout;
 }
 
 void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
+  for (const auto& sibling : siblings()) sibling->abort(why);
   cancelled_ = true;
   withdraw(ErrorKind::kAborted, why);
   const Error cause(ErrorKind::kAborted, why);
@@ -194,6 +215,7 @@ void Communicator::wait_until_idle(TimePoint deadline) {
 
 void Communicator::close() {
   if (context_->forked()) return;
+  for (const auto& sibling : siblings()) sibling->close();
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return;

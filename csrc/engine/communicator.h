@@ -37,8 +37,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                                                       CommunicatorOptions options);
   ~Communicator();
 
-  // Another group of the same ranks, with an order of ops of its own. All ranks call it alike.
-  Result<std::shared_ptr<Communicator>> sibling(const std::string& suffix) const;
+  // Another group of the same ranks, with an order of ops of its own, which ends when this one
+  // does. All ranks call it alike.
+  Result<std::shared_ptr<Communicator>> sibling(const std::string& suffix);
 
   // Checks the plan, numbers the op and enqueues it. An Error means that nothing was sent and no
   // number taken: a bad plan, or a group that has failed (its first cause), was closed or forked.
@@ -76,6 +77,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
       RINGDIST_REQUIRES(mutex_);
   void withdraw(ErrorKind kind, const std::string& why);
   void leave();
+  std::vector<std::shared_ptr<Communicator>> siblings() const;
   void wait_until_idle(TimePoint deadline);
 
   const std::shared_ptr<Context> context_;
@@ -85,6 +87,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   struct Failure {
     std::mutex mutex;  // a leaf
     Error first RINGDIST_GUARDED_BY(mutex);
+    std::vector<std::weak_ptr<Communicator>> siblings RINGDIST_GUARDED_BY(mutex);
   };
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   Rendezvous rendezvous_;

@@ -185,36 +185,41 @@ Error reduce_all(const std::shared_ptr<Communicator>& group, std::span<LowRankMa
 }  // namespace
 
 LowRankReducer::LowRankReducer(std::shared_ptr<Communicator> group)
-    : group_(std::move(group)), thread_([this] { run(); }) {}
+    : state_(new State(std::move(group))), thread_([state = state_] { run(*state); }) {}
 
 LowRankReducer::~LowRankReducer() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
+  if (state_->group->context().forked()) {
+    thread_.detach();
+    return;
   }
-  changed_.notify_all();
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+  }
+  state_->changed.notify_all();
   thread_.join();
+  delete state_;
 }
 
 void LowRankReducer::reduce(std::vector<LowRankMatrix> matrices, std::function<void(Error)> done) {
   {
-    std::lock_guard lock(mutex_);
-    jobs_.push_back({std::move(matrices), std::move(done)});
+    std::lock_guard lock(state_->mutex);
+    state_->jobs.push_back({std::move(matrices), std::move(done)});
   }
-  changed_.notify_all();
+  state_->changed.notify_all();
 }
 
-void LowRankReducer::run() {
+void LowRankReducer::run(State& state) {
   for (;;) {
     Job job;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
+      std::unique_lock lock(state.mutex);
+      state.changed.wait(lock, [&] { return state.stopping || !state.jobs.empty(); });
+      if (state.jobs.empty()) return;
+      job = std::move(state.jobs.front());
+      state.jobs.pop_front();
     }
-    job.done(reduce_all(group_, job.matrices));
+    job.done(reduce_all(state.group, job.matrices));
   }
 }
 

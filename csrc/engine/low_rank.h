@@ -50,14 +50,19 @@ class LowRankReducer {
     std::vector<LowRankMatrix> matrices;
     std::function<void(Error)> done;
   };
-  void run();
+  // Apart from us, because a forked child must leave it as it is: it has no such thread.
+  struct State {
+    explicit State(std::shared_ptr<Communicator> group) : group(std::move(group)) {}
+    const std::shared_ptr<Communicator> group;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Job> jobs RINGDIST_GUARDED_BY(mutex);
+    bool stopping RINGDIST_GUARDED_BY(mutex) = false;
+  };
+  static void run(State& state);
 
-  const std::shared_ptr<Communicator> group_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> jobs_ RINGDIST_GUARDED_BY(mutex_);
-  bool stopping_ RINGDIST_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses the rest
+  State* const state_;
+  std::thread thread_;
 };
 
 }  // namespace ringdist

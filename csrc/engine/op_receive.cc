@@ -146,7 +146,7 @@ void OpRun::settle(int step, size_t slot, bool early, size_t bytes) {
   if (early) group_.consumed_early(peer, bytes);
   In& in = steps_[step].in[slot];
   const int64_t left = std::max<int64_t>(0, in.granted - steps_[step].written);
-  set_promise(in, left * static_cast<int64_t>(segment_bytes(step, 0)));
+  set_promise(in, left * promise_bytes(step));
   grant(step, slot);
 }
 
@@ -165,7 +165,7 @@ void OpRun::grant(int step, size_t slot) {
   const int64_t here = consumed + static_cast<int64_t>(in.kept.size());
   if (stopped_ || here >= segments || in.granted >= segments) return;
   if (!in.wanted && in.granted - consumed > kWindow / 2) return;
-  const auto bytes = static_cast<int64_t>(segment_bytes(step, 0));
+  const auto bytes = promise_bytes(step);
   int64_t target = std::min(segments, consumed + kWindow);
   const auto affordable = [&] {
     return group_.promises().fits((target - consumed) * bytes - in.promised);

@@ -88,6 +88,10 @@ size_t OpRun::segment_bytes(int step, int64_t segment) const {
          scratch_.element_size();
 }
 
+int64_t OpRun::promise_bytes(int step) const {
+  return static_cast<int64_t>(coder_ ? coder_->most_bytes(step) : segment_bytes(step, 0));
+}
+
 // Elements of a step's range that are there (or, finished, that nothing of ours uses any more).
 int64_t OpRun::progress_of(int step, bool finished) const {
   const StepRun& run = steps_[step];

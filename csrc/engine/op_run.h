@@ -87,6 +87,8 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   const Buffer& buffer(BufferId id) const;
   Range slice(int step, const Range& range, int64_t segment) const;
   size_t segment_bytes(int step, int64_t segment) const;  // on the wire; at most, if compressed
+  // What a granted segment may take: of a compressed op, they are of different lengths.
+  int64_t promise_bytes(int step) const;
   bool ready(int step, int64_t segment) const;
   int64_t progress_of(int step, bool finished) const;  // elements
   void after_progress(int step);

@@ -21,11 +21,12 @@ class Join {
   void arrive(const std::exception_ptr& error) {
     {
       std::lock_guard lock(mutex_);
-      if (error && !error_) error_ = error;
-      if (--left_ > 0) return;
+      --left_;
+      if (ended_ || (!error && left_ > 0)) return;
+      ended_ = true;  // the other half may take as long as the group's timeout to fail, too
     }
-    if (error_)
-      future_->setError(error_);
+    if (error)
+      future_->setError(error);
     else
       future_->markCompleted(c10::IValue(std::vector<at::Tensor>{buffer_}));
   }
@@ -36,7 +37,7 @@ class Join {
       c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   std::mutex mutex_;
   int left_;
-  std::exception_ptr error_;
+  bool ended_ = false;
 };
 
 }  // namespace
@@ -68,6 +69,10 @@ FuturePtr BucketWork::run(const at::Tensor& buffer, const BucketPlan& plan,
                           std::vector<LowRankInput> low_rank, std::shared_ptr<void> keep_alive) {
   if (low_rank.empty() && plan.pieces.size() <= 1)
     return run_rest(buffer, plan, keep_alive)->getFuture();
+  if (group_->communicator()->context().forked())
+    throw_error(Error(ErrorKind::kAborted,
+                      "ringdist: compress: this process was forked from one that had created the "
+                      "group; its connections belong to the parent"));
   const bool rest = !plan.pieces.empty();
   auto join = std::make_shared<Join>(buffer, rest ? 2 : 1);
   std::vector<LowRankMatrix> matrices;
@@ -80,18 +85,19 @@ FuturePtr BucketWork::run(const at::Tensor& buffer, const BucketPlan& plan,
     float* residual = slice.residual != nullptr ? slice.residual->values.data() : nullptr;
     matrices.push_back({input.matrix.shape, dtype.value(), values, residual, input.right->data()});
   }
+  LowRankReducer& low_rank_reducer = reducer();
+  if (rest)
+    run_rest(buffer, plan, keep_alive)->getFuture()->addCallback([join](c10::ivalue::Future& done) {
+      join->arrive(done.hasError() ? done.exception_ptr() : nullptr);
+    });
   // Callbacks of the Future may wait for other buckets, so the reducer's thread does not run them.
   auto communicator = group_->communicator();
-  reducer().reduce(std::move(matrices), [join, communicator, keep_alive, buffer,
-                                         low_rank = std::move(low_rank)](const Error& error) {
-    communicator->context().pool().run(
-        [join, error] { join->arrive(error ? to_exception(error) : nullptr); });
-  });
-  if (!rest) return join->future();
-  auto others = run_rest(buffer, plan, keep_alive)->getFuture();
-  others->addCallback([join](c10::ivalue::Future& done) {
-    join->arrive(done.hasError() ? done.exception_ptr() : nullptr);
-  });
+  low_rank_reducer.reduce(
+      std::move(matrices),
+      [join, communicator, keep_alive, buffer, low_rank = std::move(low_rank)](const Error& error) {
+        communicator->context().pool().run(
+            [join, buffer, error] { join->arrive(error ? to_exception(error) : nullptr); });
+      });
   return join->future();
 }
 

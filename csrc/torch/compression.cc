@@ -122,9 +122,10 @@ void Compression::choose_codecs() {
   std::lock_guard lock(auto_->mutex);
   auto_->codec.begin_step(Clock::now());
   if (!auto_->codec.due()) return;
+  if (!AutoCodec::agree(mean_of_ranks(auto_->codec.view()))) return auto_->codec.put_off();
   const CodecChoice& choice = auto_->codec.choose(
       mean_of_ranks(auto_->codec.measurement(measure_op(1, "none"), measure_candidates())));
-  for (size_t bucket = 0; bucket < choice.codecs.size(); ++bucket)
+  for (size_t bucket = 0; bucket < std::min(choice.codecs.size(), auto_->buckets.size()); ++bucket)
     for (Parameter* parameter : auto_->buckets[bucket])
       throw_if(table_.use_for(*parameter, AutoCodec::candidates()[choice.codecs[bucket]]));
   if (now_.reason == auto_->codec.reason()) return;
@@ -173,8 +174,10 @@ std::vector<double> Compression::mean_of_ranks(std::vector<double> values) const
 // Tells "auto" when the bucket was ready and when it is done.
 void Compression::watch(c10d::GradBucket& bucket, c10::ivalue::Future& future) {
   const size_t index = bucket.getIndex();
+  int64_t step = 0;
   {
     std::lock_guard lock(auto_->mutex);
+    step = auto_->codec.step();
     auto& buckets = auto_->buckets;
     if (buckets.size() <= index) buckets.resize(index + 1);
     buckets[index].clear();
@@ -182,9 +185,9 @@ void Compression::watch(c10d::GradBucket& bucket, c10::ivalue::Future& future) {
       buckets[index].push_back(value_of(table_.find(tensor)));
     auto_->codec.ready(index, static_cast<double>(bucket.getBufferRef().numel()), Clock::now());
   }
-  future.addCallback([watch = auto_, index](c10::ivalue::Future&) {
+  future.addCallback([watch = auto_, step, index](c10::ivalue::Future&) {
     std::lock_guard lock(watch->mutex);
-    watch->codec.done(index, Clock::now());
+    watch->codec.done(step, index, Clock::now());
   });
 }
 
@@ -273,7 +276,7 @@ void Compression::finish_measurement() {
   for (const Parameter* parameter : measured_) loss += parameter->residual->squared_norm();
   measured_.clear();
   const double contribution = std::exchange(contribution_, 0);
-  if (contribution == 0) return;
+  if (contribution == 0 || !std::isfinite(contribution) || !std::isfinite(loss)) return;
   total_contribution_ += contribution;
   total_loss_ += loss;
   now_.measured_step = now_.step;
@@ -308,7 +311,7 @@ CompressionState Compression::state() {
 void Compression::load(const CompressionState& state) {
   std::lock_guard lock(mutex_);
   for (const auto& [name, values] : state.residuals)
-    throw_if(table_.residuals()->get(name, values.numel()).error());
+    throw_if(table_.check_residual(name, values.numel()));
   table_.residuals()->clear();
   for (const auto& [name, values] : state.residuals)
     throw_if(table_.load_residual(
@@ -317,8 +320,8 @@ void Compression::load(const CompressionState& state) {
   contribution_ = 0;
   steps_ = state.steps;
   complete_ = true;
-  const double scale = std::exchange(scale_, state.scale);
-  use_scale(scale);
+  // Into today's loss scale; the guard's means are in it already.
+  table_.residuals()->scale(static_cast<float>(scale_ / state.scale));
 }
 
 }  // namespace ringdist

@@ -12,8 +12,8 @@ constexpr int64_t kMostRank = 64;
 
 class LowRankTreatment final : public Treatment {
  public:
-  LowRankTreatment(int64_t rank, bool feedback)
-      : rank_(rank), feedback_(feedback), name_("powersgd:" + std::to_string(rank)) {}
+  LowRankTreatment(int64_t rank, int size, bool feedback)
+      : rank_(rank), size_(size), feedback_(feedback), name_("powersgd:" + std::to_string(rank)) {}
 
   const std::string& name() const override { return name_; }
   bool feedback() const override { return feedback_; }
@@ -44,11 +44,12 @@ class LowRankTreatment final : public Treatment {
   }
   // A factorisation that takes more than half of the values is not worth its loss: vectors, and
   // narrow matrices.
-  static bool pays(const MatrixShape& shape) {
-    return 2 * (shape.left() + shape.right()) < shape.count();
+  bool pays(const MatrixShape& shape) const {
+    return size_ > 1 && 2 * (shape.left() + shape.right()) < shape.count();
   }
 
   const int64_t rank_;
+  const int size_;  // alone, nothing need be lost
   const bool feedback_;
   const std::string name_;
 };
@@ -71,7 +72,7 @@ Result<TreatmentPtr> make_low_rank_treatment(std::string_view argument, const st
                                                     ", as in powersgd:4");
   }
   const bool on = size > 1 && feedback.value_or(true);
-  return TreatmentPtr(std::make_shared<LowRankTreatment>(rank, on));
+  return TreatmentPtr(std::make_shared<LowRankTreatment>(rank, size, on));
 }
 
 }  // namespace ringdist

@@ -72,6 +72,22 @@ Error ParameterTable::provide_residual(Parameter& parameter) {
   return residual.error();
 }
 
+Error ParameterTable::check_residual(const std::string& name, int64_t count) const {
+  for (const Parameter& parameter : parameters_)
+    if (parameter.name == name && parameter.tensor.numel() != count)
+      return Error(ErrorKind::kInvalidArgument, "ringdist: compress: the residual of '" + name +
+                                                    "' has " + std::to_string(count) +
+                                                    " elements, the parameter " +
+                                                    std::to_string(parameter.tensor.numel()));
+  const auto known = residuals_->all().find(name);
+  if (known != residuals_->all().end() && known->second.values.size() != static_cast<size_t>(count))
+    return Error(ErrorKind::kInvalidArgument, "ringdist: compress: the residual of '" + name +
+                                                  "' has " + std::to_string(count) +
+                                                  " elements, the one it would replace " +
+                                                  std::to_string(known->second.values.size()));
+  return {};
+}
+
 Error ParameterTable::load_residual(const std::string& name, std::span<const float> values) {
   auto residual = residuals_->get(name, static_cast<int64_t>(values.size()));
   if (!residual.ok()) return residual.error();

@@ -51,6 +51,8 @@ class ParameterTable {
   Error provide_residual(Parameter& parameter);
   // Shared with the ops in flight that were given one of them.
   const std::shared_ptr<ResidualStore>& residuals() { return residuals_; }
+  // Whether a residual of so many elements may be that of `name`.
+  Error check_residual(const std::string& name, int64_t count) const;
   // The residual of `name` becomes a copy of `values`, whether the parameter is known yet or not.
   Error load_residual(const std::string& name, std::span<const float> values);
   std::deque<Parameter>& all() { return parameters_; }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import time
 
 import pytest
 import torch
@@ -69,3 +71,52 @@ def _refuses_ranks() -> None:
 
 def test_powersgd_refuses_a_bad_rank(pools):
     pools(2).run(_refuses_ranks)
+
+
+def _alone() -> bool:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(64, 64, bias=False))
+    torch_ringdist.ddp.compress(model, "powersgd:2")
+    x = torch.randn(128, 64)
+    model(x).square().sum().backward()
+    plain = nn.Linear(64, 64, bias=False)
+    plain.load_state_dict(model.module.state_dict())
+    plain(x).square().sum().backward()
+    return torch.equal(model.module.weight.grad, plain.weight.grad)
+
+
+def test_a_group_of_one_loses_nothing(pools):
+    assert pools(1).run(_alone) == [True]
+
+
+def _disagree() -> float:
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)))
+    torch_ringdist.ddp.compress(model, "powersgd:2" if dist.get_rank() == 0 else "int4")
+    began = time.monotonic()
+    with contextlib.suppress(RuntimeError):
+        model(torch.randn(8, 64)).sum().backward()
+        raise AssertionError("ranks with different codecs did not notice")
+    return time.monotonic() - began
+
+
+def test_ranks_with_different_codecs_are_told(fresh_pool):
+    assert max(fresh_pool(2).run(_disagree)) < 10
+
+
+def _other_group() -> None:
+    alone = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
+    model = DistributedDataParallel(nn.Linear(64, 64), process_group=alone)
+    state = torch_ringdist.CompressState("int4", model=model)
+    model.register_comm_hook(state, torch_ringdist.compress_hook)
+    x = torch.full((1, 64), float(dist.get_rank()))
+    model(x).sum().backward()
+    assert model.module.weight.grad.max().item() == dist.get_rank()  # averaged with nobody
+    refuses(
+        lambda: torch_ringdist.CompressState("int4", model=model, process_group=dist.group.WORLD),
+        ValueError,
+        ["process_group is another group"],
+    )
+
+
+def test_the_state_takes_the_group_of_the_model(pools):
+    pools(2).run(_other_group)

@@ -75,6 +75,20 @@ def _bad_states() -> None:
         refuses(lambda c=change: handle.load_state_dict({**good, **c}), ValueError, words)
 
 
+def _wrong_size() -> None:
+    model = wrap(Given())
+    handle = torch_ringdist.ddp.compress(model, "int4")
+    state = handle.state_dict()
+    state["residuals"] = {"big": torch.ones(3)}
+    refuses(lambda: handle.load_state_dict(state), ValueError, ["'big'", "3", "6300"])
+    step(model, noise(model.module, 1))  # as if nothing had happened
+    assert handle.residual_norm() > 0
+
+
+def test_a_residual_of_a_wrong_size_changes_nothing(pools):
+    pools(2).run(_wrong_size)
+
+
 def test_states_that_do_not_fit(pools):
     pools(2).run(_bad_states)
 

@@ -34,7 +34,7 @@ class Training {
         auto_.ready(bucket, kElements, at(ready));
         free = std::max(free, ready) + 1e-4 +
                kElements * costs(bytes_per_second)[auto_.codec_of(bucket)];
-        auto_.done(bucket, at(free));
+        auto_.done(auto_.step(), bucket, at(free));
       }
       now_ += std::max(kStep, kStep - 0.03 + free);
       ++step_;
@@ -74,6 +74,20 @@ TEST(AutoCodec, FollowsALinkThatChanges) {
   EXPECT_EQ(training.chosen[2].codecs, Codecs(4, 0));
   EXPECT_NE(training.auto_.reason().find("none for 4 of 4"), std::string::npos)
       << training.auto_.reason();
+}
+
+TEST(AutoCodec, WaitsUntilAllRanksHaveSeenAsMuch) {
+  EXPECT_TRUE(AutoCodec::agree(std::vector<double>{1, 3, 9}));
+  EXPECT_FALSE(AutoCodec::agree(std::vector<double>{0.5, 3, 9}));
+  EXPECT_FALSE(AutoCodec::agree(std::vector<double>{1, 4, 17}));  // three buckets, and five
+  AutoCodec codec(2);
+  for (int step = 0; step < 9; ++step) codec.begin_step(Clock::now());
+  EXPECT_TRUE(codec.due());
+  EXPECT_FALSE(AutoCodec::agree(codec.view()));  // no bucket has come
+  codec.put_off();
+  EXPECT_FALSE(codec.due());
+  codec.begin_step(Clock::now());
+  EXPECT_TRUE(codec.due());
 }
 
 TEST(AutoCodec, ChoosesNothingAlone) {
