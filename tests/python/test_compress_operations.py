@@ -116,6 +116,27 @@ def test_near_the_exact_result_and_the_same_on_all_ranks(pools, size: int, codec
     assert len({digest for _, digest in answers}) == 1
 
 
+def _thousand(codec: str, seed: int) -> str:
+    """A digest of 1000 steps in a group of their own, whose ops are numbered from the first."""
+    group = dist.new_group()
+    residual = torch.zeros(3001)
+    digest = hashlib.sha256()
+    for step in range(1000):
+        tensor = noise(seed + step, 3001)
+        torch_ringdist.all_reduce(tensor, AVG, group, codec=codec, residual=residual)
+        digest.update(tensor.numpy().tobytes())
+    dist.destroy_process_group(group)
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("codec", ["int4", "onebit", "topk:0.01"])
+def test_a_thousand_steps_end_with_the_same_bits_everywhere_and_again(pools, codec: str):
+    seed = random.randrange(1 << 20)
+    print(f"seed {seed}")
+    digests = pools(3).run(_thousand, codec, seed) + pools(3).run(_thousand, codec, seed)
+    assert len(set(digests)) == 1
+
+
 def _strided(seed: int) -> None:
     rows = noise(seed, 60, 50)
     torch_ringdist.all_reduce(plain := rows.t().contiguous(), codec="int4")
