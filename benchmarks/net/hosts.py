@@ -64,6 +64,8 @@ def unwind_on_signals() -> None:
     """Makes the signals that end a process do so like Ctrl-C: through every `with` on the way."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    # A shell starts what it runs in the background with SIGINT ignored, and Python leaves it so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Hosts:
