@@ -93,10 +93,8 @@ class Chunk {
  private:
   static void widen_values(Work& work) {
     if (work.matrix->dtype == DType::kFloat32) return;
-    const auto count = static_cast<size_t>(work.matrix->shape.count());
-    work.widened.resize(count);
-    widen(work.matrix->dtype, {work.matrix->values, count * dtype_size(work.matrix->dtype)},
-          work.widened);
+    work.widened.resize(static_cast<size_t>(work.matrix->shape.count()));
+    widen(work.matrix->dtype, stored(work), work.widened);
   }
 
   static Bytes stored(const Work& work) {

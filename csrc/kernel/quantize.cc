@@ -31,20 +31,12 @@ namespace {
 template <typename Format>
 [[gnu::noinline]] void run_quantize(std::span<const float> in, std::span<float> residual,
                                     Stochastic rounding, Bytes out) {
-  using quantization::quantize_all;
-  if (residual.empty())
-    quantize_all<Format, false>(in.data(), nullptr, in.size(), rounding, out.data());
-  else
-    quantize_all<Format, true>(in.data(), residual.data(), in.size(), rounding, out.data());
+  quantization::quantize_either<Format>(in, residual, rounding, out);
 }
 
 template <typename Format>
 [[gnu::noinline]] void run_dequantize(ConstBytes in, bool accumulate, std::span<float> out) {
-  using quantization::dequantize_all;
-  if (accumulate)
-    dequantize_all<Format, true>(in.data(), out.data(), out.size());
-  else
-    dequantize_all<Format, false>(in.data(), out.data(), out.size());
+  quantization::dequantize_either<Format>(in, accumulate, out);
 }
 
 void baseline_quantize(BlockFormat format, std::span<const float> in, std::span<float> residual,

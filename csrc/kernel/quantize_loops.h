@@ -299,6 +299,26 @@ template <typename Format, bool kAdd>
     dequantize_block<Format, kAdd>(in + whole * kWhole, out + whole * kBlock, count % kBlock);
 }
 
+// What the functions of one instruction set have in common.
+template <typename Format>
+[[gnu::always_inline]] inline void quantize_either(std::span<const float> in,
+                                                   std::span<float> residual, Stochastic rounding,
+                                                   Bytes out) {
+  if (residual.empty())
+    quantize_all<Format, false>(in.data(), nullptr, in.size(), rounding, out.data());
+  else
+    quantize_all<Format, true>(in.data(), residual.data(), in.size(), rounding, out.data());
+}
+
+template <typename Format>
+[[gnu::always_inline]] inline void dequantize_either(ConstBytes in, bool accumulate,
+                                                     std::span<float> out) {
+  if (accumulate)
+    dequantize_all<Format, true>(in.data(), out.data(), out.size());
+  else
+    dequantize_all<Format, false>(in.data(), out.data(), out.size());
+}
+
 // Calls run(Format()) with the loops' type for `format`; kLanes floats make a register.
 template <size_t kLanes, typename Run>
 [[gnu::always_inline]] inline void with_format(BlockFormat format, Run run) {

@@ -123,8 +123,9 @@ void Compression::choose_codecs() {
   auto_->codec.begin_step(Clock::now());
   if (!auto_->codec.due()) return;
   if (!AutoCodec::agree(mean_of_ranks(auto_->codec.view()))) return auto_->codec.put_off();
+  const double latency = measure_op(1, "none");
   const CodecChoice& choice = auto_->codec.choose(
-      mean_of_ranks(auto_->codec.measurement(measure_op(1, "none"), measure_candidates())));
+      mean_of_ranks(auto_->codec.measurement(latency, measure_candidates(latency))));
   for (size_t bucket = 0; bucket < std::min(choice.codecs.size(), auto_->buckets.size()); ++bucket)
     for (Parameter* parameter : auto_->buckets[bucket])
       throw_if(table_.use_for(*parameter, AutoCodec::candidates()[choice.codecs[bucket]]));
@@ -134,9 +135,9 @@ void Compression::choose_codecs() {
     log(LogLevel::kInfo, "auto, from step " + std::to_string(now_.step) + ": " + now_.reason);
 }
 
-std::vector<double> Compression::measure_candidates() const {
+// Seconds per element, by candidate.
+std::vector<double> Compression::measure_candidates(double latency) const {
   std::vector<double> out;
-  const double latency = measure_op(1, "none");
   for (const std::string& candidate : AutoCodec::candidates())
     out.push_back((measure_op(kProbeCount, candidate) - latency) / kProbeCount);
   return out;

@@ -87,7 +87,7 @@ class Compression {
   void watch(c10d::GradBucket& bucket, c10::ivalue::Future& future) RINGDIST_REQUIRES(mutex_);
   std::vector<double> mean_of_ranks(std::vector<double> values) const;
   double measure_op(int64_t count, const std::string& codec) const;
-  std::vector<double> measure_candidates() const;
+  std::vector<double> measure_candidates(double latency) const;
 
   const c10::intrusive_ptr<ProcessGroupRing> group_;
   const CompressionOptions options_;
