@@ -63,11 +63,11 @@ int64_t Coder::index_of(int step) const {
              : range.offset;
 }
 
-std::vector<Coder::Piece> Coder::pieces(int step, int64_t segment) const {
+Coder::Pieces Coder::pieces(int step, int64_t segment) const {
   const Range range = op_.schedule->slice(step, op_.schedule->steps[step].step.range, segment);
   const int64_t begin = index_of(step) + op_.schedule->segment_begin(segment);
   const int64_t end = begin + range.count;
-  std::vector<Piece> out;
+  Pieces out;
   auto it = std::upper_bound(map_.parts.begin(), map_.parts.end(), begin,
                              [](int64_t at, const BlockPart& part) { return at < part.end(); });
   for (; it != map_.parts.end() && it->offset < end; ++it) {
@@ -175,9 +175,9 @@ void Coder::add_own(const Piece& piece, bool first, bool raw, std::span<const fl
   check(read.ok(), "a codec cannot decode what it encoded");
 }
 
-Error Coder::decode(int step, int64_t segment, bool result, ConstBytes bytes, bool accumulate,
+Error Coder::decode(const Pieces& pieces, bool result, ConstBytes bytes, bool accumulate,
                     std::span<float> out) {
-  for (const Piece& piece : pieces(step, segment)) {
+  for (const Piece& piece : pieces) {
     const CodecPair& pair = piece.part->codecs;
     const Result<size_t> used =
         decode_frame(result ? *pair.result : *pair.contribution, bytes, op_.request.dtype,
@@ -191,10 +191,9 @@ Error Coder::decode(int step, int64_t segment, bool result, ConstBytes bytes, bo
   return {};
 }
 
-size_t Coder::encode_sum(int step, int64_t segment, bool result, std::span<const float> sum,
-                         Bytes out) {
+size_t Coder::encode_sum(const Pieces& pieces, bool result, std::span<const float> sum, Bytes out) {
   size_t used = 0;
-  for (const Piece& piece : pieces(step, segment)) {
+  for (const Piece& piece : pieces) {
     const CodecPair& pair = piece.part->codecs;
     used += encode_frame(result ? *pair.result : *pair.contribution, piece.of(sum),
                          op_.request.dtype, {}, seed(piece), out.subspan(used));
@@ -203,14 +202,13 @@ size_t Coder::encode_sum(int step, int64_t segment, bool result, std::span<const
 }
 
 // The loss on a sum, in units of a contribution: an average divides it, so it weighs more.
-void Coder::keep_losses(int step, int64_t segment, std::span<const float> sum,
+void Coder::keep_losses(const Step& step, const Pieces& pieces, std::span<const float> sum,
                         std::span<const float> stored) {
-  const Step& description = op_.schedule->steps[step].step;
-  const bool averaged = description.finish && op_.request.reduce_op == ReduceOp::kAvg;
-  for (const Piece& piece : pieces(step, segment)) {
+  const bool averaged = step.finish && op_.request.reduce_op == ReduceOp::kAvg;
+  for (const Piece& piece : pieces) {
     const std::span<float> residual = piece.residual();
     if (residual.empty()) continue;
-    const bool keep = piece.silent || !adds_raw(description, *piece.part);
+    const bool keep = piece.silent || !adds_raw(step, *piece.part);
     add_loss(residual, keep, averaged ? static_cast<float>(size_) : 1.0f, piece.of(sum),
              piece.of(stored));
   }
@@ -221,17 +219,17 @@ Error Coder::reduce(int step, int64_t segment, std::span<const ConstBytes> arriv
   const CompiledStep& compiled = op_.schedule->steps[step];
   const Step& description = compiled.step;
   const Range range = op_.schedule->slice(step, description.range, segment);
+  const Pieces parts = pieces(step, segment);
   const std::span<float> sum = memory(Memory::kSum, range.count);
   size_t slot = 0;
   for (size_t s = 0; s < description.sources.size(); ++s) {
     if (description.sources[s].peer >= 0) {
-      if (Error error = decode(step, segment, /*result=*/false, arrived[slot++], s > 0, sum))
-        return error;
+      if (Error error = decode(parts, /*result=*/false, arrived[slot++], s > 0, sum)) return error;
       continue;
     }
     const auto own =
         read(op_.schedule->slice(step, description.sources[s].range, segment), Memory::kOwn);
-    for (const Piece& piece : pieces(step, segment))
+    for (const Piece& piece : parts)
       add_own(piece, s == 0, adds_raw(description, *piece.part), own, sum);
   }
   if (description.finish && op_.request.reduce_op == ReduceOp::kAvg)
@@ -243,8 +241,8 @@ Error Coder::reduce(int step, int64_t segment, std::span<const ConstBytes> arriv
   if (compiled.consumer >= 0) {
     const int consumer = compiled.consumer;
     encoded = std::make_shared<std::vector<std::byte>>(max_bytes(consumer, segment));
-    encoded->resize(encode_sum(step, segment, description.finish, sum, *encoded));
-    const Error error = decode(step, segment, description.finish, *encoded, false, values);
+    encoded->resize(encode_sum(parts, description.finish, sum, *encoded));
+    const Error error = decode(parts, description.finish, *encoded, false, values);
     check(!error, "a codec cannot decode what it encoded");
   } else {
     std::copy(sum.begin(), sum.end(), values.begin());
@@ -254,7 +252,7 @@ Error Coder::reduce(int step, int64_t segment, std::span<const ConstBytes> arriv
     // Losses are taken against the value as stored: a half rounds once more.
     (void)read(range, Memory::kOther);
   }
-  keep_losses(step, segment, sum, values);
+  keep_losses(description, parts, sum, values);
   return {};
 }
 
@@ -263,16 +261,17 @@ Error Coder::copy(int step, int64_t segment, EncodedBytes& encoded) {
   const auto own =
       read(op_.schedule->slice(step, compiled.step.sources[0].range, segment), Memory::kOwn);
   encoded = std::make_shared<std::vector<std::byte>>(max_bytes(compiled.consumer, segment));
-  encoded->resize(encode_sum(step, segment, /*result=*/true, own, *encoded));
+  encoded->resize(encode_sum(pieces(step, segment), /*result=*/true, own, *encoded));
   return place(step, segment, *encoded);
 }
 
 Error Coder::place(int step, int64_t segment, ConstBytes bytes) {
   const Range range = op_.schedule->slice(step, op_.schedule->steps[step].step.range, segment);
+  const Pieces parts = pieces(step, segment);
   if (const auto to = direct(range); to.data() != nullptr)
-    return decode(step, segment, /*result=*/true, bytes, false, to);
+    return decode(parts, /*result=*/true, bytes, false, to);
   const std::span<float> values = memory(Memory::kOther, range.count);
-  if (Error error = decode(step, segment, /*result=*/true, bytes, false, values)) return error;
+  if (Error error = decode(parts, /*result=*/true, bytes, false, values)) return error;
   write(range, values);
   return {};
 }

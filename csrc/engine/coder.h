@@ -57,11 +57,12 @@ class Coder {
       return segment.subspan(at, count);
     }
   };
+  using Pieces = std::vector<Piece>;
   enum class Memory { kSum, kOther, kOwn };
 
   int64_t index_of(int step) const;
   const Buffer& buffer(BufferId id) const;
-  std::vector<Piece> pieces(int step, int64_t segment) const;
+  Pieces pieces(int step, int64_t segment) const;
   std::span<float> memory(Memory which, int64_t count);
   std::span<const float> read(const Range& range, Memory into);
   void write(const Range& range, std::span<const float> values);
@@ -73,10 +74,10 @@ class Coder {
                std::span<float> sum);
   // Whether a reduce adds a part's own values as they are, not as others would see them.
   bool adds_raw(const Step& step, const BlockPart& part) const;
-  size_t encode_sum(int step, int64_t segment, bool result, std::span<const float> sum, Bytes out);
-  Error decode(int step, int64_t segment, bool result, ConstBytes bytes, bool accumulate,
+  size_t encode_sum(const Pieces& pieces, bool result, std::span<const float> sum, Bytes out);
+  Error decode(const Pieces& pieces, bool result, ConstBytes bytes, bool accumulate,
                std::span<float> out);
-  void keep_losses(int step, int64_t segment, std::span<const float> sum,
+  void keep_losses(const Step& step, const Pieces& pieces, std::span<const float> sum,
                    std::span<const float> stored);
 
   const Op& op_;
