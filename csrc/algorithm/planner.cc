@@ -9,7 +9,7 @@
 namespace ringdist {
 namespace {
 
-// Up to here the direct algorithm's single rounding of fp16 and bf16 costs little time.
+// Up to here the direct algorithm's single rounding to half precision costs little time.
 constexpr int64_t kPreciseHalfBytes = 64 * 1024;
 // Whole vectors and cache lines for every dtype, so that few segments begin unaligned.
 constexpr int64_t kSegmentMultiple = 128;
@@ -21,9 +21,10 @@ bool reduces(Collective kind) {
 }
 
 bool wants_direct(const PlanRequest& request) {
-  if (request.layout_deterministic || request.coded) return true;
+  if (request.layout_deterministic || request.coding_loss == CodingLoss::kBlocks) return true;
   const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAvg;
-  if (!is_half(request.dtype) || !sums) return false;
+  const bool rounds = is_half(request.dtype) || request.coding_loss == CodingLoss::kElements;
+  if (!rounds || !sums) return false;
   const int64_t parts = request.kind == Collective::kReduceScatter ? request.size : 1;
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
   return request.count <= kPreciseHalfBytes / element / parts;
@@ -103,7 +104,7 @@ Result<Plan> make_plan(const PlanRequest& request) {
     return Error(ErrorKind::kInvalidArgument,
                  "a segment of " + std::to_string(request.segment_bytes) +
                      " bytes holds no element of " + std::string(dtype_name(request.dtype)));
-  if (request.coded && request.layout_deterministic)
+  if (request.coding_loss != CodingLoss::kUncoded && request.layout_deterministic)
     return Error(ErrorKind::kInvalidArgument,
                  "codec: deterministic='layout' needs uncompressed ops: the elements of a block "
                  "share a scale, so that an element's bits depend on where it lies");
@@ -111,7 +112,7 @@ Result<Plan> make_plan(const PlanRequest& request) {
   if (!chosen.ok()) return chosen.error();
   Plan plan;
   plan.algorithm = chosen.value();
-  if (request.coded) {
+  if (request.coding_loss != CodingLoss::kUncoded) {
     check(request.coded_segment_count >= 1, "a coded plan without a segment");
     plan.segment_count = request.coded_segment_count;
     plan.coding_hash = request.coding_hash;

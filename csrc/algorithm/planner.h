@@ -11,6 +11,15 @@
 
 namespace ringdist {
 
+// What the codecs on an op's edges lose of a value that is encoded once more at every hop. The
+// planner knows no codec.
+enum class CodingLoss : uint8_t {
+  kUncoded,   // no codecs
+  kNothing,   // plan as without
+  kElements,  // they round each element by itself, as half precision does
+  kBlocks,    // the elements of a block share what is lost: two encodings are enough
+};
+
 struct PlanRequest {
   Collective kind = Collective::kAllreduce;
   DType dtype = DType::kFloat32;
@@ -20,9 +29,8 @@ struct PlanRequest {
   std::string_view forced_algorithm;  // by name; "" for none. Applies to what it supports
   bool layout_deterministic = false;  // an element's bits must not depend on where it lies
   int64_t segment_bytes = 0;          // the most that a message may carry
-  // Of an op whose edges have codecs: what the caller found for its block map. The planner knows no
-  // codec.
-  bool coded = false;
+  // Of an op whose edges have codecs: what the caller found for its block map.
+  CodingLoss coding_loss = CodingLoss::kUncoded;
   uint64_t coding_hash = 0;
   int64_t coded_segment_count = 0;  // elements
 };

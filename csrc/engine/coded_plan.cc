@@ -96,7 +96,18 @@ Error check_blocks(const OpRequest& request, int size) {
   return {};
 }
 
+CodingLoss loss_of(const BlockMap& map) {
+  CodingLoss out = CodingLoss::kNothing;
+  for (const BlockPart& part : map.parts) {
+    if (block_of(part) > 1) return CodingLoss::kBlocks;
+    if (!part.codecs.contribution->exact() || !part.codecs.result->exact())
+      out = CodingLoss::kElements;
+  }
+  return out;
+}
+
 std::vector<int64_t> coded_shards(const BlockMap& map, int size) {
+  if (loss_of(map) == CodingLoss::kNothing) return even_shards(map.count(), size);
   std::vector<int64_t> out{0};
   const double total = all_bits(map);
   double before = 0;  // bits of the parts before `part`

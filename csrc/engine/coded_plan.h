@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "algorithm/planner.h"
 #include "engine/op.h"
 
 namespace ringdist {
@@ -14,7 +15,11 @@ namespace ringdist {
 // with a codec that may not have one.
 Error check_blocks(const OpRequest& request, int size);
 
-// Shards of an allreduce: as near to equal encoded bytes as block boundaries allow.
+// The least gentle of the map's codecs decides.
+CodingLoss loss_of(const BlockMap& map);
+
+// Shards of an allreduce: as near to equal encoded bytes as block boundaries allow. If nothing is
+// lost, the shards of an uncompressed op: with its algorithm, that gives its very bits.
 std::vector<int64_t> coded_shards(const BlockMap& map, int size);
 
 // Of the block map and the shards: what all ranks must have alike.

@@ -233,7 +233,7 @@ Error Coder::reduce(int step, int64_t segment, std::span<const ConstBytes> arriv
       add_own(piece, s == 0, adds_raw(description, *piece.part), own, sum);
   }
   if (description.finish && op_.request.reduce_op == ReduceOp::kAvg)
-    scale(sum, 1.0f / static_cast<float>(size_));
+    divide(sum, static_cast<float>(size_));  // as reduce() does: exact codecs alter no bit
 
   const std::span<float> place = description.finish ? direct(range) : std::span<float>();
   const bool in_place = place.data() != nullptr;

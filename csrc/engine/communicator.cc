@@ -114,7 +114,7 @@ Result<Plan> Communicator::plan(const OpRequest& request) const {
     if (Error error = check_blocks(request, size())) return error;
     const auto count = coded_segment_count(request, size(), wanted.segment_bytes);
     if (!count.ok()) return count.error();
-    wanted.coded = true;
+    wanted.coding_loss = loss_of(*request.blocks);
     wanted.coding_hash = coding_hash(request, size());
     wanted.coded_segment_count = count.value();
   }

@@ -39,6 +39,10 @@ void scale(std::span<float> values, float factor) {
   for (float& x : values) x *= factor;
 }
 
+void divide(std::span<float> values, float divisor) {
+  for (float& x : values) x /= divisor;
+}
+
 bool all_zero(std::span<const float> values) {
   constexpr size_t kChunk = 256;  // vectorised inside, left early outside
   for (size_t begin = 0; begin < values.size(); begin += kChunk) {

@@ -15,6 +15,7 @@ void add_contribution(std::span<float> sum, bool first, std::span<const float> i
                       std::span<const float> residual);
 
 void scale(std::span<float> values, float factor);
+void divide(std::span<float> values, float divisor);
 
 // True if every value is +0 or -0.
 bool all_zero(std::span<const float> values);

@@ -55,6 +55,24 @@ TEST(Planner, DirectForSmallHalfSums) {
   }
 }
 
+// A cast at every hop is what half precision does anyway, and the ring keeps every link busy; what
+// shares a block's loss is encoded twice, however many ranks there are.
+TEST(Planner, CodecsThatRoundElementsGoRound) {
+  PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1 << 20);
+  wanted.coded_segment_count = 1024;
+  for (const auto& [coding, algorithm] : {std::pair{CodingLoss::kNothing, "ring"},
+                                          {CodingLoss::kElements, "ring"},
+                                          {CodingLoss::kBlocks, "direct"}}) {
+    wanted.coding_loss = coding;
+    EXPECT_EQ(chosen(wanted), algorithm);
+  }
+  wanted.count = 1000;
+  wanted.coding_loss = CodingLoss::kElements;
+  EXPECT_EQ(chosen(wanted), "direct");
+  wanted.coding_loss = CodingLoss::kNothing;
+  EXPECT_EQ(chosen(wanted), "ring");
+}
+
 TEST(Planner, LayoutDeterminismWantsRankOrder) {
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1 << 24);
   wanted.layout_deterministic = true;
