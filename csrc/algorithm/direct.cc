@@ -18,55 +18,118 @@ std::vector<int> peers_after(const Shape& shape) {
   return out;
 }
 
-// Sends contributions to their owners, reduces the own shard. `contribution(s)` is this rank's part
-// of shard s.
+// Each peer gets a message of its own: `contribution(s)` is this rank's for peer s.
 template <typename Contribution>
-void exchange_and_reduce(const Shape& shape, Range result, Contribution contribution,
-                         Schedule& out) {
+void send_to_each(const Shape& shape, Contribution contribution, EdgeMark mark, Schedule& out) {
   for (int peer : peers_after(shape))
-    out.steps.push_back(Step::send(contribution(peer), {peer}, EdgeMark::kContribution));
-  std::vector<Source> sources;
-  for (int r = 0; r < shape.size; ++r)
-    sources.push_back(r == shape.rank ? Source{-1, contribution(r)} : Source{r, result});
-  out.steps.push_back(Step::reduce(result, std::move(sources), /*finish=*/true));
+    out.steps.push_back(Step::send(contribution(peer), {peer}, mark));
 }
 
-// Sends `own` to all; `place(s)` is where the part of rank s goes.
+// `place(s)` is where the message of rank s goes. First from those who sent to this rank first.
 template <typename Place>
-void gather(const Shape& shape, Range own, Place place, Schedule& out) {
+void receive_from_each(const Shape& shape, Place place, Schedule& out) {
   const std::vector<int> peers = peers_after(shape);
-  out.steps.push_back(Step::send(own, peers, EdgeMark::kResult));
   for (auto peer = peers.rbegin(); peer != peers.rend(); ++peer)
     out.steps.push_back(Step::recv(place(*peer), *peer, EdgeMark::kResult));
+}
+
+// Reduces what all others send to this rank, and `own` at its place among them.
+void reduce_in_rank_order(const Shape& shape, Range result, Range own, Schedule& out) {
+  std::vector<Source> sources;
+  for (int r = 0; r < shape.size; ++r)
+    sources.push_back(r == shape.rank ? Source{-1, own} : Source{r, result});
+  out.steps.push_back(Step::reduce(result, std::move(sources), /*finish=*/true));
 }
 
 Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const std::vector<int64_t> bounds = shards_of(shape);
-  const auto place = [&](int s) { return output_shard(bounds, s); };
-  exchange_and_reduce(shape, place(shape.rank), place, out);
-  gather(shape, place(shape.rank), place, out);
+  const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
+  const Range own = place(shape.rank);
+  send_to_each(shape, place, EdgeMark::kContribution, out);
+  reduce_in_rank_order(shape, own, own, out);
+  out.steps.push_back(Step::send(own, peers_after(shape), EdgeMark::kResult));
+  receive_from_each(shape, place, out);
   return out;
 }
 
 Schedule reduce_scatter(const Shape& shape) {
   Schedule out;
-  const Range result{BufferId::kOutput, 0, shape.count};
-  const auto mine = [&](int s) { return part(BufferId::kInput, s, shape.count); };
-  if (shape.size == 1)
-    out.steps.push_back(Step::copy(result, mine(0)));
+  const std::vector<int64_t> bounds = input_bounds(shape);
+  const auto mine = [&](int s) { return part(BufferId::kInput, bounds, s); };
+  const Range own = mine(shape.rank);
+  const Range result{BufferId::kOutput, 0, own.count};
+  if (shape.size == 1) {
+    out.steps.push_back(Step::copy(result, own));
+    return out;
+  }
+  send_to_each(shape, mine, EdgeMark::kContribution, out);
+  reduce_in_rank_order(shape, result, own, out);
+  return out;
+}
+
+Schedule reduce(const Shape& shape) {
+  Schedule out;
+  if (shape.size == 1) return out;
+  const Range all{BufferId::kOutput, 0, shape.count};
+  if (shape.rank == shape.root)
+    reduce_in_rank_order(shape, all, all, out);
   else
-    exchange_and_reduce(shape, result, mine, out);
+    out.steps.push_back(Step::send(all, {shape.root}, EdgeMark::kContribution));
   return out;
 }
 
 Schedule allgather(const Shape& shape) {
   Schedule out;
-  const Range input{BufferId::kInput, 0, shape.count};
-  const auto place = [&](int s) { return part(BufferId::kOutput, s, shape.count); };
+  const std::vector<int64_t> bounds = output_bounds(shape);
+  const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
+  const Range input{BufferId::kInput, 0, place(shape.rank).count};
   out.steps.push_back(Step::copy(place(shape.rank), input));
-  if (shape.size > 1) gather(shape, input, place, out);
+  if (shape.size == 1) return out;
+  out.steps.push_back(Step::send(input, peers_after(shape), EdgeMark::kResult));
+  receive_from_each(shape, place, out);
+  return out;
+}
+
+Schedule gather(const Shape& shape) {
+  Schedule out;
+  const Range input{BufferId::kInput, 0, shape.count};
+  if (shape.rank != shape.root) {
+    out.steps.push_back(Step::send(input, {shape.root}, EdgeMark::kResult));
+    return out;
+  }
+  const std::vector<int64_t> bounds = output_bounds(shape);
+  const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
+  out.steps.push_back(Step::copy(place(shape.rank), input));
+  receive_from_each(shape, place, out);
+  return out;
+}
+
+Schedule scatter(const Shape& shape) {
+  Schedule out;
+  const Range output{BufferId::kOutput, 0, shape.count};
+  if (shape.rank != shape.root) {
+    out.steps.push_back(Step::recv(output, shape.root, EdgeMark::kResult));
+    return out;
+  }
+  const std::vector<int64_t> bounds = input_bounds(shape);
+  const auto theirs = [&](int s) { return part(BufferId::kInput, bounds, s); };
+  send_to_each(shape, theirs, EdgeMark::kResult, out);
+  out.steps.push_back(Step::copy(output, theirs(shape.rank)));
+  return out;
+}
+
+Schedule alltoall(const Shape& shape) {
+  Schedule out;
+  const std::vector<int64_t> from = input_bounds(shape);
+  const std::vector<int64_t> to = output_bounds(shape);
+  const auto theirs = [&](int s) { return part(BufferId::kInput, from, s); };
+  const auto place = [&](int s) { return part(BufferId::kOutput, to, s); };
+  check(theirs(shape.rank).count == place(shape.rank).count, "an alltoall's two own parts differ");
+  send_to_each(shape, theirs, EdgeMark::kResult, out);
+  out.steps.push_back(Step::copy(place(shape.rank), theirs(shape.rank)));
+  receive_from_each(shape, place, out);
   return out;
 }
 
@@ -87,8 +150,16 @@ Schedule build(Collective kind, const Shape& shape) {
       return allreduce(shape);
     case Collective::kReduceScatter:
       return reduce_scatter(shape);
+    case Collective::kReduce:
+      return reduce(shape);
     case Collective::kAllgather:
       return allgather(shape);
+    case Collective::kGather:
+      return gather(shape);
+    case Collective::kScatter:
+      return scatter(shape);
+    case Collective::kAlltoall:
+      return alltoall(shape);
     case Collective::kBroadcast:
       return broadcast(shape);
     default:
@@ -97,7 +168,9 @@ Schedule build(Collective kind, const Shape& shape) {
 }
 
 constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
-                                  Collective::kAllgather, Collective::kBroadcast};
+                                  Collective::kReduce,    Collective::kAllgather,
+                                  Collective::kGather,    Collective::kScatter,
+                                  Collective::kAlltoall,  Collective::kBroadcast};
 
 }  // namespace
 

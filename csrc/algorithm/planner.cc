@@ -1,6 +1,6 @@
 #include "algorithm/planner.h"
 
-#include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "base/check.h"
@@ -11,23 +11,39 @@ namespace {
 
 // Up to here the direct algorithm's single rounding to half precision costs little time.
 constexpr int64_t kPreciseHalfBytes = 64 * 1024;
+// About what a 10 Gbit/s wire moves while a message takes one hop.
+constexpr int64_t kHopBytes = 16 * 1024;
 // Whole vectors and cache lines for every dtype, so that few segments begin unaligned.
 constexpr int64_t kSegmentMultiple = 128;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool reduces(Collective kind) {
-  return kind == Collective::kAllreduce || kind == Collective::kReduceScatter;
+  return kind == Collective::kAllreduce || kind == Collective::kReduceScatter ||
+         kind == Collective::kReduce;
+}
+
+// Elements that a rank brings to a reduction.
+int64_t input_count(const PlanRequest& request) {
+  if (request.kind != Collective::kReduceScatter) return request.count;
+  if (request.parts.empty()) return request.count * request.size;
+  return std::accumulate(request.parts.begin(), request.parts.end(), int64_t{0});
+}
+
+// A reduce's ring takes size - 1 hops more than direct, which brings the root (size - 1) times
+// 1 - 2 / size of the tensor more.
+bool outruns_the_ring(const PlanRequest& request, int64_t element) {
+  return request.count - 2 * (request.count / request.size) <= kHopBytes / element;
 }
 
 bool wants_direct(const PlanRequest& request) {
   if (request.layout_deterministic || request.coding_loss == CodingLoss::kBlocks) return true;
-  const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAvg;
-  const bool rounds = is_half(request.dtype) || request.coding_loss == CodingLoss::kElements;
-  if (!rounds || !sums) return false;
-  const int64_t parts = request.kind == Collective::kReduceScatter ? request.size : 1;
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
-  return request.count <= kPreciseHalfBytes / element / parts;
+  if (request.kind == Collective::kReduce && outruns_the_ring(request, element)) return true;
+  const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAvg ||
+                    request.reduce_op == ReduceOp::kPremulSum;
+  const bool rounds = is_half(request.dtype) || request.coding_loss == CodingLoss::kElements;
+  return rounds && sums && input_count(request) <= kPreciseHalfBytes / element;
 }
 
 std::string_view default_algorithm(const PlanRequest& request) {
@@ -38,11 +54,18 @@ std::string_view default_algorithm(const PlanRequest& request) {
       return "tree";
     case Collective::kAllgather:
       return "ring";
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAlltoall:
+      return "direct";
     case Collective::kAllreduce:
     case Collective::kReduceScatter:
+    case Collective::kReduce:
       return wants_direct(request) ? "direct" : "ring";
+    case Collective::kPointToPoint:
+      break;
   }
-  check_failed("no such collective", std::source_location::current());
+  check_failed("no algorithm has this collective", std::source_location::current());
 }
 
 Result<const Algorithm*> choose(const PlanRequest& request) {
@@ -65,17 +88,20 @@ Result<const Algorithm*> choose(const PlanRequest& request) {
   return chosen;
 }
 
-// The longest range that any step moves: every algorithm cuts an allreduce into even shards, and
-// moves what else there is as it comes. By arithmetic rather than from a schedule, because every op
-// is planned, while its schedule is built once; a test holds it against the schedules.
-int64_t longest_range(Collective kind, int64_t count, int size) {
-  switch (kind) {
+// The longest range that any step moves: every algorithm cuts an allreduce into even shards, the
+// ring a reduce too, and moves what else there is as it comes. By arithmetic rather than from a
+// schedule, because every op is planned, while its schedule is built once; a test holds it against
+// the schedules.
+int64_t longest_range(const Algorithm& algorithm, const PlanRequest& request) {
+  switch (request.kind) {
     case Collective::kAllreduce:
-      return ceil_div(count, size);
+      return ceil_div(request.count, request.size);
+    case Collective::kReduce:
+      return algorithm.name == "ring" ? ceil_div(request.count, request.size) : request.count;
     case Collective::kBarrier:
       return 1;
     default:
-      return count;
+      return request.count;
   }
 }
 
@@ -99,6 +125,8 @@ uint64_t Plan::hash() const {
 
 Result<Plan> make_plan(const PlanRequest& request) {
   check(request.count >= 0 && request.size >= 1, "a plan for a negative count or no rank");
+  check(request.parts.empty() || request.parts.size() == static_cast<size_t>(request.size),
+        "a plan for parts that are not one per rank");
   const int64_t most = request.segment_bytes / static_cast<int64_t>(dtype_size(request.dtype));
   if (most < 1)
     return Error(ErrorKind::kInvalidArgument,
@@ -118,7 +146,11 @@ Result<Plan> make_plan(const PlanRequest& request) {
     plan.coding_hash = request.coding_hash;
     return plan;
   }
-  plan.segment_count = even_segment(longest_range(request.kind, request.count, request.size), most);
+  // Not by the parts: a rank of an alltoall does not know what the others send each other, and
+  // ranks that disagree about the parts are to be told by the edge where they do.
+  const bool parts_differ = request.kind == Collective::kAlltoall || !request.parts.empty();
+  plan.segment_count =
+      parts_differ ? most : even_segment(longest_range(*plan.algorithm, request), most);
   return plan;
 }
 

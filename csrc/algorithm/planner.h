@@ -1,8 +1,10 @@
 // Chooses what all ranks of an op must choose alike. Pure: the same request gives the same plan on
-// every rank, because nothing in a request is measured and it names no rank.
+// every rank, because nothing in a request is measured and it names no rank. It has no plan for
+// sends and receives.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "algorithm/schedule.h"
@@ -23,8 +25,11 @@ enum class CodingLoss : uint8_t {
 struct PlanRequest {
   Collective kind = Collective::kAllreduce;
   DType dtype = DType::kFloat32;
-  ReduceOp reduce_op = ReduceOp::kNone;  // read for allreduce and reduce-scatter
+  ReduceOp reduce_op = ReduceOp::kNone;  // read for allreduce, reduce-scatter and reduce
   int64_t count = 0;                     // elements, as in Shape
+  // An allgather's output_parts, a reduce-scatter's input_parts; as in Shape. Not an alltoall's:
+  // its ranks do not know them alike.
+  std::span<const int64_t> parts;
   int size = 1;
   std::string_view forced_algorithm;  // by name; "" for none. Applies to what it supports
   bool layout_deterministic = false;  // an element's bits must not depend on where it lies

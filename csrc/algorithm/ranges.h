@@ -1,4 +1,4 @@
-// What the algorithm files share: ranks on a circle and the ranges of shards.
+// What the algorithm files share: ranks on a circle and the ranges of shards and parts.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,11 @@ inline int wrap(int rank, int size) {
   return r < 0 ? r + size : r;
 }
 
-// The i-th shard of kOutput; `bounds` as even_shards returns them.
-inline Range output_shard(const std::vector<int64_t>& bounds, int i) {
+// The i-th shard or part of `buffer`; `bounds` as even_shards and input_bounds return them.
+inline Range part(BufferId buffer, const std::vector<int64_t>& bounds, int i) {
   const auto at = static_cast<size_t>(i);
-  return {BufferId::kOutput, bounds[at], bounds[at + 1] - bounds[at]};
+  return {buffer, bounds[at], bounds[at + 1] - bounds[at]};
 }
-
-// The i-th of consecutive parts of `count` elements each.
-inline Range part(BufferId buffer, int i, int64_t count) { return {buffer, i * count, count}; }
 
 // A build() was asked for a collective that is not in its algorithm's list: a bug of the caller.
 [[noreturn]] inline void unsupported(std::string_view algorithm, Collective kind) {

@@ -4,7 +4,8 @@
 //
 // Reduce-scatter: the partial sum of shard s starts at rank s + 1 and visits s + 2, ..., s; each
 // adds its own part, the last (the owner, s) finishes it. Allgather: shard s starts at its owner
-// and is relayed by s + 1, s + 2, ...; the last to have it is s - 1.
+// and is relayed by s + 1, s + 2, ...; the last to have it is s - 1. Reduce: a reduce-scatter,
+// after which every owner sends its shard to the root.
 #include <algorithm>
 #include <array>
 
@@ -21,10 +22,41 @@ struct Neighbours {
   int prev;
 };
 
-// The shard that arrives in round k >= 0 of a reduce-scatter; rank r sends round 0's from r - 1.
-int arriving(const Shape& shape, int k) { return wrap(shape.rank - 2 - k, shape.size); }
+// Where partial sums live if this rank's input must survive: in two slots in turn, each as long as
+// the longest part, so that one is filled while the other is still being sent.
+class Slots {
+ public:
+  explicit Slots(const std::vector<int64_t>& bounds) {
+    for (size_t i = 0; i + 1 < bounds.size(); ++i)
+      length_ = std::max(length_, bounds[i + 1] - bounds[i]);
+  }
+  Range at(int round, int64_t count) const {
+    return {BufferId::kScratch, round % 2 * length_, count};
+  }
+  int64_t total(int rounds) const { return std::min(rounds, 2) * length_; }
 
-// Sends `own`, which this rank owns, from `from` and collects the others: `place(s)` is where shard
+ private:
+  int64_t length_ = 0;
+};
+
+// Passes partial sums on until this rank has finished its own shard; returns where that is.
+// `mine(s)` is this rank's part of shard s, `sum(s, k)` where the sum of shard s goes that arrives
+// in round k.
+template <typename Mine, typename Sum>
+Range reduce_round_the_ring(const Shape& shape, Mine mine, Sum sum, Schedule& out) {
+  const Neighbours ring(shape);
+  Range held = mine(ring.prev);
+  for (int k = 0; k + 1 < shape.size; ++k) {
+    out.steps.push_back(Step::send(held, {ring.next}, EdgeMark::kContribution));
+    const int shard = wrap(shape.rank - 2 - k, shape.size);
+    held = sum(shard, k);
+    out.steps.push_back(Step::reduce(held, {Source{ring.prev, held}, Source{-1, mine(shard)}},
+                                     /*finish=*/shard == shape.rank));
+  }
+  return held;
+}
+
+// Sends `own`, this rank's shard or part, and collects the others: `place(s)` is where that of rank
 // s goes.
 template <typename Place>
 void gather(const Shape& shape, Range own, Place place, Schedule& out) {
@@ -42,44 +74,58 @@ Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const std::vector<int64_t> bounds = shards_of(shape);
-  const Neighbours ring(shape);
-  Range held = output_shard(bounds, ring.prev);
-  for (int k = 0; k + 1 < shape.size; ++k) {
-    out.steps.push_back(Step::send(held, {ring.next}, EdgeMark::kContribution));
-    held = output_shard(bounds, arriving(shape, k));
-    const bool finish = k + 2 == shape.size;
-    out.steps.push_back(Step::reduce(held, {Source{ring.prev, held}, Source{-1, held}}, finish));
-  }
-  gather(shape, held, [&](int s) { return output_shard(bounds, s); }, out);
+  const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
+  const auto in_place = [&](int s, int) { return place(s); };
+  const Range own = reduce_round_the_ring(shape, place, in_place, out);
+  gather(shape, own, place, out);
   return out;
 }
 
-// The input must survive, so partial sums live in scratch: two shards in turn, so that one is
-// filled while the other is still being sent.
 Schedule reduce_scatter(const Shape& shape) {
   Schedule out;
-  const Range result{BufferId::kOutput, 0, shape.count};
+  const std::vector<int64_t> bounds = input_bounds(shape);
+  const auto mine = [&](int s) { return part(BufferId::kInput, bounds, s); };
+  const Range result{BufferId::kOutput, 0, mine(shape.rank).count};
   if (shape.size == 1) {
-    out.steps.push_back(Step::copy(result, part(BufferId::kInput, 0, shape.count)));
+    out.steps.push_back(Step::copy(result, mine(0)));
     return out;
   }
-  const Neighbours ring(shape);
-  out.scratch_count = std::min(shape.size - 2, 2) * shape.count;
-  Range held = part(BufferId::kInput, ring.prev, shape.count);
-  for (int k = 0; k + 1 < shape.size; ++k) {
-    out.steps.push_back(Step::send(held, {ring.next}, EdgeMark::kContribution));
-    const bool finish = k + 2 == shape.size;
-    held = finish ? result : part(BufferId::kScratch, k % 2, shape.count);
-    const Range mine = part(BufferId::kInput, arriving(shape, k), shape.count);
-    out.steps.push_back(Step::reduce(held, {Source{ring.prev, held}, Source{-1, mine}}, finish));
+  const Slots slots(bounds);
+  out.scratch_count = slots.total(shape.size - 2);  // the last round's sum is the result
+  const auto sum = [&](int s, int k) {
+    return s == shape.rank ? result : slots.at(k, mine(s).count);
+  };
+  reduce_round_the_ring(shape, mine, sum, out);
+  return out;
+}
+
+// The root sums up in place. The output of the others must survive.
+Schedule reduce(const Shape& shape) {
+  Schedule out;
+  if (shape.size == 1) return out;
+  const std::vector<int64_t> bounds = even_shards(shape.count, shape.size);
+  const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
+  if (shape.rank == shape.root) {
+    reduce_round_the_ring(shape, place, [&](int s, int) { return place(s); }, out);
+    for (int k = 1; k < shape.size; ++k) {
+      const int owner = wrap(shape.rank + k, shape.size);
+      out.steps.push_back(Step::recv(place(owner), owner, EdgeMark::kResult));
+    }
+    return out;
   }
+  const Slots slots(bounds);
+  out.scratch_count = slots.total(shape.size - 1);
+  const auto sum = [&](int s, int k) { return slots.at(k, place(s).count); };
+  const Range own = reduce_round_the_ring(shape, place, sum, out);
+  out.steps.push_back(Step::send(own, {shape.root}, EdgeMark::kResult));
   return out;
 }
 
 Schedule allgather(const Shape& shape) {
   Schedule out;
-  const Range input{BufferId::kInput, 0, shape.count};
-  const auto place = [&](int s) { return part(BufferId::kOutput, s, shape.count); };
+  const std::vector<int64_t> bounds = output_bounds(shape);
+  const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
+  const Range input{BufferId::kInput, 0, place(shape.rank).count};
   out.steps.push_back(Step::copy(place(shape.rank), input));
   // Sent from the input: it need not wait for the copy.
   if (shape.size > 1) gather(shape, input, place, out);
@@ -92,6 +138,8 @@ Schedule build(Collective kind, const Shape& shape) {
       return allreduce(shape);
     case Collective::kReduceScatter:
       return reduce_scatter(shape);
+    case Collective::kReduce:
+      return reduce(shape);
     case Collective::kAllgather:
       return allgather(shape);
     default:
@@ -100,7 +148,7 @@ Schedule build(Collective kind, const Shape& shape) {
 }
 
 constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
-                                  Collective::kAllgather};
+                                  Collective::kReduce, Collective::kAllgather};
 
 }  // namespace
 

@@ -7,6 +7,21 @@
 #include "base/check.h"
 
 namespace ringdist {
+namespace {
+
+std::vector<int64_t> bounds_of(const Shape& shape, const std::vector<int64_t>& parts) {
+  check(parts.empty() || parts.size() == static_cast<size_t>(shape.size),
+        "parts that are not one per rank");
+  std::vector<int64_t> bounds{0};
+  for (size_t i = 0; i < static_cast<size_t>(shape.size); ++i) {
+    const int64_t count = parts.empty() ? shape.count : parts[i];
+    check(count >= 0, "a part of a negative count");
+    bounds.push_back(bounds.back() + count);
+  }
+  return bounds;
+}
+
+}  // namespace
 
 Step Step::send(Range range, std::vector<int> to, EdgeMark mark) {
   Step step;
@@ -55,8 +70,9 @@ Step Step::copy(Range range, Range source) {
 }
 
 std::string_view collective_name(Collective kind) {
-  constexpr std::array<std::string_view, 5> kNames{"all_reduce", "broadcast", "all_gather",
-                                                   "reduce_scatter", "barrier"};
+  constexpr std::array<std::string_view, 10> kNames{
+      "all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier",
+      "reduce",     "gather",    "scatter",    "all_to_all",     "send/recv"};
   const auto i = static_cast<size_t>(kind);  // also names what a peer sent: any number is safe
   return i < kNames.size() ? kNames[i] : "unknown collective";
 }
@@ -77,6 +93,14 @@ std::vector<int64_t> shards_of(const Shape& shape) {
             shape.shards.back() == shape.count,
         "shards that do not cover the count");
   return shape.shards;
+}
+
+std::vector<int64_t> input_bounds(const Shape& shape) {
+  return bounds_of(shape, shape.input_parts);
+}
+
+std::vector<int64_t> output_bounds(const Shape& shape) {
+  return bounds_of(shape, shape.output_parts);
 }
 
 bool Algorithm::supports(Collective kind) const {

@@ -65,28 +65,41 @@ struct Schedule {
   int64_t scratch_count = 0;  // elements of pooled scratch that the steps use
 };
 
+// The numbers go over the wire in fingerprints: append only.
 enum class Collective : uint8_t {
   kAllreduce = 0,
   kBroadcast,
   kAllgather,      // input: count, output: size * count
   kReduceScatter,  // input: size * count, output: count
   kBarrier,
+  kReduce,        // the root's output is the result; the others' outputs are only read
+  kGather,        // input: count, the root's output: size * count
+  kScatter,       // the root's input: size * count, output: count
+  kAlltoall,      // input and output: size * count, or as input_parts and output_parts say
+  kPointToPoint,  // a send or a receive: no algorithm has it
 };
 
 std::string_view collective_name(Collective kind);  // torch's name: "all_reduce"
 
-// All that a schedule may depend on. Every rank of a group has the same but for `rank`.
+// All that a schedule may depend on. Every rank of a group has the same but for `rank` and an
+// alltoall's parts.
 struct Shape {
   int rank = 0;
   int size = 1;
   int root = 0;
-  // Elements: of the tensor (allreduce, broadcast), of one rank's part (allgather, reduce-scatter).
+  // Elements: of the tensor (allreduce, broadcast, reduce), of one part (the others).
   int64_t count = 0;
+  // Parts that are not all of `count` elements, one entry per rank: of an allgather's output and a
+  // reduce-scatter's input, known alike to all ranks; of an alltoall's input and output, where only
+  // those two ranks know alike what one sends the other. Empty: parts of `count`, which is not read
+  // where parts are given.
+  std::vector<int64_t> input_parts = {};
+  std::vector<int64_t> output_parts = {};
   // Allreduce: rank r owns [shards[r], shards[r + 1]); empty: even_shards(). Other collectives
   // ignore it.
   std::vector<int64_t> shards = {};
-  // Allreduce and broadcast work in place on kOutput. Allgather reads kInput, writes kOutput.
-  // Reduce-scatter reads kInput (never writes it) and writes kOutput.
+  // Allreduce, broadcast and reduce work in place on kOutput. The others read kInput (and never
+  // write it) and write kOutput.
 };
 
 // The shards of a count, cut as evenly as elements allow; the first (count mod size) are one
@@ -94,6 +107,9 @@ struct Shape {
 std::vector<int64_t> even_shards(int64_t count, int size);
 // The shards of an allreduce of this shape.
 std::vector<int64_t> shards_of(const Shape& shape);
+// The parts of the input or the output, one after another: part i is [bounds[i], bounds[i + 1]).
+std::vector<int64_t> input_bounds(const Shape& shape);
+std::vector<int64_t> output_bounds(const Shape& shape);
 
 struct Algorithm {
   std::string_view name;

@@ -5,35 +5,69 @@
 namespace ringdist {
 namespace {
 
-struct Row {
+// Classes of dtypes that have the same reductions: one bit each.
+enum Class : unsigned { kFloat = 1, kInteger = 2, kBoolean = 4, kComplex = 8, kOpaque = 16 };
+
+struct DTypeRow {
   std::string_view name;
   size_t size;
+  Class is;
 };
 // In the order of the enum.
-constexpr std::array<Row, 19> kDTypes{{{"float64", 8},
-                                       {"float32", 4},
-                                       {"bfloat16", 2},
-                                       {"float16", 2},
-                                       {"int64", 8},
-                                       {"int32", 4},
-                                       {"int16", 2},
-                                       {"int8", 1},
-                                       {"uint8", 1},
-                                       {"bytes", 1},
-                                       {"bool", 1},
-                                       {"uint16", 2},
-                                       {"uint32", 4},
-                                       {"uint64", 8},
-                                       {"complex32", 4},
-                                       {"complex64", 8},
-                                       {"complex128", 16},
-                                       {"float8_e4m3fn", 1},
-                                       {"float8_e5m2", 1}}};
-constexpr std::array<std::string_view, 6> kReduceOps{"SUM", "AVG", "MIN", "MAX", "PRODUCT", "none"};
+constexpr std::array<DTypeRow, 19> kDTypes{{{"float64", 8, kFloat},
+                                            {"float32", 4, kFloat},
+                                            {"bfloat16", 2, kFloat},
+                                            {"float16", 2, kFloat},
+                                            {"int64", 8, kInteger},
+                                            {"int32", 4, kInteger},
+                                            {"int16", 2, kInteger},
+                                            {"int8", 1, kInteger},
+                                            {"uint8", 1, kInteger},
+                                            {"bytes", 1, kOpaque},
+                                            {"bool", 1, kBoolean},
+                                            {"uint16", 2, kInteger},
+                                            {"uint32", 4, kInteger},
+                                            {"uint64", 8, kInteger},
+                                            {"complex32", 4, kComplex},
+                                            {"complex64", 8, kComplex},
+                                            {"complex128", 16, kComplex},
+                                            {"float8_e4m3fn", 1, kFloat},
+                                            {"float8_e5m2", 1, kFloat}}};
+
+struct ReduceOpRow {
+  std::string_view name;
+  unsigned classes;  // that it has a meaning for
+};
+// In the order of the enum.
+constexpr std::array<ReduceOpRow, 10> kReduceOps{
+    {{"SUM", kFloat | kInteger | kBoolean | kComplex},
+     {"AVG", kFloat | kInteger | kComplex},
+     {"MIN", kFloat | kInteger | kBoolean},
+     {"MAX", kFloat | kInteger | kBoolean},
+     {"PRODUCT", kFloat | kInteger | kBoolean | kComplex},
+     {"none", 0},
+     {"BAND", kInteger | kBoolean},
+     {"BOR", kInteger | kBoolean},
+     {"BXOR", kInteger | kBoolean},
+     {"PREMUL_SUM", kFloat | kInteger | kComplex}}};
 
 }  // namespace
 
 size_t dtype_size(DType dtype) { return kDTypes.at(static_cast<size_t>(dtype)).size; }
+
+bool is_reducible(DType dtype, ReduceOp op) {
+  const auto d = static_cast<size_t>(dtype);
+  const auto o = static_cast<size_t>(op);
+  return d < kDTypes.size() && o < kReduceOps.size() && (kDTypes[d].is & kReduceOps[o].classes);
+}
+
+std::string reducible_dtypes(ReduceOp op) {
+  std::string out;
+  for (size_t i = 0; i < kDTypes.size(); ++i)
+    if (is_reducible(static_cast<DType>(i), op))
+      out += (out.empty() ? "" : ", ") + std::string(kDTypes[i].name);
+  return out;
+}
 
 // These two also name what a peer sent, so any number must be safe.
 std::string_view dtype_name(DType dtype) {
@@ -43,7 +77,7 @@ std::string_view dtype_name(DType dtype) {
 
 std::string_view reduce_op_name(ReduceOp op) {
   const auto i = static_cast<size_t>(op);
-  return i < kReduceOps.size() ? kReduceOps[i] : "unknown reduction";
+  return i < kReduceOps.size() ? kReduceOps[i].name : "unknown reduction";
 }
 
 bool is_half(DType dtype) { return dtype == DType::kBFloat16 || dtype == DType::kFloat16; }

@@ -1,7 +1,9 @@
 #include "engine/communicator.h"
 
+#include <algorithm>
 #include <thread>
 
+#include "base/check.h"
 #include "engine/coded_plan.h"
 #include "os/random.h"
 
@@ -13,12 +15,19 @@ constexpr auto kTaskTime = std::chrono::seconds(10);
 constexpr auto kFlushTime = std::chrono::milliseconds(1000);
 constexpr auto kLeaveTime = std::chrono::milliseconds(1000);
 
+// Not all edges of the op carry what every rank can work out.
+bool sizes_differ(const OpRequest& request) {
+  return request.kind == Collective::kAlltoall || !request.input_parts.empty() ||
+         !request.output_parts.empty();
+}
+
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions options)
     : context_(std::move(context)),
       options_(std::move(options)),
       rendezvous_(options_.store, options_.rank, options_.members),
+      patience_(Clock::now() + options_.timeout),
       timeout_(options_.timeout) {}
 
 Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Context> context,
@@ -46,6 +55,9 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   if (self.size() > 1)
     if (Error error = self.publish()) return error;
   lane.post([&lane, group = self.group_] { lane.executor().add_group(group); });
+  // Now, not with the first op: a send and its receive must find each other though the other ranks
+  // of the group call nothing.
+  self.context_->pool().run([out] { out->set_up(); });
   self.context_->add_leaver(out.get(), [weak = std::weak_ptr(out)] {
     if (auto communicator = weak.lock()) communicator->leave();
   });
@@ -55,7 +67,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
 Communicator::~Communicator() {
   if (context_->forked()) return;
   context_->remove_leaver(this);
-  cancelled_ = true;
+  patience_.cancelled = true;
   Lane& lane = context_->lane();
   // Dropped without close(): no wait for what is in flight, but no silent end either.
   if (!closed_) {
@@ -100,12 +112,30 @@ Error Communicator::publish() {
   return rendezvous_.publish(entry.value());
 }
 
+// A send or a receive.
+Result<Plan> Communicator::plan_message(const OpRequest& request) const {
+  const Endpoint& endpoint = *request.endpoint;
+  const bool any = !endpoint.sends && endpoint.peer == Endpoint::kAnySource;
+  check(any || (endpoint.peer >= 0 && endpoint.peer < size() && endpoint.peer != rank()),
+        "a send or a receive without another rank");
+  check(endpoint.tag >= 0, "a negative tag");
+  Plan plan;
+  plan.segment_count =
+      options_.config.segment_bytes / static_cast<int64_t>(dtype_size(request.dtype));
+  if (plan.segment_count >= 1) return plan;
+  return Error(
+      ErrorKind::kInvalidArgument,
+      "segment_bytes: " + std::to_string(options_.config.segment_bytes) + " holds no element");
+}
+
 Result<Plan> Communicator::plan(const OpRequest& request) const {
   PlanRequest wanted;
   wanted.kind = request.kind;
   wanted.dtype = request.dtype;
   wanted.reduce_op = request.reduce_op;
   wanted.count = request.count;
+  if (request.kind == Collective::kAllgather) wanted.parts = request.output_parts;
+  if (request.kind == Collective::kReduceScatter) wanted.parts = request.input_parts;
   wanted.size = size();
   wanted.forced_algorithm = options_.config.algorithm;
   wanted.layout_deterministic = options_.config.deterministic == "layout";
@@ -123,14 +153,20 @@ Result<Plan> Communicator::plan(const OpRequest& request) const {
 
 std::shared_ptr<const CompiledSchedule> Communicator::schedule(const OpRequest& request,
                                                                const Plan& plan) {
+  Shape shape{
+      rank(), size(), request.root, request.count, request.input_parts, request.output_parts};
+  const auto make = [&] {
+    return compile(plan.algorithm->build(request.kind, shape), plan.segment_count);
+  };
+  // Parts that differ seldom come again.
+  if (!request.input_parts.empty() || !request.output_parts.empty()) return make();
   const ScheduleKey key{request.kind,  plan.algorithm, plan.segment_count,
                         request.count, request.root,   plan.coding_hash};
   if (auto it = schedules_.find(key); it != schedules_.end()) return it->second;
   if (schedules_.size() >= kMaxSchedules) schedules_.clear();
-  Shape shape{rank(), size(), request.root, request.count, {}};
   if (request.blocks && request.kind == Collective::kAllreduce)
     shape.shards = coded_shards(*request.blocks, size());
-  return schedules_[key] = compile(plan.algorithm->build(request.kind, shape), plan.segment_count);
+  return schedules_[key] = make();
 }
 
 Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wait) {
@@ -138,7 +174,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
     return Error(ErrorKind::kAborted,
                  "ringdist: this process was forked from one that had created group '" + name() +
                      "'; its connections belong to the parent");
-  auto planned = plan(request);
+  auto planned = request.endpoint ? plan_message(request) : plan(request);
   if (!planned.ok()) return planned.error();
   if (size() == 1) request.blocks.reset();  // nothing travels, so nothing need be lost
   auto op = std::make_shared<Op>(std::move(request));
@@ -151,16 +187,22 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   if (const Error first = failure())
     return first.prefixed("ringdist: group '" + name() + "' has failed and cannot be used " +
                           "(destroy it and create another): ");
-  op->schedule = schedule(op->request, op->plan);
-  op->number = next_number_.fetch_add(1);
-  op->fingerprint = {op->request.kind, op->request.dtype, op->request.reduce_op, 0,
-                     op->request.root, op->plan.hash(),   op->request.count};
+  const bool is_message = op->request.endpoint.has_value();
+  if (!is_message) {
+    op->schedule = schedule(op->request, op->plan);
+    op->number = next_number_.fetch_add(1);
+  }
+  op->fingerprint = {op->request.kind,
+                     op->request.dtype,
+                     op->request.reduce_op,
+                     0,
+                     op->request.root,
+                     is_message ? 0 : op->plan.hash(),
+                     sizes_differ(op->request) ? Fingerprint::kPerEdge : op->request.count};
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
+  patience_.deadline = std::min(patience_.deadline.load(), op->deadline);
   context_->lane().post([group = group_, op] { group->enqueue(op); }, !will_wait);
-  if (!std::exchange(set_up_started_, true))
-    context_->pool().run(
-        [self = shared_from_this(), deadline = op->deadline] { self->set_up(deadline); });
   return op;
 }
 
@@ -184,7 +226,7 @@ void Communicator::set_timeout(Milliseconds timeout) {
 void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   for (const auto& sibling : siblings()) sibling->abort(why);
-  cancelled_ = true;
+  patience_.cancelled = true;
   withdraw(ErrorKind::kAborted, why);
   const Error cause(ErrorKind::kAborted, why);
   context_->lane().post([group = group_, cause] { group->fail(cause, /*tell_others=*/true); });
@@ -198,6 +240,7 @@ void Communicator::withdraw(ErrorKind kind, const std::string& why) {
 void Communicator::leave() {
   withdraw(ErrorKind::kPeerLost, "it destroyed the group or exited");
   wait_until_idle(Clock::now() + kLeaveTime);
+  patience_.cancelled = true;
   Lane& lane = context_->lane();
   lane.call([group = group_] { group->announce_leave(); }, Clock::now() + kTaskTime);
 }
@@ -222,7 +265,7 @@ void Communicator::close() {
   }
   Lane& lane = context_->lane();
   wait_until_idle(TimePoint::max());
-  cancelled_ = true;
+  patience_.cancelled = true;
   leave();
   lane.flush(Clock::now() + kFlushTime);
   context_->remove_leaver(this);

@@ -32,7 +32,7 @@ struct CommunicatorOptions {
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
-  // Publishes this rank; waits for nobody. The first op finds the others.
+  // Publishes this rank and begins to look for the others, in the background; waits for nobody.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
                                                       CommunicatorOptions options);
   ~Communicator();
@@ -68,11 +68,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  private:
   Communicator(std::shared_ptr<Context> context, CommunicatorOptions options);
   Error publish();
-  void set_up(TimePoint deadline);
+  void set_up();
   void tell_set_up_failed(uint64_t nonce, const Error& error);
-  Result<std::vector<GroupMember>> find_members(TimePoint deadline, uint64_t& nonce);
+  Result<std::vector<GroupMember>> find_members(uint64_t& nonce);
   Error check_addresses(const std::vector<Entry>& entries, const Topology& topology) const;
   Result<Plan> plan(const OpRequest& request) const;
+  Result<Plan> plan_message(const OpRequest& request) const;
   std::shared_ptr<const CompiledSchedule> schedule(const OpRequest& request, const Plan& plan)
       RINGDIST_REQUIRES(mutex_);
   void withdraw(ErrorKind kind, const std::string& why);
@@ -92,12 +93,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   Rendezvous rendezvous_;
   std::atomic<uint64_t> next_number_{1};
-  std::atomic<bool> cancelled_{false};
   std::atomic<uint64_t> nonce_{0};
+  Patience patience_;  // of set_up(): until the first op's deadline
 
   mutable std::mutex mutex_;
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_);
-  bool set_up_started_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool closed_ RINGDIST_GUARDED_BY(mutex_) = false;
   using ScheduleKey = std::tuple<Collective, const Algorithm*, int64_t, int64_t, int, uint64_t>;
   std::map<ScheduleKey, std::shared_ptr<const CompiledSchedule>> schedules_

@@ -12,6 +12,7 @@ Group::Group(GroupHost& host, GroupConfig config) : host_(host), config_(std::mo
 
 Group::~Group() {
   for (auto& [number, run] : runs_) run->stop();  // sends in flight may outlive us
+  point_to_point_.stop([](const std::shared_ptr<Op>&, OpRun*) {});
 }
 
 void Group::make_ready(uint64_t nonce, std::vector<GroupMember> members) {
@@ -27,6 +28,7 @@ void Group::enqueue(std::shared_ptr<Op> op) {
     waiting_.push_back(std::move(op));
     return;
   }
+  if (op->request.endpoint) return point_to_point_.enqueue(std::move(op));
   const uint64_t number = op->number;
   history_.called(number, op->fingerprint);
   for (const auto& [rank, theirs] : history_.heard_of(number))
@@ -38,7 +40,7 @@ void Group::enqueue(std::shared_ptr<Op> op) {
 
 void Group::start(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
-  auto run = std::make_shared<OpRun>(*this, std::move(op));
+  auto run = std::make_shared<OpRun>(*this, std::move(op), number);
   runs_[number] = run;
   run->start();
   auto it = parked_.find(number);
@@ -56,13 +58,17 @@ void Group::queue(OpRun& run, int step) {
 }
 
 bool Group::is_oldest(const OpRun& run) const {
-  return !runs_.empty() && runs_.begin()->second.get() == &run;
+  return (!runs_.empty() && runs_.begin()->second.get() == &run) ||
+         point_to_point_.is_oldest_receive(run);
 }
 
 void Group::finished(OpRun& run) {
   auto keep = run.shared_from_this();
   run.stop();
-  runs_.erase(run.op()->number);
+  if (run.op()->request.endpoint)
+    point_to_point_.finished(run);
+  else
+    runs_.erase(run.number());
   host_.finish_op(run.op(), {});
   if (!runs_.empty()) runs_.begin()->second->grant_waiting();
 }
@@ -88,6 +94,9 @@ void Group::fail(const Error& cause, bool tell_others) {
     run->stop();
     host_.finish_op(run->op(), for_op(*run->op(), run.get(), failure_));
   }
+  point_to_point_.stop([this](const std::shared_ptr<Op>& op, const OpRun* run) {
+    host_.finish_op(op, for_op(*op, run, failure_));
+  });
   for (auto& op : std::exchange(waiting_, {})) host_.finish_op(op, for_op(*op, nullptr, failure_));
 }
 
@@ -113,6 +122,7 @@ std::string Group::dump() const {
   if (failure_) out += ", failed: " + failure_.message();
   for (const auto& op : waiting_) out += "\n   " + op->describe() + ": not started";
   for (const auto& [number, run] : runs_) out += "\n   " + run->dump();
+  out += point_to_point_.dump();
   for (int peer = 0; peer < size(); ++peer) {
     const Peer& p = peers_[peer];
     if (p.credit.outstanding() > 0 || !p.blocked.empty())

@@ -17,6 +17,7 @@
 #include "engine/history.h"
 #include "engine/notice.h"
 #include "engine/op_run.h"
+#include "engine/point_to_point.h"
 #include "engine/statistics.h"
 #include "transport/transport.h"
 
@@ -81,7 +82,7 @@ class Group {
   int size() const { return config_.size; }
   uint64_t nonce() const { return nonce_; }
   const std::string& name() const { return config_.name; }
-  bool idle() const { return runs_.empty() && waiting_.empty(); }
+  bool idle() const { return runs_.empty() && waiting_.empty() && point_to_point_.idle(); }
   const Error& failure() const { return failure_; }
   std::string dump() const;
 
@@ -109,6 +110,7 @@ class Group {
     EarlyCredit credit;
     std::vector<std::pair<std::weak_ptr<OpRun>, int>> blocked;  // steps that wait for credit
     std::optional<uint64_t> left;  // the last op of a rank that left in good order
+    TimePoint left_at;
     std::optional<TimePoint> broken_since;
     Error broken;
   };
@@ -126,6 +128,9 @@ class Group {
   void check_stall(OpRun& run);
   void check_broken();
   void check_left(uint64_t number);
+  void check_point_to_point();
+  bool waits_for_leaver(const Op& op, const OpRun* run) const;
+  void leaves(Peer& peer, uint64_t last);
   void time_out(const Op& op);
   void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
   void on_roll_call(const Notice& notice);
@@ -141,6 +146,7 @@ class Group {
   std::deque<std::shared_ptr<Op>> waiting_;          // enqueued before make_ready()
   std::map<uint64_t, std::shared_ptr<OpRun>> runs_;  // by number: the first is the oldest
   std::map<uint64_t, std::vector<Parked>> parked_;   // for ops that are not enqueued yet
+  PointToPoint point_to_point_{*this};
   History history_;
   uint64_t last_number_ = 0;
   Error failure_;

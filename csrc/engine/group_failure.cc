@@ -15,8 +15,8 @@ constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
 // True if a peer's call is ours. Else the group has failed.
 bool Group::agree(uint64_t number, int peer, const Fingerprint& theirs) {
   const auto ours = history_.find(number);
-  if (!ours || *ours == theirs) return true;
-  mismatch(number, peer, theirs, *ours);
+  if (!ours || *ours == theirs.group_part()) return true;
+  mismatch(number, peer, theirs.group_part(), *ours);
   return false;
 }
 
@@ -27,7 +27,9 @@ void Group::mismatch(uint64_t number, int peer, const Fingerprint& theirs,
                      who(peer) + " called " + theirs.describe();
   Fingerprint same_plan = theirs;
   same_plan.plan = ours.plan;
-  if (same_plan == ours)
+  if (same_plan == ours && ours.count == Fingerprint::kPerEdge)
+    text += " of other sizes";
+  else if (same_plan == ours)
     text +=
         " with another plan: RINGDIST_ALGORITHM, RINGDIST_SEGMENT_BYTES or their options differ";
   fail(Error(ErrorKind::kMismatch, text).blame(peer), /*tell_others=*/true);
@@ -65,7 +67,7 @@ void Group::on_notice(const Notice& notice) {
     case NoticeKind::kArrived:
       return on_roll_call(notice);
     case NoticeKind::kLeave:
-      peers_[notice.rank].left = notice.op;
+      leaves(peers_[notice.rank], notice.op);
       if (!runs_.empty()) check_left(runs_.rbegin()->first);
       return;
   }
@@ -77,6 +79,11 @@ void Group::on_roll_call(const Notice& notice) {
   if (!ours || !agree(notice.op, notice.rank, notice.fingerprint)) return;
   if (notice.kind == NoticeKind::kStalled && history_.tell_once(notice.op))
     announce(NoticeKind::kArrived, notice.op, *ours);
+}
+
+void Group::leaves(Peer& peer, uint64_t last) {
+  peer.left = last;
+  peer.left_at = now();
 }
 
 // A rank that left took part in ops up to a number; an op beyond it can never end.
@@ -101,6 +108,38 @@ void Group::tick() {
     run->grant_waiting();
   }
   if (!runs_.empty()) check_stall(*runs_.begin()->second);
+  if (!failure_) check_point_to_point();
+}
+
+void Group::check_point_to_point() {
+  std::shared_ptr<Op> late;
+  std::shared_ptr<Op> stranded;
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, OpRun* run) {
+    if (now() > op->deadline) late = op;
+    if (waits_for_leaver(*op, run)) stranded = op;
+    if (run != nullptr) run->grant_waiting();
+  });
+  if (late) return time_out(*late);
+  if (!stranded) return;
+  const int peer = stranded->request.endpoint->peer;
+  fail(Error(ErrorKind::kPeerLost,
+             (peer == Endpoint::kAnySource ? "all other ranks have" : who(peer) + " has") +
+                 " left the group (destroyed it or exited)")
+           .blame(peer),
+       /*tell_others=*/true);
+}
+
+// What a rank sent before it left is still on its way for a moment.
+bool Group::waits_for_leaver(const Op& op, const OpRun* run) const {
+  const auto gone = [&](int peer) {
+    if (!peers_[peer].left || now() - peers_[peer].left_at < kBrokenGrace) return false;
+    return run == nullptr || now() - run->last_progress() > kBrokenGrace;
+  };
+  const int other = op.source() >= 0 ? op.source() : op.request.endpoint->peer;
+  if (other >= 0) return gone(other);
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != config_.rank && !gone(peer)) return false;
+  return true;
 }
 
 void Group::check_stall(OpRun& run) {
@@ -135,11 +174,16 @@ std::string Group::missing_ranks(uint64_t number) const {
 void Group::time_out(const Op& op) {
   const double waited = seconds(now() - op.started);
   std::string text = "Timed out waiting " + std::to_string(static_cast<int64_t>(waited * 1000)) +
-                     " ms for op #" + std::to_string(op.number) + " on rank " +
-                     std::to_string(config_.rank);
+                     " ms for " +
+                     (op.request.endpoint ? op.describe() : "op #" + std::to_string(op.number)) +
+                     " on rank " + std::to_string(config_.rank);
   const std::string missing = missing_ranks(op.number);
   if (!ready())
     text += ": the group's members have not all been found";
+  else if (op.request.endpoint && op.source() < 0)
+    text += op.request.endpoint->sends ? ": it has not been received" : ": nothing has been sent";
+  else if (op.request.endpoint)
+    text += ": it does not progress";
   else if (missing.empty())
     text += ": all ranks have called it, but it does not progress";
   else
@@ -162,7 +206,7 @@ void Group::connection_lost(ContextId context, const Error& cause) {
 void Group::process_left(ContextId context) {
   if (!ready()) return;
   for (Peer& peer : peers_)
-    if (peer.member.context == context && !peer.left) peer.left = 0;
+    if (peer.member.context == context && !peer.left) leaves(peer, 0);
   if (!runs_.empty()) check_left(runs_.rbegin()->first);
 }
 

@@ -77,6 +77,7 @@ void Group::on_message(const MessageHeader& header, ConstBytes payload) {
     Statistics::add(statistics().bytes_received, payload.size());
     Statistics::add(statistics().messages_received, 1);
   }
+  if (SendName::names(header.op)) return point_to_point_.on_message(header, payload);
   if (auto it = runs_.find(header.op); it != runs_.end()) {
     const auto run = it->second;
     return deliver(*run, header, payload);

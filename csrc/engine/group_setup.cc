@@ -54,23 +54,23 @@ Error Communicator::check_addresses(const std::vector<Entry>& entries,
   return {};
 }
 
-Result<std::vector<GroupMember>> Communicator::find_members(TimePoint deadline, uint64_t& nonce) {
-  auto entries = rendezvous_.collect(deadline, cancelled_);
+Result<std::vector<GroupMember>> Communicator::find_members(uint64_t& nonce) {
+  auto entries = rendezvous_.collect(patience_);
   if (!entries.ok()) return entries.error();
   nonce = entries.value()[0].nonce;
   Control& control = context_->control();
   const auto prove = [&](const Entry& peer) {
     return control.prove_same_host(peer.context_id, peer.unix_name,
-                                   std::min(deadline, Clock::now() + kProofTime));
+                                   std::min(patience_.deadline.load(), Clock::now() + kProofTime));
   };
   auto topology = rendezvous_.agree_on_hosts(
       entries.value(), prove, [this](const Entry& peer) { return context_->lost(peer.context_id); },
-      deadline, cancelled_);
+      patience_);
   if (!topology.ok()) return topology.error();
   if (Error error = check_addresses(entries.value(), topology.value())) return error;
   nonce_ = nonce;  // from here on the control plane must be told of our end
   if (Error error = control.connect_group(
-          nonce, rank(), control_members(entries.value(), topology.value()), deadline))
+          nonce, rank(), control_members(entries.value(), topology.value()), patience_.deadline))
     return error;
   std::vector<GroupMember> members;
   for (const Entry& entry : entries.value()) {
@@ -83,7 +83,7 @@ Result<std::vector<GroupMember>> Communicator::find_members(TimePoint deadline, 
 
 // Others may be waiting for us in the store, or be ready and wait for our part of an op.
 void Communicator::tell_set_up_failed(uint64_t nonce, const Error& error) {
-  if (cancelled_) return;  // abort() and close() say why themselves
+  if (patience_.cancelled) return;  // abort() and close() say why themselves
   if (nonce == 0) return (void)rendezvous_.withdraw(error.kind(), error.message());
   Notice notice;
   notice.error_kind = error.kind();
@@ -94,14 +94,14 @@ void Communicator::tell_set_up_failed(uint64_t nonce, const Error& error) {
   context_->control().flood(notice.encode());
 }
 
-void Communicator::set_up(TimePoint deadline) {
+void Communicator::set_up() {
   Lane& lane = context_->lane();
   uint64_t nonce = 0;
   Result<std::vector<GroupMember>> members = std::vector<GroupMember>(1);
   if (size() == 1)
     nonce = random_id();
   else
-    members = find_members(deadline, nonce);
+    members = find_members(nonce);
   if (!members.ok()) {
     tell_set_up_failed(nonce, members.error());
     lane.post(

@@ -7,10 +7,15 @@ namespace ringdist {
 std::string Fingerprint::describe() const {
   std::string out = std::string(collective_name(kind)) + "(";
   if (kind == Collective::kBarrier) return out + ")";
-  out += std::string(dtype_name(dtype)) + ", " + std::to_string(count) +
-         (count == 1 ? " element" : " elements");
+  out += std::string(dtype_name(dtype));
+  if (count == kPerEdge)
+    out += ", parts of given sizes";
+  else
+    out += ", " + std::to_string(count) + (count == 1 ? " element" : " elements");
   if (reduce_op != ReduceOp::kNone) out += ", " + std::string(reduce_op_name(reduce_op));
-  if (kind == Collective::kBroadcast) out += ", root " + std::to_string(root);
+  const bool has_root = kind == Collective::kBroadcast || kind == Collective::kReduce ||
+                        kind == Collective::kGather || kind == Collective::kScatter;
+  if (has_root) out += ", root " + std::to_string(root);
   return out + ")";
 }
 

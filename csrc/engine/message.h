@@ -13,20 +13,29 @@
 
 namespace ringdist {
 
-inline constexpr uint16_t kWireVersion = 1;
+inline constexpr uint16_t kWireVersion = 2;
 
 // Group part: kind, dtype, reduce op, root, plan - equal on all ranks. Edge part: count - what the
-// receiver of an edge compares with what it expects.
+// receiver of an edge compares with what it expects. Where all edges of an op are of one size that
+// all ranks know, the count is the op's; else it is kPerEdge, and each edge's on its messages.
 struct Fingerprint {
   Collective kind;
   DType dtype;
   ReduceOp reduce_op;
-  uint8_t reserved = 0;
+  uint8_t of_edge = 0;  // the count is the edge's
   int32_t root;
   uint64_t plan;
   int64_t count;
 
+  static constexpr int64_t kPerEdge = -1;
+
   bool operator==(const Fingerprint&) const = default;
+  Fingerprint group_part() const {
+    Fingerprint out = *this;
+    if (of_edge != 0) out.count = kPerEdge;
+    out.of_edge = 0;
+    return out;
+  }
   // "all_reduce(float32, 1000 elements, SUM)"; safe for any bytes from the wire.
   std::string describe() const;
 };
@@ -47,8 +56,8 @@ struct MessageHeader {
   int32_t source;
   int32_t destination;  // ranks in the group
   uint64_t nonce;       // the group
-  uint64_t op;
-  uint32_t edge;  // counts the sends of this op from source to destination
+  uint64_t op;          // its number; of sends and receives, a SendName
+  uint32_t edge;        // counts the sends of this op from source to destination
   uint32_t segment;
   uint64_t
       credit;  // bytes of early messages of the destination that the source has consumed so far

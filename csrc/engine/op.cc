@@ -3,6 +3,14 @@
 namespace ringdist {
 
 std::string Op::describe() const {
+  if (const auto& endpoint = request.endpoint) {
+    const std::string other = endpoint->peer == Endpoint::kAnySource
+                                  ? "any rank"
+                                  : "rank " + std::to_string(endpoint->peer);
+    return (endpoint->sends ? "send to " : "recv from ") + other + ", tag " +
+           std::to_string(endpoint->tag) + " (" + std::string(dtype_name(request.dtype)) + ", " +
+           std::to_string(request.count) + (request.count == 1 ? " element)" : " elements)");
+  }
   std::string text = fingerprint.describe();
   const auto parenthesis = text.find('(');
   return text.substr(0, parenthesis) + " #" + std::to_string(number) + " " +

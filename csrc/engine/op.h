@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "algorithm/planner.h"
@@ -21,13 +22,25 @@
 
 namespace ringdist {
 
+// The other end of a send or a receive. Sends meet receives by (source, tag), in the order of the
+// calls on both sides; they take no op number.
+struct Endpoint {
+  static constexpr int kAnySource = -1;
+  int peer = kAnySource;
+  int32_t tag = 0;
+  bool sends = false;
+};
+
 struct OpRequest {
   Collective kind = Collective::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce_op = ReduceOp::kNone;
   int root = 0;
-  int64_t count = 0;  // elements, as in Shape
-  Buffer input;       // allgather, reduce-scatter
+  int64_t count = 0;                  // elements, as in Shape
+  std::vector<int64_t> input_parts;   // as in Shape
+  std::vector<int64_t> output_parts;  // as in Shape
+  std::optional<Endpoint> endpoint;   // of kPointToPoint
+  Buffer input;                       // what Shape says that a collective reads; a send's data
   Buffer output;
   // Null: uncompressed. Covers an allreduce's output, a reduce-scatter's input (all ranks' parts),
   // an allgather's input. Needs float32, bfloat16 or float16, and SUM or AVG where it reduces.
@@ -42,7 +55,8 @@ class Op {
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
 
-  // Set by the communicator before the op is enqueued, constant afterwards.
+  // Set by the communicator before the op is enqueued, constant afterwards. A send or a receive has
+  // no number, and its schedule is the lane's affair.
   OpRequest request;
   uint64_t number = 0;
   Plan plan;
@@ -50,6 +64,10 @@ class Op {
   Fingerprint fingerprint{};
   TimePoint started;
   TimePoint deadline;
+
+  // Of a receive that has been bound: the rank whose data it gets; else -1.
+  int source() const { return source_.load(std::memory_order_acquire); }
+  void set_source(int rank) { source_.store(rank, std::memory_order_release); }
 
   // "all_reduce #12 (float32, 1000 elements, SUM)"
   std::string describe() const;
@@ -70,6 +88,7 @@ class Op {
   std::vector<std::function<void()>> callbacks_ RINGDIST_GUARDED_BY(mutex_);
   Error error_;
   std::atomic<bool> finished_{false};
+  std::atomic<int> source_{-1};
 };
 
 }  // namespace ringdist

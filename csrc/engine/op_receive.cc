@@ -19,6 +19,7 @@ void OpRun::on_data(const MessageHeader& header, ConstBytes payload) {
   if (it == op_->schedule->inbound.end())
     return protocol_error(header, "an edge that this op does not have");
   const auto [step, slot] = it->second;
+  if (!counts_agree(step, header)) return;
   StepRun& run = steps_[step];
   In& in = run.in[slot];
   const int64_t segment = header.segment;
@@ -184,7 +185,7 @@ void OpRun::grant(int step, size_t slot) {
   MessageHeader header{};
   header.type = MessageType::kGrant;
   header.destination = compiled(step).in[slot].peer;
-  header.op = op_->number;
+  header.op = number_;
   header.edge = compiled(step).in[slot].edge;
   header.segment = static_cast<uint32_t>(target);
   group_.send_control(header);
@@ -194,6 +195,7 @@ void OpRun::on_request(const MessageHeader& header) {
   auto it = op_->schedule->inbound.find({header.source, header.edge});
   if (it == op_->schedule->inbound.end())
     return protocol_error(header, "a request for an edge that this op does not have");
+  if (!counts_agree(it->second.step, header)) return;
   steps_[it->second.step].in[it->second.slot].wanted = true;
   grant(it->second.step, it->second.slot);
 }

@@ -7,9 +7,10 @@
 
 namespace ringdist {
 
-OpRun::OpRun(Group& group, std::shared_ptr<Op> op)
+OpRun::OpRun(Group& group, std::shared_ptr<Op> op, uint64_t number)
     : group_(group),
       op_(std::move(op)),
+      number_(number),
       scratch_(dtype_size(op_->request.dtype)),
       scratch_pool_(group.scratch_pool()),
       last_progress_(group.now()) {
@@ -64,6 +65,11 @@ void OpRun::stop() {
       set_promise(in, 0);
     }
   }
+}
+
+int OpRun::peer() const {
+  const Step& only = compiled(0).step;
+  return only.kind == StepKind::kSend ? only.to[0] : only.from;
 }
 
 const Buffer& OpRun::buffer(BufferId id) const {
@@ -166,6 +172,22 @@ void OpRun::hand_on(int step, int64_t segment, EncodedBytes encoded) {
   if (consumer < 0) return;
   steps_[consumer].encoded[segment] = std::move(encoded);
   group_.queue(*this, consumer);
+}
+
+// Ranks of an op with parts of their own sizes can compare them edge by edge only.
+bool OpRun::counts_agree(int step, const MessageHeader& header) {
+  const int64_t expected = compiled(step).step.range.count;
+  if (!carries_fingerprint(header) || !header.fingerprint.of_edge ||
+      header.fingerprint.count == expected)
+    return true;
+  group_.fail(
+      Error(ErrorKind::kMismatch, op_->describe() + ": rank " + std::to_string(header.source) +
+                                      " sends " + std::to_string(header.fingerprint.count) +
+                                      " elements to rank " + std::to_string(group_.rank()) +
+                                      ", which expects " + std::to_string(expected))
+          .blame(header.source),
+      /*tell_others=*/true);
+  return false;
 }
 
 void OpRun::protocol_error(const MessageHeader& header, const std::string& what) {

@@ -24,7 +24,8 @@ class Group;
 
 class OpRun : public std::enable_shared_from_this<OpRun> {
  public:
-  OpRun(Group& group, std::shared_ptr<Op> op);
+  // `number` is the op's on the wire.
+  OpRun(Group& group, std::shared_ptr<Op> op, uint64_t number);
   ~OpRun();
 
   // Queues every step that can run.
@@ -44,6 +45,8 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   void stop();
 
   const std::shared_ptr<Op>& op() const { return op_; }
+  uint64_t number() const { return number_; }
+  int peer() const;  // the other end of a send or a receive
   bool wrote() const { return wrote_; }
   TimePoint last_progress() const { return last_progress_; }
   bool queued(int step) const { return steps_[step].queued; }
@@ -96,6 +99,7 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   void copy_segment(const Range& from, const Range& to);
   // Gives the send that follows a step what the step has encoded.
   void hand_on(int step, int64_t segment, EncodedBytes encoded);
+  bool counts_agree(int step, const MessageHeader& header);
   void protocol_error(const MessageHeader& header, const std::string& what);
 
   // op_send.cc
@@ -121,6 +125,7 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
 
   Group& group_;
   const std::shared_ptr<Op> op_;
+  const uint64_t number_;
   Buffer scratch_;
   const std::shared_ptr<ScratchPool> scratch_pool_;
   ScratchPool::Block scratch_memory_;

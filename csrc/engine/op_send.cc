@@ -92,8 +92,10 @@ bool OpRun::may_send(int step, size_t target, size_t bytes, bool& early) {
   const EdgeName& edge = compiled(step).out[target];
   early = out.issued >= out.granted;
   if (!early) return true;
-  if (group_.early(edge.peer).allows(bytes)) return true;
-  group_.when_credit_returns(edge.peer, *this, step);
+  // Whether and when a receive will be posted is anybody's guess: its rank is not to park much.
+  const bool is_long = op_->request.endpoint && bytes > kEagerBytes;
+  if (!is_long && group_.early(edge.peer).allows(bytes)) return true;
+  if (!is_long) group_.when_credit_returns(edge.peer, *this, step);
   if (!out.requested) {
     out.requested = true;
     MessageHeader header = data_header(step, target, out.issued, false);
@@ -109,10 +111,14 @@ MessageHeader OpRun::data_header(int step, size_t target, int64_t segment, bool 
   header.type = MessageType::kData;
   header.early = early;
   header.destination = edge.peer;
-  header.op = op_->number;
+  header.op = number_;
   header.edge = edge.edge;
   header.segment = static_cast<uint32_t>(segment);
   header.fingerprint = op_->fingerprint;
+  if (op_->fingerprint.count == Fingerprint::kPerEdge) {
+    header.fingerprint.count = compiled(step).step.range.count;
+    header.fingerprint.of_edge = 1;
+  }
   return header;
 }
 

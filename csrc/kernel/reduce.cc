@@ -7,23 +7,88 @@
 namespace ringdist {
 namespace {
 
-// noinline: one function per type, so that the compiler need not treat all loops at once.
+using reduction::Sources;
+
+// noinline here and below: one function per type, so that the compiler need not treat all loops at
+// once.
 template <typename Type>
-[[gnu::noinline]] void run(ReduceOp op, std::byte* out, reduction::Sources sources, size_t count,
+[[gnu::noinline]] void run(ReduceOp op, std::byte* out, Sources sources, size_t count,
                            int64_t divisor) {
   reduction::reduce_type<Type>(op, out, sources, count, divisor);
 }
 
-}  // namespace
-
-void reduce_baseline(DType dtype, ReduceOp op, std::byte* out,
-                     std::span<const std::byte* const> sources, size_t count, int64_t divisor) {
-  reduction::with_type<reduction::Half>(
-      dtype, [&]<typename Type>(Type) { run<Type>(op, out, sources, count, divisor); });
+template <typename Type>
+[[gnu::noinline]] void run_bits(ReduceOp op, std::byte* out, Sources sources, size_t count) {
+  switch (op) {
+    case ReduceOp::kBand:
+      return reduction::reduce_op<Type, reduction::And>(out, sources, count, 1);
+    case ReduceOp::kBor:
+      return reduction::reduce_op<Type, reduction::Or>(out, sources, count, 1);
+    default:
+      return reduction::reduce_op<Type, reduction::Xor>(out, sources, count, 1);
+  }
 }
 
-void reduce(DType dtype, ReduceOp op, std::byte* out, std::span<const std::byte* const> sources,
-            size_t count, int64_t divisor) {
+template <typename Type>
+[[gnu::noinline]] void run_product(std::byte* out, Sources sources, size_t count) {
+  reduction::reduce_op<Type, reduction::Product>(out, sources, count, 1);
+}
+
+// What exists once, for all instruction sets.
+void run_rare(const ReduceLoop& loop, std::byte* out, Sources sources, int64_t divisor) {
+  using namespace reduction;
+  switch (loop.dtype) {
+    case DType::kBytes:
+      return run_bits<Plain<uint8_t>>(loop.op, out, sources, loop.count);
+    case DType::kBool:
+      return run_bits<Bool>(loop.op, out, sources, loop.count);
+    case DType::kComplex32:
+      return run_product<ComplexHalf>(out, sources, loop.count);
+    case DType::kComplex64:
+      return run_product<Plain<Complex<float>>>(out, sources, loop.count);
+    case DType::kComplex128:
+      return run_product<Plain<Complex<double>>>(out, sources, loop.count);
+    case DType::kFloat8E4M3FN:
+      return run<OutOfLine<Float8E4M3>>(loop.op, out, sources, loop.count, divisor);
+    case DType::kFloat8E5M2:
+      return run<OutOfLine<Float8E5M2>>(loop.op, out, sources, loop.count, divisor);
+    default:
+      check_failed("no loop for this dtype", std::source_location::current());
+  }
+}
+
+DType real_part(DType dtype) {
+  if (dtype == DType::kComplex32) return DType::kFloat16;
+  return dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
+}
+
+}  // namespace
+
+ReduceLoop reduce_loop(DType dtype, ReduceOp op, size_t count) {
+  const bool bits = op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
+  if (dtype == DType::kBool) {
+    if (op == ReduceOp::kSum || op == ReduceOp::kMax) op = ReduceOp::kBor;
+    if (op == ReduceOp::kProduct || op == ReduceOp::kMin) op = ReduceOp::kBand;
+    return {dtype, op, count};
+  }
+  if (bits) return {DType::kBytes, op, count * dtype_size(dtype)};
+  const bool complex = dtype >= DType::kComplex32 && dtype <= DType::kComplex128;
+  if (complex && op != ReduceOp::kProduct) return {real_part(dtype), op, 2 * count};
+  return {dtype, op, count};
+}
+
+void reduce_baseline(DType dtype, ReduceOp op, std::byte* out, Sources sources, size_t count,
+                     int64_t divisor) {
+  const ReduceLoop loop = reduce_loop(dtype, op, count);
+  const bool done = reduction::with_type<reduction::Half>(loop.dtype, [&]<typename Type>(Type) {
+    run<Type>(loop.op, out, sources, loop.count, divisor);
+  });
+  if (!done) run_rare(loop, out, sources, divisor);
+}
+
+void reduce(DType dtype, ReduceOp op, std::byte* out, Sources sources, size_t count,
+            int64_t divisor) {
+  check(is_reducible(dtype, op), "reduce() of a dtype that does not have the operation");
   check(!sources.empty() && divisor >= 1, "reduce() without a source or with a divisor below 1");
   static const ReduceFunction best = reduce_avx2() != nullptr ? reduce_avx2() : reduce_baseline;
   best(dtype, op, out, sources, count, divisor);

@@ -53,8 +53,11 @@ template <typename Type>
 
 void dispatch(DType dtype, ReduceOp op, std::byte* out, reduction::Sources sources, size_t count,
               int64_t divisor) {
-  reduction::with_type<HalfF16c>(
-      dtype, [&]<typename Type>(Type) { run<Type>(op, out, sources, count, divisor); });
+  const ReduceLoop loop = reduce_loop(dtype, op, count);
+  const bool done = reduction::with_type<HalfF16c>(loop.dtype, [&]<typename Type>(Type) {
+    run<Type>(loop.op, out, sources, loop.count, divisor);
+  });
+  if (!done) reduce_baseline(dtype, op, out, sources, count, divisor);
 }
 
 }  // namespace

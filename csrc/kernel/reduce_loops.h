@@ -11,43 +11,11 @@
 #include "base/check.h"
 #include "base/dtype.h"
 #include "kernel/reduce_ops.h"
+#include "kernel/reduce_types.h"
 
 namespace ringdist::reduction {
 
 using Sources = std::span<const std::byte* const>;
-
-// Elements accumulated at a time: the accumulator (8 KiB at most) stays in the first-level cache
-// while each source is read once.
-inline constexpr size_t kBlock = 1024;
-
-// Element types: what lies in memory (Stored), what it is accumulated as (Acc), and the way from
-// one to the other, either per element or, for a type with kBlockwise, up to kBlock elements at a
-// time: widen(Acc* out, const std::byte* in, size_t n) and narrow(std::byte* out, const Acc* in,
-// size_t n).
-template <typename T>
-struct Plain {
-  using Stored = T;
-  using Acc = T;
-  [[gnu::always_inline]] static T widen(T x) { return x; }
-  [[gnu::always_inline]] static T narrow(T x) { return x; }
-};
-
-struct BFloat {
-  using Stored = uint16_t;
-  using Acc = float;
-  [[gnu::always_inline]] static float widen(uint16_t x) { return bfloat_to_float(x); }
-  [[gnu::always_inline]] static uint16_t narrow(float x) { return float_to_bfloat(x); }
-};
-
-struct Half {
-  using Stored = uint16_t;
-  using Acc = float;
-  [[gnu::always_inline]] static float widen(uint16_t x) { return half_to_float(x); }
-  [[gnu::always_inline]] static uint16_t narrow(float x) { return float_to_half(x); }
-};
-
-template <typename Type>
-concept Blockwise = requires { Type::kBlockwise; };
 
 // inout[i] = inout[i] op other[i]
 template <typename T, typename Op>
@@ -107,8 +75,9 @@ template <typename Type, typename Op>
   for (size_t begin = 0; begin < count; begin += kBlock) {
     const size_t n = count - begin < kBlock ? count - begin : kBlock;
     accumulate<Type, Op>(acc, sources, begin, n);
-    if (divisor != 1)
-      for (size_t i = 0; i < n; ++i) acc[i] = divide(acc[i], divisor);
+    if constexpr (std::is_same_v<Op, Sum>)
+      if (divisor != 1)
+        for (size_t i = 0; i < n; ++i) acc[i] = divide(acc[i], divisor);
     std::byte* to = out + begin * sizeof(Stored);
     if constexpr (Blockwise<Type>)
       Type::narrow(to, acc, n);
@@ -121,7 +90,7 @@ template <typename Type, typename Op>
 [[gnu::always_inline]] inline void reduce_op(std::byte* out, Sources sources, size_t count,
                                              int64_t divisor) {
   using T = typename Type::Stored;
-  if constexpr (std::is_same_v<T, typename Type::Acc>) {
+  if constexpr (std::is_same_v<Type, Plain<T>>) {
     if (sources.size() == 2 && divisor == 1) {
       // The operations commute, so which of the two is `out` does not matter.
       if (out == sources[0]) return combine_into<T, Op>(out, sources[1], count);
@@ -132,11 +101,13 @@ template <typename Type, typename Op>
   reduce_blocks<Type, Op>(out, sources, count, divisor);
 }
 
+// Arithmetic: what all numbers have, but for complex ones.
 template <typename Type>
 [[gnu::always_inline]] inline void reduce_type(ReduceOp op, std::byte* out, Sources sources,
                                                size_t count, int64_t divisor) {
   switch (op) {
     case ReduceOp::kSum:
+    case ReduceOp::kPremulSum:
     case ReduceOp::kAvg:
       return reduce_op<Type, Sum>(out, sources, count, op == ReduceOp::kAvg ? divisor : 1);
     case ReduceOp::kMin:
@@ -145,36 +116,42 @@ template <typename Type>
       return reduce_op<Type, Max>(out, sources, count, 1);
     case ReduceOp::kProduct:
       return reduce_op<Type, Product>(out, sources, count, 1);
-    case ReduceOp::kNone:
-      break;
+    default:
+      check_failed("no loop for this reduction", std::source_location::current());
   }
-  check_failed("reduce() without an operation", std::source_location::current());
 }
 
-// Calls run(Type()) with the element type of `dtype`. `HalfType` is how fp16 is converted.
+// Calls run(Type()) with the element type of a dtype whose loops are worth their code in every
+// instruction set; false for the others. `HalfType` is how fp16 is converted.
 template <typename HalfType, typename Run>
-void with_type(DType dtype, Run run) {
+bool with_type(DType dtype, Run run) {
   switch (dtype) {
     case DType::kFloat64:
-      return run(Plain<double>());
+      return run(Plain<double>()), true;
     case DType::kFloat32:
-      return run(Plain<float>());
+      return run(Plain<float>()), true;
     case DType::kBFloat16:
-      return run(BFloat());
+      return run(BFloat()), true;
     case DType::kFloat16:
-      return run(HalfType());
+      return run(HalfType()), true;
     case DType::kInt64:
-      return run(Plain<int64_t>());
+      return run(Plain<int64_t>()), true;
     case DType::kInt32:
-      return run(Plain<int32_t>());
+      return run(Plain<int32_t>()), true;
     case DType::kInt16:
-      return run(Plain<int16_t>());
+      return run(Plain<int16_t>()), true;
     case DType::kInt8:
-      return run(Plain<int8_t>());
+      return run(Plain<int8_t>()), true;
     case DType::kUInt8:
-      return run(Plain<uint8_t>());
+      return run(Plain<uint8_t>()), true;
+    case DType::kUInt16:
+      return run(Plain<uint16_t>()), true;
+    case DType::kUInt32:
+      return run(Plain<uint32_t>()), true;
+    case DType::kUInt64:
+      return run(Plain<uint64_t>()), true;
     default:
-      check_failed("reduce() of a dtype that has no arithmetic", std::source_location::current());
+      return false;
   }
 }
 

@@ -21,6 +21,12 @@ using Wrapping = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
 template <typename T>
 using BitsOf = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
 
+template <typename T>
+struct Complex {
+  T real;
+  T imaginary;
+};
+
 struct Sum {
   template <typename T>
   [[gnu::always_inline]] static T combine(T a, T b) {
@@ -39,6 +45,23 @@ struct Product {
     else
       return a * b;
   }
+  template <typename T>
+  [[gnu::always_inline]] static Complex<T> combine(Complex<T> a, Complex<T> b) {
+    return {a.real * b.real - a.imaginary * b.imaginary,
+            a.real * b.imaginary + a.imaginary * b.real};
+  }
+};
+
+struct And {
+  [[gnu::always_inline]] static uint8_t combine(uint8_t a, uint8_t b) { return a & b; }
+};
+
+struct Or {
+  [[gnu::always_inline]] static uint8_t combine(uint8_t a, uint8_t b) { return a | b; }
+};
+
+struct Xor {
+  [[gnu::always_inline]] static uint8_t combine(uint8_t a, uint8_t b) { return a ^ b; }
 };
 
 template <bool kMax>
@@ -67,13 +90,13 @@ using Max = Extreme<true>;
 // is at least 1 / d away from the next integer, far more than double's error for |x| < 2^32.
 template <typename T>
 [[gnu::always_inline]] inline T divide(T x, int64_t divisor) {
-  if constexpr (std::is_same_v<T, int64_t>)
-    return x / divisor;
-  else if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(
-        static_cast<int32_t>(static_cast<double>(x) / static_cast<double>(divisor)));
-  else
+  if constexpr (std::is_floating_point_v<T> || sizeof(T) == 8) {
     return x / static_cast<T>(divisor);
+  } else {
+    using Quotient = std::conditional_t<std::is_same_v<T, uint32_t>, uint32_t, int32_t>;
+    return static_cast<T>(
+        static_cast<Quotient>(static_cast<double>(x) / static_cast<double>(divisor)));
+  }
 }
 
 // Unaligned access.

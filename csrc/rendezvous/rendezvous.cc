@@ -83,19 +83,18 @@ Error Rendezvous::find_withdrawal() {
 }
 
 Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
-                           const std::string& what, TimePoint deadline,
-                           const std::atomic<bool>& cancelled,
+                           const std::string& what, const Patience& patience,
                            const std::function<Error()>& given_up) {
   Duration pause = kFirstPause;
   for (;;) {
     auto there = store_->check(keys);
     if (!there.ok()) return there.error();
     if (there.value()) return find_withdrawal();
-    if (cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
+    if (patience.cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
     if (Error error = find_withdrawal()) return error;
     if (given_up)
       if (Error error = given_up()) return error;
-    if (Clock::now() + pause > deadline) break;
+    if (Clock::now() + pause > patience.deadline.load()) break;
     std::this_thread::sleep_for(pause);
     pause = std::min<Duration>(2 * pause, kLongestPause);
   }
@@ -108,16 +107,14 @@ Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vect
   return Error(ErrorKind::kTimeout, "Timed out waiting for " + what + " of rank " + missing);
 }
 
-Result<std::vector<Entry>> Rendezvous::collect(TimePoint deadline,
-                                               const std::atomic<bool>& cancelled) {
+Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience) {
   std::vector<std::string> keys;
   std::vector<int> ranks;
   for (int rank = 0; rank < size_; ++rank) {
     keys.push_back(key("entry", rank));
     ranks.push_back(rank);
   }
-  if (Error error = wait_for(keys, ranks, "the group's creation", deadline, cancelled))
-    return error;
+  if (Error error = wait_for(keys, ranks, "the group's creation", patience)) return error;
   auto values = store_->multi_get(keys);
   if (!values.ok()) return values.error();
   std::vector<Entry> out;
@@ -135,8 +132,7 @@ Result<std::vector<Entry>> Rendezvous::collect(TimePoint deadline,
 Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
                                             const std::function<Error(const Entry&)>& prove,
                                             const std::function<Error(const Entry&)>& lost,
-                                            TimePoint deadline,
-                                            const std::atomic<bool>& cancelled) {
+                                            const Patience& patience) {
   std::map<std::string, std::vector<int>> claims;
   for (int rank = 0; rank < size_; ++rank) claims[entries[rank].host_key].push_back(rank);
   std::vector<std::string> keys;
@@ -162,7 +158,7 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
             .blame(asker);
     return {};
   };
-  if (Error error = wait_for(keys, askers, "the first operation", deadline, cancelled, given_up))
+  if (Error error = wait_for(keys, askers, "the group's creation", patience, given_up))
     return error;
   auto lists = store_->multi_get(keys);
   if (!lists.ok()) return lists.error();

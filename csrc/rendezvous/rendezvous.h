@@ -22,6 +22,13 @@
 
 namespace ringdist {
 
+// How long to wait for others; any thread may shorten it meanwhile.
+struct Patience {
+  explicit Patience(TimePoint until) : deadline(until) {}
+  std::atomic<TimePoint> deadline;
+  std::atomic<bool> cancelled{false};
+};
+
 class Rendezvous {
  public:
   // `members` are the global ranks of the group: they are part of the keys.
@@ -33,9 +40,9 @@ class Rendezvous {
   Error withdraw(ErrorKind kind, const std::string& why);
 
   // All entries, by rank, once all are there. Errors: kTimeout naming the ranks that did not come;
-  // kMismatch naming what differs (wire version, size, options); kAborted if `cancelled` is set;
-  // a withdrawn rank's own kind and words.
-  Result<std::vector<Entry>> collect(TimePoint deadline, const std::atomic<bool>& cancelled);
+  // kMismatch naming what differs (wire version, size, options); kAborted if it was cancelled; a
+  // withdrawn rank's own kind and words.
+  Result<std::vector<Entry>> collect(const Patience& patience);
 
   // The lowest rank of each claimed host asks the others with `prove` and publishes who answered;
   // who did not is a host of its own. All ranks read the same lists. `lost` says whether a process
@@ -43,13 +50,13 @@ class Rendezvous {
   Result<Topology> agree_on_hosts(const std::vector<Entry>& entries,
                                   const std::function<Error(const Entry&)>& prove,
                                   const std::function<Error(const Entry&)>& lost,
-                                  TimePoint deadline, const std::atomic<bool>& cancelled);
+                                  const Patience& patience);
 
  private:
   Error find_withdrawal();
   std::string key(const std::string& what, int rank) const;
   Error wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
-                 const std::string& what, TimePoint deadline, const std::atomic<bool>& cancelled,
+                 const std::string& what, const Patience& patience,
                  const std::function<Error()>& given_up = nullptr);
 
   const std::shared_ptr<Store> store_;

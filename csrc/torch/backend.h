@@ -1,21 +1,28 @@
 // What PyTorch's dispatcher calls: checks arguments, turns tensors into buffers, and hands an op to
 // the communicator. One instance serves all devices of a group. Any thread, without the GIL; ranks
-// match ops by their order of call.
+// match ops by their order of call, sends and receives by rank and tag. docs/operations.md says
+// what each takes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "engine/communicator.h"
+#include "torch/call.h"
+#include "torch/coalescing.h"
 #include "torch/coding.h"
-#include "torch/tensors.h"
+#include "torch/sparse_reducer.h"
 
 namespace ringdist {
 
 class ProcessGroupRing final : public c10d::Backend {
  public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using TensorLists = std::vector<Tensors>;
+
   // `codecs` compress the group's float SUMs and AVGs of at least kMinCompressed elements, without
   // error feedback.
   ProcessGroupRing(std::shared_ptr<Communicator> communicator, CodecPair codecs);
@@ -31,71 +38,115 @@ class ProcessGroupRing final : public c10d::Backend {
   // Waits for the ops in flight, each of which ends by its timeout, and leaves the group.
   void shutdown() override;
 
+  // What this thread calls between the two is started by the second one, as a whole, and returns
+  // that one's Work. Asking that Work for its outcome before starts it, too.
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
   // Each raises ValueError or TypeError for arguments that it does not take, before anything is
   // sent.
-  c10::intrusive_ptr<c10d::Work> broadcast(
-      std::vector<at::Tensor>& tensors,
-      const c10d::BroadcastOptions& opts = c10d::BroadcastOptions()) override;
-  c10::intrusive_ptr<c10d::Work> allreduce(
-      std::vector<at::Tensor>& tensors,
-      const c10d::AllreduceOptions& opts = c10d::AllreduceOptions()) override;
-  c10::intrusive_ptr<c10d::Work> allgather(
-      std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
-      const c10d::AllgatherOptions& opts = c10d::AllgatherOptions()) override;
-  c10::intrusive_ptr<c10d::Work> _allgather_base(
-      at::Tensor& output, at::Tensor& input,
-      const c10d::AllgatherOptions& opts = c10d::AllgatherOptions()) override;
-  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
-      at::Tensor& output, at::Tensor& input,
-      const c10d::ReduceScatterOptions& opts = c10d::ReduceScatterOptions()) override;
-  c10::intrusive_ptr<c10d::Work> barrier(
-      const c10d::BarrierOptions& opts = c10d::BarrierOptions()) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts = {}) override;
+  // Sparse (COO) tensors go to allreduce_sparse.
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts = {}) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts = {}) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& opts = {}) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts = {}) override;
+  // The outputs may differ in size: the input is as large as this rank's output.
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& opts = {}) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& opts = {}) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& opts = {}) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts = {}) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& opts = {}) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs,
+                  const c10d::ScatterOptions& opts = {}) override;
+  // The inputs may differ in size: the output is as large as this rank's input.
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& opts = {}) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& opts = {}) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts = {}) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& opts = {}) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& opts = {}) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  // Devices are ignored: all ranks of the group meet on the host.
+  WorkPtr barrier(const c10d::BarrierOptions& opts = {}) override;
+  // Names the lowest rank that did not come, or all of them, and ends the group.
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks = false) override;
 
   // As the operations of similar name, with codecs of their own: the group's do not apply. Besides,
   // they raise what make_blocks() returns.
-  c10::intrusive_ptr<c10d::Work> allreduce_coded(const at::Tensor& tensor,
-                                                 const c10d::AllreduceOptions& opts,
-                                                 const Coding& coding);
-  c10::intrusive_ptr<c10d::Work> allgather_coded(const at::Tensor& output, const at::Tensor& input,
-                                                 const c10d::AllgatherOptions& opts,
-                                                 const CodecPtr& codec);
-  c10::intrusive_ptr<c10d::Work> reduce_scatter_coded(const at::Tensor& output,
-                                                      const at::Tensor& input,
-                                                      const c10d::ReduceScatterOptions& opts,
-                                                      const Coding& coding);
+  WorkPtr allreduce_coded(const at::Tensor& tensor, const c10d::AllreduceOptions& opts,
+                          const Coding& coding);
+  WorkPtr allgather_coded(const at::Tensor& output, const at::Tensor& input,
+                          const c10d::AllgatherOptions& opts, const CodecPtr& codec);
+  WorkPtr reduce_scatter_coded(const at::Tensor& output, const at::Tensor& input,
+                               const c10d::ReduceScatterOptions& opts, const Coding& coding);
   // All-reduces contiguous tensors, at least one, as one op with a block map made by the caller;
   // null: uncompressed.
-  c10::intrusive_ptr<c10d::Work> allreduce_blocks(const std::vector<at::Tensor>& pieces,
-                                                  const c10d::AllreduceOptions& opts,
-                                                  std::shared_ptr<const BlockMap> blocks);
+  WorkPtr allreduce_blocks(const Tensors& pieces, const c10d::AllreduceOptions& opts,
+                           std::shared_ptr<const BlockMap> blocks);
 
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
 
  private:
-  // What an op needs beyond its buffers.
-  struct Call {
-    OpRequest request;
-    Staging staging;
-    std::vector<at::Tensor> inputs;   // for the profiler
-    std::vector<at::Tensor> outputs;  // for the Future
-    std::vector<at::Tensor> memory;   // behind the buffers
-    c10d::OpType type;
-    const char* title;
-    bool async;
-  };
-  Call allreduce_call(const at::Tensor& tensor, const c10d::AllreduceOptions& opts);
-  Call allgather_call(const at::Tensor& output, const at::Tensor& input,
+  Call broadcast_call(const Tensors& tensors, const c10d::BroadcastOptions& opts);
+  // Of one dtype; `argument` names the first.
+  Call allreduce_call(const Tensors& tensors, const std::string& argument,
+                      const c10d::AllreduceOptions& opts);
+  Call reduce_call(const Tensors& tensors, const c10d::ReduceOptions& opts);
+  Call allgather_call(const TensorLists& outputs, const Tensors& inputs,
                       const c10d::AllgatherOptions& opts);
-  Call reduce_scatter_call(const at::Tensor& output, const at::Tensor& input,
+  Call gather_call(const TensorLists& outputs, const Tensors& inputs,
+                   const c10d::GatherOptions& opts);
+  Call scatter_call(const Tensors& outputs, const TensorLists& inputs,
+                    const c10d::ScatterOptions& opts);
+  Call reduce_scatter_list_call(const Tensors& outputs, const TensorLists& inputs,
+                                const c10d::ReduceScatterOptions& opts);
+  Call alltoall_call(const at::Tensor& output, const at::Tensor& input,
+                     const std::vector<int64_t>& output_splits,
+                     const std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts);
+  Call alltoall_list_call(const Tensors& outputs, const Tensors& inputs,
+                          const c10d::AllToAllOptions& opts);
+  // Pairs of tensors of one dtype, known to fit each other; `type` tells one from a list.
+  Call allgather_into_call(const Tensors& outputs, const Tensors& inputs, c10d::OpType type,
+                           const c10d::AllgatherOptions& opts);
+  Call reduce_scatter_call(const Tensors& outputs, const Tensors& inputs,
+                           const std::string& argument, c10d::OpType type,
                            const c10d::ReduceScatterOptions& opts);
-  c10::intrusive_ptr<c10d::Work> run(Call call, std::chrono::milliseconds timeout);
-  Contribution reduced(const Call& call, std::string_view op, std::string_view argument) const;
-  // Compresses the call as the group's own option says.
-  void apply_option(Call& call, const Contribution& contribution) const;
-  ReduceOp reduce_op(std::string_view op, const c10d::ReduceOp& given) const;
+  void check_allgather_into(const std::string& suffix, const at::Tensor& output,
+                            const at::Tensor& input) const;
+  void check_reduce_scatter(const std::string& suffix, const at::Tensor& output,
+                            const at::Tensor& input) const;
+  Error check_peer(std::string_view op, std::string_view what, int peer) const;
+
+  // Runs what `make` returns, or adds it to this thread's coalescing region; an exception of `make`
+  // ends that region.
+  WorkPtr run(const std::function<Call()>& make);
+  WorkPtr run_all(c10d::OpType type, const std::function<std::vector<Call>()>& make);
+  WorkPtr submit(Call call);
+  // A tensor of a call that reduces, for its block map.
+  Contribution reduced(const Call& call, const at::Tensor& tensor) const;
+  // Compresses an allreduce, or a reduce-scatter whose inputs are each cut into one part per rank,
+  // as the group's own option says.
+  void apply_option(Call& call) const;
 
   const std::shared_ptr<Communicator> communicator_;
   const CodecPair codecs_;
+  Coalescing coalescing_;
+  SparseReducer sparse_;
 };
 
 }  // namespace ringdist

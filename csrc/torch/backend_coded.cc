@@ -4,70 +4,90 @@
 
 namespace ringdist {
 
-Contribution ProcessGroupRing::reduced(const Call& call, std::string_view op,
-                                       std::string_view argument) const {
-  const int parts = call.request.kind == Collective::kReduceScatter ? getSize() : 1;
-  return {op, argument, call.inputs[0], call.request.dtype, call.request.reduce_op, parts};
+Contribution ProcessGroupRing::reduced(const Call& call, const at::Tensor& tensor) const {
+  const bool scatters = call.request.kind == Collective::kReduceScatter;
+  return {scatters ? "reduce_scatter_tensor" : "all_reduce",
+          scatters ? "input" : "tensor",
+          tensor,
+          call.request.dtype,
+          call.request.reduce_op,
+          scatters ? getSize() : 1};
 }
 
-void ProcessGroupRing::apply_option(Call& call, const Contribution& contribution) const {
+void ProcessGroupRing::apply_option(Call& call) const {
   if (codecs_.plain()) return;
-  const bool adds =
-      contribution.reduce_op == ReduceOp::kSum || contribution.reduce_op == ReduceOp::kAvg;
-  const bool fits = contribution.dtype == DType::kFloat32 || is_half(contribution.dtype);
-  if (!adds || !fits || contribution.tensor.numel() < kMinCompressed) return;
-  auto blocks = make_blocks(contribution, {codecs_, {}}, {});
-  throw_if(blocks.error());
-  call.request.blocks = blocks.value();
+  const OpRequest& request = call.request;
+  const bool adds = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAvg;
+  const bool fits = request.dtype == DType::kFloat32 || is_half(request.dtype);
+  const int parts = request.kind == Collective::kReduceScatter ? getSize() : 1;
+  if (!adds || !fits || request.count * parts < kMinCompressed) return;
+  std::vector<std::shared_ptr<const BlockMap>> maps;
+  for (const at::Tensor& input : call.inputs) {
+    auto blocks = make_blocks(reduced(call, input), {codecs_, {}}, {});
+    throw_if(blocks.error());
+    if (blocks.value()) maps.push_back(blocks.value());
+  }
+  auto whole = std::make_shared<BlockMap>();
+  for (int part = 0; part < parts; ++part)
+    for (const auto& map : maps) {
+      BlockPart piece = map->parts[static_cast<size_t>(part)];
+      piece.offset = whole->count();
+      whole->parts.push_back(std::move(piece));
+    }
+  call.request.blocks = std::move(whole);
 }
 
-c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allreduce_coded(const at::Tensor& tensor,
-                                                                 const c10d::AllreduceOptions& opts,
-                                                                 const Coding& coding) {
-  Call call = allreduce_call(tensor, opts);
-  auto blocks = make_blocks(reduced(call, "all_reduce", "tensor"), coding, {tensor});
-  throw_if(blocks.error());
-  call.request.blocks = blocks.value();
-  return run(std::move(call), opts.timeout);
+ProcessGroupRing::WorkPtr ProcessGroupRing::allreduce_coded(const at::Tensor& tensor,
+                                                            const c10d::AllreduceOptions& opts,
+                                                            const Coding& coding) {
+  return run([&] {
+    throw_if(check_tensor("all_reduce", "tensor", tensor, /*written=*/true));
+    Call call = allreduce_call({tensor}, "tensor", opts);
+    auto blocks = make_blocks(reduced(call, tensor), coding, {tensor});
+    throw_if(blocks.error());
+    call.request.blocks = blocks.value();
+    return call;
+  });
 }
 
-c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allgather_coded(const at::Tensor& output,
-                                                                 const at::Tensor& input,
-                                                                 const c10d::AllgatherOptions& opts,
-                                                                 const CodecPtr& codec) {
-  Call call = allgather_call(output, input, opts);
-  const Contribution contribution{"all_gather_into_tensor", "input", input, call.request.dtype,
-                                  ReduceOp::kNone};
-  auto blocks = make_blocks(contribution, {{codec, codec}, {}}, {});
-  throw_if(blocks.error());
-  call.request.blocks = blocks.value();
-  return run(std::move(call), opts.timeout);
+ProcessGroupRing::WorkPtr ProcessGroupRing::allgather_coded(const at::Tensor& output,
+                                                            const at::Tensor& input,
+                                                            const c10d::AllgatherOptions& opts,
+                                                            const CodecPtr& codec) {
+  return run([&] {
+    check_allgather_into("", output, input);
+    Call call = allgather_into_call({output}, {input}, c10d::OpType::_ALLGATHER_BASE, opts);
+    const Contribution contribution{"all_gather_into_tensor", "input", input, call.request.dtype,
+                                    ReduceOp::kNone};
+    auto blocks = make_blocks(contribution, {{codec, codec}, {}}, {});
+    throw_if(blocks.error());
+    call.request.blocks = blocks.value();
+    return call;
+  });
 }
 
-c10::intrusive_ptr<c10d::Work> ProcessGroupRing::reduce_scatter_coded(
+ProcessGroupRing::WorkPtr ProcessGroupRing::reduce_scatter_coded(
     const at::Tensor& output, const at::Tensor& input, const c10d::ReduceScatterOptions& opts,
     const Coding& coding) {
-  Call call = reduce_scatter_call(output, input, opts);
-  auto blocks =
-      make_blocks(reduced(call, "reduce_scatter_tensor", "input"), coding, {input, output});
-  throw_if(blocks.error());
-  call.request.blocks = blocks.value();
-  return run(std::move(call), opts.timeout);
+  return run([&] {
+    check_reduce_scatter("", output, input);
+    Call call =
+        reduce_scatter_call({output}, {input}, "input", c10d::OpType::_REDUCE_SCATTER_BASE, opts);
+    auto blocks = make_blocks(reduced(call, input), coding, {input, output});
+    throw_if(blocks.error());
+    call.request.blocks = blocks.value();
+    return call;
+  });
 }
 
-c10::intrusive_ptr<c10d::Work> ProcessGroupRing::allreduce_blocks(
-    const std::vector<at::Tensor>& pieces, const c10d::AllreduceOptions& opts,
+ProcessGroupRing::WorkPtr ProcessGroupRing::allreduce_blocks(
+    const Tensors& pieces, const c10d::AllreduceOptions& opts,
     std::shared_ptr<const BlockMap> blocks) {
-  Call call = allreduce_call(pieces[0], opts);
-  for (size_t i = 1; i < pieces.size(); ++i) {
-    append(call.request.output, pieces[i]);
-    call.request.count += pieces[i].numel();
-    call.inputs.push_back(pieces[i]);
-    call.outputs.push_back(pieces[i]);
-    call.memory.push_back(pieces[i]);
-  }
-  call.request.blocks = std::move(blocks);
-  return run(std::move(call), opts.timeout);
+  return run([&] {
+    Call call = allreduce_call(pieces, "tensor", opts);
+    call.request.blocks = std::move(blocks);
+    return call;
+  });
 }
 
 }  // namespace ringdist

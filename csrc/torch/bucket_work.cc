@@ -1,44 +1,12 @@
 #include "torch/bucket_work.h"
 
-#include <ATen/core/jit_type.h>
-
-#include <mutex>
-
 #include "torch/errors.h"
+#include "torch/joined_work.h"
 
 namespace ringdist {
 namespace {
 
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
-
-// A Future that is complete when both halves of a bucket are; the first error is its own.
-class Join {
- public:
-  Join(at::Tensor buffer, int halves) : buffer_(std::move(buffer)), left_(halves) {}
-
-  const FuturePtr& future() const { return future_; }
-
-  void arrive(const std::exception_ptr& error) {
-    {
-      std::lock_guard lock(mutex_);
-      --left_;
-      if (ended_ || (!error && left_ > 0)) return;
-      ended_ = true;  // the other half may take as long as the group's timeout to fail, too
-    }
-    if (error)
-      future_->setError(error);
-    else
-      future_->markCompleted(c10::IValue(std::vector<at::Tensor>{buffer_}));
-  }
-
- private:
-  const at::Tensor buffer_;
-  const FuturePtr future_ =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  std::mutex mutex_;
-  int left_;
-  bool ended_ = false;
-};
 
 }  // namespace
 
@@ -74,9 +42,9 @@ FuturePtr BucketWork::run(const at::Tensor& buffer, const BucketPlan& plan,
                       "ringdist: compress: this process was forked from one that had created the "
                       "group; its connections belong to the parent"));
   const bool rest = !plan.pieces.empty();
-  auto join = std::make_shared<Join>(buffer, rest ? 2 : 1);
+  auto join = std::make_shared<FutureJoin>(std::vector{buffer}, rest ? 2 : 1);
   std::vector<LowRankMatrix> matrices;
-  auto dtype = to_dtype("compress", "the bucket of gradients", buffer, /*reduces=*/true);
+  auto dtype = to_dtype("compress", "the bucket of gradients", buffer, ReduceOp::kAvg);
   throw_if(dtype.error());
   for (const LowRankInput& input : low_rank) {
     const Slice& slice = input.matrix.slice;

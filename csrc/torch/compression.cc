@@ -215,7 +215,8 @@ BucketPlan Compression::plan(c10d::GradBucket& bucket, std::vector<LowRankInput>
     refuse(ErrorKind::kNotSupported, "parameter '" + value_of(table_.find(parameters[0]))->name +
                                          "' has a sparse gradient; only dense ones are reduced");
   throw_if(check_tensor("compress", "the bucket of gradients", buffer, /*written=*/true));
-  const DType dtype = value_of(to_dtype("compress", "the bucket of gradients", buffer, true));
+  const DType dtype =
+      value_of(to_dtype("compress", "the bucket of gradients", buffer, ReduceOp::kAvg));
   const bool fits = dtype == DType::kFloat32 || is_half(dtype);
   const double share = (group_->getSize() - 1.0) / group_->getSize();
   const bool warm = now_.step < options_.warmup_steps;

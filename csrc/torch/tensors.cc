@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 namespace ringdist {
 namespace {
@@ -51,12 +53,37 @@ std::optional<DType> find_dtype(at::ScalarType type) {
   }
 }
 
-std::string dtype_names(DType last) {
-  std::string out;
-  for (int i = 0; i <= static_cast<int>(last); ++i)
-    if (static_cast<DType>(i) != DType::kBytes)
-      out += (i ? ", " : "") + std::string(dtype_name(static_cast<DType>(i)));
-  return out;
+// Of what has no row of its own. Packed dtypes have fewer bytes than elements: not moved.
+std::optional<DType> opaque_dtype(at::ScalarType type) {
+  if (type == at::kQUInt4x2 || type == at::kQUInt2x4) return std::nullopt;
+  switch (c10::elementSize(type)) {
+    case 1:
+      return DType::kBytes;
+    case 2:
+      return DType::kUInt16;
+    case 4:
+      return DType::kUInt32;
+    case 8:
+      return DType::kUInt64;
+    case 16:
+      return DType::kComplex128;
+    default:
+      return std::nullopt;
+  }
+}
+
+// The same bytes as numbers that ATen can copy in any layout.
+at::Tensor copyable(const at::Tensor& tensor) {
+  if (tensor.is_quantized() || find_dtype(tensor.scalar_type())) return tensor;
+  if (tensor.element_size() == 1) return tensor.view(at::kByte);
+  return tensor.element_size() == 2 ? tensor.view(at::kShort) : tensor;
+}
+
+std::pair<const std::byte*, const std::byte*> extent(const at::Tensor& tensor) {
+  int64_t last = 0;
+  for (int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  const auto* begin = static_cast<const std::byte*>(tensor.const_data_ptr());
+  return {begin, begin + (last + 1) * static_cast<int64_t>(tensor.element_size())};
 }
 
 Error invalid(ErrorKind kind, std::string_view op, const std::string& argument,
@@ -67,13 +94,26 @@ Error invalid(ErrorKind kind, std::string_view op, const std::string& argument,
 }  // namespace
 
 Result<DType> to_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
-                       bool reduces) {
-  const auto dtype = find_dtype(tensor.scalar_type());
-  if (dtype && (!reduces || is_reducible(*dtype))) return *dtype;
+                       ReduceOp reduce_op) {
+  const at::ScalarType type = tensor.scalar_type();
+  const auto dtype = find_dtype(type);
+  if (reduce_op != ReduceOp::kNone) {
+    if (dtype && is_reducible(*dtype, reduce_op)) return *dtype;
+    return invalid(ErrorKind::kNotSupported, op, argument,
+                   "is " + describe(tensor) + ", a dtype that cannot be reduced by " +
+                       std::string(reduce_op_name(reduce_op)) +
+                       "; supported: " + reducible_dtypes(reduce_op));
+  }
+  if (dtype) return *dtype;
+  if (const auto opaque = opaque_dtype(type)) return *opaque;
   return invalid(ErrorKind::kNotSupported, op, argument,
-                 "is " + describe(tensor) + ", a dtype that cannot be " +
-                     (reduces ? "reduced" : "sent") +
-                     "; supported: " + dtype_names(reduces ? kLastReducible : DType::kFloat8E5M2));
+                 "is " + describe(tensor) +
+                     ", a packed dtype that cannot be sent; supported: all dtypes of at least a "
+                     "byte an element");
+}
+
+Error invalid_argument(std::string_view op, const std::string& what) {
+  return Error(ErrorKind::kInvalidArgument, "ringdist: " + std::string(op) + ": " + what);
 }
 
 std::string describe(const at::Tensor& tensor) {
@@ -115,6 +155,25 @@ Error check_single(std::string_view op, const std::string& argument,
   return check_tensor(op, argument, tensors[0], written);
 }
 
+Error check_list(std::string_view op, const std::string& argument,
+                 const std::vector<at::Tensor>& tensors, bool written) {
+  if (tensors.empty())
+    return invalid(ErrorKind::kInvalidArgument, op, argument,
+                   "requires non-empty tensor list: none given");
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (Error error =
+            check_tensor(op, argument + "[" + std::to_string(i) + "]", tensors[i], written))
+      return error;
+  return {};
+}
+
+Error check_same_size(std::string_view op, const std::string& argument, const at::Tensor& tensor,
+                      const std::string& other, const at::Tensor& like) {
+  if (tensor.numel() == like.numel()) return {};
+  return invalid_argument(op, "invalid tensor size: " + argument + " is " + describe(tensor) +
+                                  ", but " + other + " is " + describe(like));
+}
+
 Error check_same_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                        const at::Tensor& like) {
   if (tensor.scalar_type() == like.scalar_type()) return {};
@@ -125,24 +184,49 @@ Error check_same_dtype(std::string_view op, const std::string& argument, const a
 
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0 || b.numel() == 0 || !a.is_alias_of(b)) return false;
-  const auto extent = [](const at::Tensor& t) {
-    int64_t last = 0;
-    for (int64_t i = 0; i < t.dim(); ++i) last += (t.size(i) - 1) * t.stride(i);
-    const auto* begin = static_cast<const std::byte*>(t.const_data_ptr());
-    return std::pair(begin, begin + (last + 1) * static_cast<int64_t>(t.element_size()));
-  };
   const auto [a_begin, a_end] = extent(a);
   const auto [b_begin, b_end] = extent(b);
   return a_begin < b_end && b_begin < a_end;
 }
 
+bool share_memory(const at::Tensor& a, const std::vector<at::Tensor>& others) {
+  return std::ranges::any_of(others, [&](const at::Tensor& b) { return share_memory(a, b); });
+}
+
+std::vector<bool> overlapping(const std::vector<at::Tensor>& tensors) {
+  struct Span {
+    const std::byte* begin;
+    const std::byte* end;
+    size_t index;
+  };
+  std::vector<Span> spans;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].numel() == 0) continue;
+    const auto [begin, end] = extent(tensors[i]);
+    spans.push_back({begin, end, i});
+  }
+  std::ranges::sort(spans, {}, &Span::begin);
+  std::vector<bool> out(tensors.size(), false);
+  const Span* reach = nullptr;  // of those before, the one that ends last
+  for (const Span& span : spans) {
+    if (reach != nullptr && span.begin < reach->end) out[span.index] = out[reach->index] = true;
+    if (reach == nullptr || span.end > reach->end) reach = &span;
+  }
+  return out;
+}
+
 at::Tensor Staging::use(const at::Tensor& tensor, bool reads, bool writes, bool apart) {
   const at::Tensor plain = tensor.detach();  // the engine is no part of the autograd graph
   if (plain.is_contiguous() && !apart && !plain.is_conj() && !plain.is_neg()) return plain;
-  at::Tensor ours =
-      reads ? plain.clone(at::MemoryFormat::Contiguous) : at::empty(plain.sizes(), plain.options());
-  if (writes) back_.emplace_back(plain, ours);
+  const at::Tensor theirs = copyable(plain);
+  at::Tensor ours = at::empty_like(theirs, theirs.options(), at::MemoryFormat::Contiguous);
+  if (reads) ours.copy_(theirs);
+  if (writes) back_.emplace_back(theirs, ours);
   return ours;
+}
+
+void Staging::add(Staging other) {
+  back_.insert(back_.end(), other.back_.begin(), other.back_.end());
 }
 
 void Staging::finish() const {

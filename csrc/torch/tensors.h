@@ -15,9 +15,13 @@
 
 namespace ringdist {
 
-// The engine's dtype, or an Error (kNotSupported) listing what there is.
+// The engine's dtype, or an Error (kNotSupported) listing what `reduce_op` takes; kNone: a tensor
+// that is only moved. Dtypes that nobody computes with are moved as bytes.
 Result<DType> to_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
-                       bool reduces);
+                       ReduceOp reduce_op = ReduceOp::kNone);
+
+// kInvalidArgument: "ringdist: <op>: <what>"
+Error invalid_argument(std::string_view op, const std::string& what);
 
 // Dense, on a device that we serve and, where it is written, not overlapping itself. `argument`
 // names it in the Error.
@@ -26,6 +30,12 @@ Error check_tensor(std::string_view op, const std::string& argument, const at::T
 // The only one of a list.
 Error check_single(std::string_view op, const std::string& argument,
                    const std::vector<at::Tensor>& tensors, bool written);
+// Not empty; each dense and so on. `argument[i]` names one in the Error.
+Error check_list(std::string_view op, const std::string& argument,
+                 const std::vector<at::Tensor>& tensors, bool written);
+// As many elements as `like`, which is called `other`.
+Error check_same_size(std::string_view op, const std::string& argument, const at::Tensor& tensor,
+                      const std::string& other, const at::Tensor& like);
 Error check_same_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                        const at::Tensor& like);
 
@@ -34,6 +44,9 @@ std::string describe(const at::Tensor& tensor);
 
 // Whether the two use common bytes.
 bool share_memory(const at::Tensor& a, const at::Tensor& b);
+bool share_memory(const at::Tensor& a, const std::vector<at::Tensor>& others);
+// For each tensor, whether it uses bytes that another one of the list uses, too.
+std::vector<bool> overlapping(const std::vector<at::Tensor>& tensors);
 
 // Contiguous stand-ins for tensors, held until the op is over.
 class Staging {
@@ -43,7 +56,11 @@ class Staging {
   // copy.
   at::Tensor use(const at::Tensor& tensor, bool reads, bool writes, bool apart = false);
 
+  // Takes over the copies of another one.
+  void add(Staging other);
+
   bool must_finish() const { return !back_.empty(); }
+  // Copies back, in the order of the calls: of tensors that share memory the last one wins.
   void finish() const;
 
  private:

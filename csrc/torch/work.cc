@@ -52,7 +52,10 @@ std::exception_ptr RingWork::exception() const {
 }
 
 int RingWork::sourceRank() const {
-  TORCH_CHECK(false, "ringdist: only work of recv has a source rank");
+  const auto& endpoint = op_->request.endpoint;
+  TORCH_CHECK(endpoint && !endpoint->sends, "ringdist: only the work of a recv has a source rank");
+  // That of an endpoint is known from the start.
+  return endpoint->peer == Endpoint::kAnySource ? op_->source() : endpoint->peer;
 }
 
 std::vector<at::Tensor> RingWork::result() { return outputs_; }

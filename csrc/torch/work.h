@@ -27,6 +27,7 @@ class RingWork final : public c10d::Work {
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
+  // Of a receive: the rank that the data came from; -1 while that is open.
   int sourceRank() const override;
   std::vector<at::Tensor> result() override;
   void synchronize() override;

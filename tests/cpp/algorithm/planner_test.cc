@@ -41,6 +41,29 @@ TEST(Planner, Defaults) {
   EXPECT_EQ(chosen(request(Collective::kAllgather)), "ring");
   EXPECT_EQ(chosen(request(Collective::kAllreduce)), "ring");
   EXPECT_EQ(chosen(request(Collective::kReduceScatter)), "ring");
+  EXPECT_EQ(chosen(request(Collective::kReduce, DType::kFloat32, 1 << 20)), "ring");
+  EXPECT_EQ(chosen(request(Collective::kGather)), "direct");
+  EXPECT_EQ(chosen(request(Collective::kScatter)), "direct");
+  EXPECT_EQ(chosen(request(Collective::kAlltoall)), "direct");
+}
+
+// Bytes times (1 - 2 / size) up to 16 KiB: 32 KiB with 4 ranks; two ranks have nothing to gain.
+TEST(Planner, DirectForShortReduces) {
+  PlanRequest wanted = request(Collective::kReduce, DType::kFloat32, 8192);
+  EXPECT_EQ(chosen(wanted), "direct");
+  wanted.count = 8194;
+  EXPECT_EQ(chosen(wanted), "ring");
+  wanted.layout_deterministic = true;
+  EXPECT_EQ(chosen(wanted), "direct");
+  wanted.forced_algorithm = "ring";
+  EXPECT_NE(rejection(wanted).find("rank order"), std::string::npos);
+  wanted = request(Collective::kReduce, DType::kFloat32, int64_t{1} << 40);
+  wanted.size = 2;
+  EXPECT_EQ(chosen(wanted), "direct");
+  wanted.size = 1;
+  EXPECT_EQ(chosen(wanted), "direct");
+  EXPECT_EQ(chosen(request(Collective::kReduce, DType::kFloat16, 32768)), "direct");
+  EXPECT_EQ(chosen(request(Collective::kReduce, DType::kFloat16, 32769)), "ring");
 }
 
 TEST(Planner, DirectForSmallHalfSums) {
@@ -49,6 +72,9 @@ TEST(Planner, DirectForSmallHalfSums) {
     EXPECT_EQ(chosen(request(Collective::kAllreduce, dtype, 32769)), "ring");
     EXPECT_EQ(chosen(request(Collective::kReduceScatter, dtype, 8192)), "direct");
     EXPECT_EQ(chosen(request(Collective::kReduceScatter, dtype, 8193)), "ring");
+    PlanRequest scaled = request(Collective::kAllreduce, dtype, 32768);
+    scaled.reduce_op = ReduceOp::kPremulSum;
+    EXPECT_EQ(chosen(scaled), "direct");
     PlanRequest largest = request(Collective::kAllreduce, dtype, 10);
     largest.reduce_op = ReduceOp::kMax;
     EXPECT_EQ(chosen(largest), "ring");
@@ -118,6 +144,27 @@ TEST(Planner, SegmentsAreEvenAndFit) {
   EXPECT_EQ(segment(wanted), 20);
   wanted.segment_bytes = 3;
   EXPECT_NE(rejection(wanted).find("3 bytes holds no element of float32"), std::string::npos);
+}
+
+// What the ranks need not know alike has no part in their plan.
+TEST(Planner, UnevenPartsArePlannedFromTheLimitAlone) {
+  EXPECT_EQ(segment(request(Collective::kAlltoall, DType::kFloat32, 0)), 64512);
+  EXPECT_EQ(segment(request(Collective::kAlltoall, DType::kFloat32, 70'000)), 64512);
+  const std::vector<int64_t> parts{0, 70'000, 1, 0};
+  for (Collective kind : {Collective::kAllgather, Collective::kReduceScatter}) {
+    PlanRequest wanted = request(kind);
+    wanted.parts = parts;
+    EXPECT_EQ(segment(wanted), 64512);
+  }
+}
+
+TEST(Planner, UnevenHalfSumsCountAllParts) {
+  std::vector<int64_t> parts{32760, 0, 7, 1};
+  PlanRequest wanted = request(Collective::kReduceScatter, DType::kFloat16, int64_t{1} << 40);
+  wanted.parts = parts;
+  EXPECT_EQ(chosen(wanted), "direct");
+  ++parts[1];
+  EXPECT_EQ(chosen(wanted), "ring");
 }
 
 // No range of any schedule takes more segments than its bytes need.

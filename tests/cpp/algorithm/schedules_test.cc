@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <random>
 #include <set>
 #include <string>
 
@@ -32,38 +35,79 @@ std::vector<Row> rows() {
   return out;
 }
 
+// The count is that of a part, which is cut nowhere.
+bool has_parts(Collective kind) {
+  return std::set{Collective::kAllgather, Collective::kReduceScatter, Collective::kGather,
+                  Collective::kScatter, Collective::kAlltoall}
+      .contains(kind);
+}
+
+bool has_uneven_parts(Collective kind) {
+  return std::set{Collective::kAllgather, Collective::kReduceScatter, Collective::kAlltoall}
+      .contains(kind);
+}
+
 std::set<int64_t> counts(Collective kind, int size) {
   if (kind == Collective::kBarrier) return {0};
-  const bool parts = kind == Collective::kAllgather || kind == Collective::kReduceScatter;
-  // A count of parts is cut nowhere, so that with many ranks few counts show all there is.
-  if (parts && size > 8) return {0, 1, 3};
   const int64_t n = size;
+  // With many ranks these show all there is.
+  if (has_parts(kind) && size > 8) return {0, 1, 3};
+  if (kind == Collective::kReduce && size > 8) return {1, n + 1};  // for each of several roots
   return {0, 1, n - 1, n, n + 1, 3 * n + 2};
 }
 
 std::set<int> roots(Collective kind, int size) {
-  if (kind != Collective::kBroadcast) return {0};
+  if (!std::set{Collective::kBroadcast, Collective::kReduce, Collective::kGather,
+                Collective::kScatter}
+           .contains(kind))
+    return {0};
   return {0, 1 % size, size / 2, size - 1};
+}
+
+// Case::parts of 0 to 4 elements, a third of them empty.
+std::vector<std::vector<int64_t>> random_parts(Collective kind, int size, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::vector<int64_t>> out(size, std::vector<int64_t>(size));
+  for (auto& row : out)
+    for (int64_t& part : row) part = std::max<int64_t>(0, static_cast<int64_t>(random() % 6) - 1);
+  if (kind == Collective::kReduceScatter) out.assign(size, out[0]);
+  if (kind == Collective::kAllgather)
+    for (auto& row : out) row.assign(size, row[0]);
+  return out;
 }
 
 class Schedules : public testing::TestWithParam<Row> {
  protected:
+  void SetUp() override {
+    if (has_uneven_parts(GetParam().kind))
+      std::printf("parts from seed %llu\n", static_cast<unsigned long long>(parts_seed_));
+  }
   // Calls fn for every case of the row with ranks up to `largest`.
   template <typename Fn>
   void for_each_case(int largest, Fn fn) {
     const auto [algorithm, kind] = GetParam();
-    for (int size = 1; size <= largest; ++size)
+    for (int size = 1; size <= largest; ++size) {
+      const bool rank_ordered = algorithm->rank_ordered && size > 1;
       for (int64_t count : counts(kind, size))
-        for (int root : roots(kind, size))
-          fn(Case{kind, size, count, root, algorithm->rank_ordered && size > 1});
+        for (int root : roots(kind, size)) fn(Case{kind, size, count, root, rank_ordered});
+      if (!has_uneven_parts(kind)) continue;
+      for (int draw = 0; draw < (size > 8 ? 1 : 4); ++draw)
+        fn(Case{kind, size, kUnread, 0, rank_ordered,
+                random_parts(kind, size, parts_seed_ + size * 4 + draw)});
+    }
   }
   std::vector<Schedule> build(const Case& what) {
     return symbolic::build_all(*GetParam().algorithm, what);
   }
-  static std::string text(const Case& what) {
-    return "size " + std::to_string(what.size) + ", count " + std::to_string(what.count) +
-           ", root " + std::to_string(what.root);
+  std::string text(const Case& what) const {
+    return "size " + std::to_string(what.size) + ", root " + std::to_string(what.root) +
+           (what.parts.empty() ? ", count " + std::to_string(what.count)
+                               : ", parts from seed " + std::to_string(parts_seed_));
   }
+
+  // A count that would lead out of every buffer.
+  static constexpr int64_t kUnread = int64_t{1} << 40;
+  const uint64_t parts_seed_ = std::random_device{}();
 };
 
 TEST_P(Schedules, AreRightInAnyOrder) {
@@ -131,6 +175,42 @@ TEST(Volume, AllreduceSendsTwiceItsShareOfTheOthers) {
                 2 * 7 * 100);
 }
 
+TEST(Volume, ReduceSendsTheTensorOnceAndTheRootLess) {
+  const Algorithm* ring = find_algorithm("ring");
+  const Algorithm* direct = find_algorithm("direct");
+  for (int rank = 0; rank < 8; ++rank) {
+    const Shape shape{rank, 8, 3, 800};
+    EXPECT_EQ(sent(ring->build(Collective::kReduce, shape)), rank == 3 ? 700 : 800);
+    EXPECT_EQ(sent(direct->build(Collective::kReduce, shape)), rank == 3 ? 0 : 800);
+    EXPECT_EQ(sent(direct->build(Collective::kGather, shape)), rank == 3 ? 0 : 800);
+    EXPECT_EQ(sent(direct->build(Collective::kScatter, shape)), rank == 3 ? 7 * 800 : 0);
+    EXPECT_EQ(sent(direct->build(Collective::kAlltoall, shape)), 7 * 800);
+  }
+}
+
+// Only partial sums take scratch: two of the longest shard or part, however long the tensor.
+TEST(Volume, ScratchIsTwoShards) {
+  const Algorithm* ring = find_algorithm("ring");
+  const auto scratch = [&](Collective kind, const Shape& shape) {
+    return ring->build(kind, shape).scratch_count;
+  };
+  EXPECT_EQ(scratch(Collective::kReduce, Shape{1, 8, 3, 803}), 2 * 101);
+  EXPECT_EQ(scratch(Collective::kReduce, Shape{3, 8, 3, 803}), 0);
+  EXPECT_EQ(scratch(Collective::kReduce, Shape{0, 2, 1, 803}), 402);
+  EXPECT_EQ(scratch(Collective::kReduceScatter, Shape{1, 8, 0, 100}), 2 * 100);
+  EXPECT_EQ(scratch(Collective::kReduceScatter, Shape{1, 2, 0, 100}), 0);
+  EXPECT_EQ(scratch(Collective::kReduceScatter, Shape{1, 4, 0, 0, {3, 0, 9, 1}}), 2 * 9);
+}
+
+// What has nothing to carry still says that its rank has come.
+TEST(Volume, EmptyPartsSendAMessageEach) {
+  const Shape shape{1, 3, 0, 0, {0, 0, 5}, {0, 0, 0}};
+  int messages = 0;
+  for (const Step& step : find_algorithm("direct")->build(Collective::kAlltoall, shape).steps)
+    messages += static_cast<int>(step.to.size()) + (step.from >= 0 ? 1 : 0);
+  EXPECT_EQ(messages, 4);
+}
+
 TEST(Volume, TreeSendsFromTheRootToLogarithmicallyMany) {
   const Algorithm* tree = find_algorithm("tree");
   EXPECT_EQ(sent(tree->build(Collective::kBroadcast, Shape{3, 64, 3, 10})), 6 * 10);
@@ -153,6 +233,15 @@ TEST(EvenShards, CoverTheCountAndDifferByOneAtMost) {
   }
 }
 
+TEST(PartBounds, AreOfTheGivenPartsOrOfTheCount) {
+  const Shape even{0, 3, 0, 5};
+  EXPECT_EQ(input_bounds(even), (std::vector<int64_t>{0, 5, 10, 15}));
+  EXPECT_EQ(output_bounds(even), input_bounds(even));
+  const Shape uneven{0, 3, 0, 5, {2, 0, 7}, {}};
+  EXPECT_EQ(input_bounds(uneven), (std::vector<int64_t>{0, 2, 2, 9}));
+  EXPECT_EQ(output_bounds(uneven), input_bounds(even));
+}
+
 TEST(Registry, FindsByNameAndListsAll) {
   EXPECT_EQ(algorithm_names(), "ring, direct, tree, dissemination");
   for (const Algorithm& algorithm : algorithms()) {
@@ -162,6 +251,7 @@ TEST(Registry, FindsByNameAndListsAll) {
   EXPECT_EQ(find_algorithm("star"), nullptr);
   EXPECT_FALSE(find_algorithm("ring")->supports(Collective::kBarrier));
   EXPECT_EQ(collective_name(Collective::kReduceScatter), "reduce_scatter");
+  EXPECT_EQ(collective_name(Collective::kAlltoall), "all_to_all");
   EXPECT_EQ(collective_name(static_cast<Collective>(99)), "unknown collective");
 }
 

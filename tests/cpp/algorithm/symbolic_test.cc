@@ -23,9 +23,10 @@ struct Subject {
   std::string problem() const { return symbolic::problem(what, schedules, 4, 1); }
 };
 
-Subject good(std::string_view name, Collective kind, int size = 4) {
+Subject good(std::string_view name, Collective kind, int size = 4,
+             std::vector<std::vector<int64_t>> parts = {}) {
   const Algorithm& algorithm = *find_algorithm(name);
-  const Case what{kind, size, kCount, 0, algorithm.rank_ordered};
+  const Case what{kind, size, kCount, 0, algorithm.rank_ordered, std::move(parts)};
   return {what, build_all(algorithm, what)};
 }
 
@@ -120,6 +121,62 @@ TEST(Symbolic, SeesReadsOfWhatNobodyWrote) {
   subject.step(0, 0).range.buffer = BufferId::kScratch;
   subject.step(0, 0).range.offset = 0;
   expect_problem(subject, "reads what nobody wrote");
+}
+
+TEST(Symbolic, SeesAReduceThatIsNotTheRoots) {
+  Subject elsewhere = good("ring", Collective::kReduce);
+  ASSERT_EQ(elsewhere.step(1, 1).range.buffer, BufferId::kScratch);
+  elsewhere.step(1, 1).range.buffer = BufferId::kOutput;
+  expect_problem(elsewhere, "rank 1 step 1: writes the output of a rank that is not the root");
+  Subject unsent = good("ring", Collective::kReduce);
+  unsent.drop(2, 6);
+  expect_problem(unsent, "rank 2 sends 0 messages to rank 0, which receives 1");
+  unsent.drop(0, 7);  // the root keeps its partial sum of shard 2
+  expect_problem(unsent, "rank 0 element 4: is not finished");
+  Subject slot = good("ring", Collective::kReduce);
+  slot.step(3, 6).range = slot.step(3, 4).range;  // what the next rank got, not the shard
+  expect_problem(slot, "rank 0 element 6: is not finished");
+  Subject order = good("direct", Collective::kReduce);
+  std::swap(order.step(0, 0).sources[0], order.step(0, 0).sources[3]);
+  expect_problem(order, "rank 0 element 0: is not one reduce in rank order");
+  Subject missing = good("direct", Collective::kReduce);
+  missing.drop(3, 0);
+  missing.step(0, 0).sources.pop_back();
+  expect_problem(missing, "rank 0 element 0: holds rank 3 0 times");
+}
+
+TEST(Symbolic, SeesPartsInTheWrongPlace) {
+  Subject gather = good("direct", Collective::kGather);
+  std::swap(gather.step(0, 1).range, gather.step(0, 2).range);
+  expect_problem(gather, "rank 0 element 16: is not what rank 2 brought");
+  Subject scatter = good("direct", Collective::kScatter);
+  std::swap(scatter.step(0, 0).range, scatter.step(0, 1).range);
+  expect_problem(scatter, "rank 1 element 0: is not what rank 0 brought");
+  Subject alltoall = good("direct", Collective::kAlltoall);
+  std::swap(alltoall.step(1, 0).range, alltoall.step(1, 1).range);
+  expect_problem(alltoall, "rank 2 element 8: is not what rank 1 brought");
+  Subject own = good("direct", Collective::kAlltoall);
+  own.drop(2, 3);
+  expect_problem(own, "rank 2 element 16: is not what rank 2 brought");
+  Subject unsent = good("direct", Collective::kScatter);
+  unsent.drop(0, 2);
+  expect_problem(unsent, "rank 0 sends 0 messages to rank 3, which receives 1");
+}
+
+TEST(Symbolic, SeesUnevenPartsThatDoNotFit) {
+  const std::vector<std::vector<int64_t>> any{{1, 2, 0}, {0, 4, 3}, {5, 1, 1}};
+  EXPECT_EQ(good("direct", Collective::kAlltoall, 3, any).problem(), "");
+  Subject count = good("direct", Collective::kAlltoall, 3, any);
+  ++count.step(1, 1).range.count;
+  expect_problem(count, "rank 1 step 1 sends 1 elements to rank 0 step 4, which expects 0");
+  Subject shifted = good("direct", Collective::kAlltoall, 3, any);
+  --shifted.step(1, 0).range.offset;
+  expect_problem(shifted, "rank 2 element 0: is not what rank 1 brought");
+  const std::vector<std::vector<int64_t>> same{{3, 0, 2}, {3, 0, 2}, {3, 0, 2}};
+  EXPECT_EQ(good("ring", Collective::kReduceScatter, 3, same).problem(), "");
+  Subject scratch = good("ring", Collective::kReduceScatter, 3, same);
+  scratch.schedules[1].scratch_count = 1;  // one of the longest is 3
+  expect_problem(scratch, "range outside its buffer");
 }
 
 TEST(Symbolic, SeesADeadlockAndWhoWaits) {

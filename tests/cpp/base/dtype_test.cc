@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace ringdist {
 namespace {
 
@@ -19,7 +21,6 @@ TEST(DType, NumbersNamesAndSizes) {
     const auto dtype = static_cast<DType>(row.number);
     EXPECT_EQ(dtype_name(dtype), row.name);
     EXPECT_EQ(dtype_size(dtype), row.size);
-    EXPECT_EQ(is_reducible(dtype), row.number <= 8);
   }
 }
 
@@ -39,12 +40,44 @@ TEST(DType, Halves) {
   EXPECT_FALSE(is_half(DType::kInt16));
 }
 
-TEST(ReduceOp, Names) {
-  EXPECT_EQ(reduce_op_name(ReduceOp::kSum), "SUM");
-  EXPECT_EQ(reduce_op_name(ReduceOp::kAvg), "AVG");
-  EXPECT_EQ(reduce_op_name(ReduceOp::kMin), "MIN");
-  EXPECT_EQ(reduce_op_name(ReduceOp::kMax), "MAX");
-  EXPECT_EQ(reduce_op_name(ReduceOp::kProduct), "PRODUCT");
+TEST(ReduceOp, NumbersAndNames) {
+  const char* const names[] = {"SUM",  "AVG",  "MIN", "MAX",  "PRODUCT",
+                               "none", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
+  for (int number = 0; number < 10; ++number)
+    EXPECT_EQ(reduce_op_name(static_cast<ReduceOp>(number)), names[number]);
+}
+
+TEST(ReduceOp, WhatIsReducible) {
+  const std::string floats = "float64, float32, bfloat16, float16";
+  const std::string integers = "int64, int32, int16, int8, uint8";
+  const std::string unsigneds = "uint16, uint32, uint64";
+  const std::string complexes = "complex32, complex64, complex128";
+  const std::string float8s = "float8_e4m3fn, float8_e5m2";
+  const auto join = [](std::initializer_list<std::string> parts) {
+    std::string out;
+    for (const std::string& part : parts) out += (out.empty() ? "" : ", ") + part;
+    return out;
+  };
+  const auto sums = join({floats, integers, "bool", unsigneds, complexes, float8s});
+  const auto scaled = join({floats, integers, unsigneds, complexes, float8s});
+  const auto ordered = join({floats, integers, "bool", unsigneds, float8s});
+  const auto bits = join({integers, "bool", unsigneds});
+  EXPECT_EQ(reducible_dtypes(ReduceOp::kSum), sums);
+  EXPECT_EQ(reducible_dtypes(ReduceOp::kProduct), sums);
+  EXPECT_EQ(reducible_dtypes(ReduceOp::kAvg), scaled);
+  EXPECT_EQ(reducible_dtypes(ReduceOp::kPremulSum), scaled);
+  for (ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) EXPECT_EQ(reducible_dtypes(op), ordered);
+  for (ReduceOp op : {ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor})
+    EXPECT_EQ(reducible_dtypes(op), bits);
+}
+
+TEST(ReduceOp, NothingReducesWithoutAMeaning) {
+  for (int number = 0; number < 256; ++number) {
+    EXPECT_FALSE(is_reducible(DType::kBytes, static_cast<ReduceOp>(number)));
+    EXPECT_FALSE(is_reducible(static_cast<DType>(number), ReduceOp::kNone));
+  }
+  EXPECT_FALSE(is_reducible(static_cast<DType>(255), ReduceOp::kSum));
+  EXPECT_FALSE(is_reducible(DType::kFloat32, static_cast<ReduceOp>(255)));
 }
 
 }  // namespace

@@ -26,6 +26,10 @@ double decode(uint16_t bits, int exponent_bits, int mantissa_bits);
 // The nearest such float, ties to even; overflow gives inf, NaN the canonical one.
 uint16_t encode(double value, int exponent_bits, int mantissa_bits);
 
+// The same for the 8-bit formats. Overflow gives float8_e4m3fn's largest, float8_e5m2's inf.
+double decode_float8(DType dtype, uint8_t code);
+uint8_t encode_float8(DType dtype, double value);
+
 // What reduce() has to give for one element: `operands` and the result are dtype's bytes.
 std::vector<std::byte> reduce_one(DType dtype, ReduceOp op,
                                   const std::vector<const std::byte*>& operands, int64_t divisor);

@@ -9,10 +9,8 @@
 namespace ringdist {
 namespace {
 
-const std::atomic<bool> kNotCancelled{false};
-
-TimePoint soon(int milliseconds = 5000) {
-  return Clock::now() + std::chrono::milliseconds(milliseconds);
+Patience soon(int milliseconds = 5000) {
+  return Patience(Clock::now() + std::chrono::milliseconds(milliseconds));
 }
 
 Entry entry_of(int rank) {
@@ -54,7 +52,7 @@ TEST(Rendezvous, CollectsAllAndSeesNoEarlierIncarnation) {
       mine.nonce += static_cast<uint64_t>(rank == 0 ? incarnation : 0);
       ASSERT_FALSE(ranks[rank]->publish(mine));
     }
-    auto entries = ranks[1]->collect(soon(), kNotCancelled);
+    auto entries = ranks[1]->collect(soon());
     ASSERT_TRUE(entries.ok()) << entries.error().what();
     EXPECT_EQ(entries.value()[0].nonce, 77u + incarnation);
   }
@@ -63,7 +61,7 @@ TEST(Rendezvous, CollectsAllAndSeesNoEarlierIncarnation) {
 TEST(Rendezvous, NamesWhoDidNotCome) {
   auto ranks = three(std::make_shared<MapStore>());
   ASSERT_FALSE(ranks[0]->publish(entry_of(0)));
-  const Error error = ranks[0]->collect(soon(50), kNotCancelled).error();
+  const Error error = ranks[0]->collect(soon(50)).error();
   ASSERT_TRUE(error);
   EXPECT_EQ(error.kind(), ErrorKind::kTimeout);
   EXPECT_NE(error.message().find("rank 1, 2"), std::string::npos) << error.message();
@@ -77,7 +75,7 @@ TEST(Rendezvous, NamesWhatDiffers) {
     mine.options = rank == 2 ? "algorithm=direct" : "algorithm=ring";
     ASSERT_FALSE(ranks[rank]->publish(mine));
   }
-  const Error error = ranks[0]->collect(soon(), kNotCancelled).error();
+  const Error error = ranks[0]->collect(soon()).error();
   ASSERT_TRUE(error);
   EXPECT_NE(error.message().find("algorithm=ring"), std::string::npos);
   EXPECT_NE(error.message().find("algorithm=direct"), std::string::npos);
@@ -89,7 +87,7 @@ TEST(Rendezvous, AWithdrawalEndsTheWait) {
   ASSERT_FALSE(ranks[0]->publish(entry_of(0)));
   ASSERT_FALSE(ranks[1]->publish(entry_of(1)));
   ASSERT_FALSE(ranks[1]->withdraw(ErrorKind::kMismatch, "it was told to"));
-  const Error error = ranks[0]->collect(soon(), kNotCancelled).error();
+  const Error error = ranks[0]->collect(soon()).error();
   ASSERT_TRUE(error);
   EXPECT_EQ(error.culprit(), 1);
   EXPECT_EQ(error.kind(), ErrorKind::kMismatch);
@@ -112,7 +110,7 @@ TEST(Rendezvous, HostsAreProven) {
           return answers ? Error() : Error(ErrorKind::kPeerLost, "no answer");
         };
         auto topology = ranks[rank]->agree_on_hosts(
-            entries, prove, [](const Entry&) { return Error(); }, soon(), kNotCancelled);
+            entries, prove, [](const Entry&) { return Error(); }, soon());
         ASSERT_TRUE(topology.ok()) << topology.error().what();
         EXPECT_EQ(topology.value().hosts.size(), answers ? 2u : 3u);
         EXPECT_EQ(topology.value().same_host(0, 1), answers);
@@ -133,10 +131,7 @@ TEST(Rendezvous, ALostAskerEndsTheWait) {
     return entry.context_id == 100 ? Error(ErrorKind::kPeerLost, "it died") : Error();
   };
   const Error error =
-      ranks[1]
-          ->agree_on_hosts(
-              entries, [](const Entry&) { return Error(); }, lost, soon(), kNotCancelled)
-          .error();
+      ranks[1]->agree_on_hosts(entries, [](const Entry&) { return Error(); }, lost, soon()).error();
   ASSERT_TRUE(error);
   EXPECT_EQ(error.kind(), ErrorKind::kPeerLost);
   EXPECT_EQ(error.culprit(), 0);

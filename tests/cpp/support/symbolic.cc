@@ -85,23 +85,20 @@ std::vector<Checker::Value>& Checker::memory(int rank, BufferId buffer) {
 void Checker::reset(const std::vector<std::vector<int>>& after) {
   for (Channel& channel : channels_) channel.sent = channel.received = 0;
   memory_.assign(static_cast<size_t>(what_.size) * 3, {});
-  const int64_t all = what_.size * what_.count;
+  const bool in_place = what_.kind == Collective::kAllreduce ||
+                        what_.kind == Collective::kBroadcast || what_.kind == Collective::kReduce;
   for (int rank = 0; rank < what_.size; ++rank) {
+    const Counts counts = counts_of(what_, rank);
     const auto fill = [&](BufferId buffer, int64_t count) {
       for (int64_t e = 0; e < count; ++e)
         memory(rank, buffer).push_back(intern({rank, e, false, {}}));
     };
+    fill(BufferId::kInput, counts.input);
     memory(rank, BufferId::kScratch).assign(static_cast<size_t>(scratch_counts_[rank]), 0);
-    if (what_.kind == Collective::kAllreduce || what_.kind == Collective::kBroadcast)
-      fill(BufferId::kOutput, what_.count);
-    if (what_.kind == Collective::kAllgather) {
-      fill(BufferId::kInput, what_.count);
-      memory(rank, BufferId::kOutput).assign(static_cast<size_t>(all), 0);
-    }
-    if (what_.kind == Collective::kReduceScatter) {
-      fill(BufferId::kInput, all);
-      memory(rank, BufferId::kOutput).assign(static_cast<size_t>(what_.count), 0);
-    }
+    if (in_place)
+      fill(BufferId::kOutput, counts.output);
+    else
+      memory(rank, BufferId::kOutput).assign(static_cast<size_t>(counts.output), 0);
   }
   before_.assign(actions_.size(), {});
   waits_for_.assign(actions_.size(), 0);
@@ -268,27 +265,20 @@ std::string Checker::wrong_result() {
 }
 
 std::string Checker::wrong_value(int rank, int64_t element, Value value) {
-  const auto is_leaf = [&](int from, int64_t at) -> std::string {
-    if (value == intern({from, at, false, {}})) return "";
-    return "is not what rank " + std::to_string(from) + " brought";
-  };
-  if (what_.size == 1) return is_leaf(0, element);
-  switch (what_.kind) {
-    case Collective::kBroadcast:
-      return is_leaf(what_.root, element);
-    case Collective::kAllgather:
-      return is_leaf(static_cast<int>(element / what_.count), element % what_.count);
-    case Collective::kReduceScatter:
-      return wrong_sum(value, rank * what_.count + element);
-    case Collective::kAllreduce:
-      // The same history everywhere: the same operations in the same order, so the same bits.
-      if (rank == 0) return wrong_sum(value, element);
-      if (value == memory(0, BufferId::kOutput)[element]) return "";
-      return "came about otherwise than on rank 0";
-    case Collective::kBarrier:
-      break;
+  const bool reduced = what_.kind == Collective::kAllreduce ||
+                       what_.kind == Collective::kReduceScatter ||
+                       (what_.kind == Collective::kReduce && rank == what_.root);
+  if (what_.size == 1 || !reduced) {
+    const Origin origin = origin_of(what_, rank, element);
+    if (value == intern({origin.rank, origin.element, false, {}})) return "";
+    return "is not what rank " + std::to_string(origin.rank) + " brought";
   }
-  return "";
+  if (what_.kind == Collective::kReduceScatter)
+    return wrong_sum(value, what_.sent_before(rank, rank) + element);
+  // The same history everywhere: the same operations in the same order, so the same bits.
+  if (what_.kind == Collective::kReduce || rank == 0) return wrong_sum(value, element);
+  if (value == memory(0, BufferId::kOutput)[element]) return "";
+  return "came about otherwise than on rank 0";
 }
 
 std::string Checker::wrong_sum(Value sum, int64_t element) {

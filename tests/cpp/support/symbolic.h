@@ -30,7 +30,32 @@ struct Case {
   int64_t count = 0;
   int root = 0;
   bool rank_ordered = false;  // each sum must be one reduce over ranks 0, 1, ... in this order
+  // Allgather, reduce-scatter, alltoall: parts[a][b] elements of rank a concern rank b. Empty:
+  // `count`. All rows of a reduce-scatter are equal, and so are all columns of an allgather.
+  std::vector<std::vector<int64_t>> parts = {};
+
+  int64_t moved(int from, int to) const;
+  // Elements of `from`'s input that concern ranks before `to`.
+  int64_t sent_before(int from, int to) const;
 };
+
+Shape shape_of(const Case& what, int rank);
+
+struct Counts {
+  int64_t input = 0;
+  int64_t output = 0;
+};
+// Elements of a rank's buffers.
+Counts counts_of(const Case& what, int rank);
+
+// An element of a rank's input, or of its output where it works in place.
+struct Origin {
+  int rank;
+  int64_t element;
+};
+// Which element must end as `element` of a rank's output if nothing is reduced there. A reduce
+// leaves all outputs but the root's as they were.
+Origin origin_of(const Case& what, int rank, int64_t element);
 
 std::vector<Schedule> build_all(const Algorithm& algorithm, const Case& what);
 
@@ -38,8 +63,8 @@ std::vector<Schedule> build_all(const Algorithm& algorithm, const Case& what);
 std::vector<Schedule> cut(const std::vector<Schedule>& schedules, int64_t segment_count);
 
 // What is wrong with the schedules (one per rank) before anything runs, or "": ranges inside their
-// buffers and equal within a step, input never written, edges that pair up with equal counts and
-// fitting marks.
+// buffers and equal within a step, input never written, nor the output by those who do not reduce
+// to it, edges that pair up with equal counts and fitting marks.
 std::string structural_problem(const Case& what, const std::vector<Schedule>& schedules);
 
 class Checker {

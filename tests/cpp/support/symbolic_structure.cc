@@ -7,25 +7,14 @@
 namespace ringdist::symbolic {
 namespace {
 
-int64_t buffer_count(const Case& what, const Schedule& schedule, BufferId buffer) {
-  const int64_t all = what.size * what.count;
-  switch (buffer) {
-    case BufferId::kInput:
-      if (what.kind == Collective::kAllgather) return what.count;
-      return what.kind == Collective::kReduceScatter ? all : 0;
-    case BufferId::kOutput:
-      if (what.kind == Collective::kBarrier) return 0;
-      return what.kind == Collective::kAllgather ? all : what.count;
-    case BufferId::kScratch:
-      return schedule.scratch_count;
-  }
-  return 0;
-}
-
 class StepCheck {
  public:
   StepCheck(const Case& what, const Schedule& schedule, int rank, const Step& step)
-      : what_(what), schedule_(schedule), rank_(rank), step_(step) {}
+      : what_(what),
+        counts_(counts_of(what, rank)),
+        scratch_count_(schedule.scratch_count),
+        rank_(rank),
+        step_(step) {}
 
   std::string problem() const {
     const bool sends = step_.kind == StepKind::kSend || step_.kind == StepKind::kRelay;
@@ -34,6 +23,9 @@ class StepCheck {
     if (!inside(step_.range)) return "range outside its buffer";
     if (step_.kind != StepKind::kSend && step_.range.buffer == BufferId::kInput)
       return "writes the input";
+    if (step_.kind != StepKind::kSend && step_.range.buffer == BufferId::kOutput &&
+        what_.kind == Collective::kReduce && rank_ != what_.root)
+      return "writes the output of a rank that is not the root";
     if (sends == step_.to.empty()) return "targets missing, or not expected";
     if (std::set(step_.to.begin(), step_.to.end()).size() != step_.to.size())
       return "the same target twice";
@@ -49,8 +41,19 @@ class StepCheck {
   bool is_peer(int peer) const { return peer >= 0 && peer < what_.size && peer != rank_; }
 
   bool inside(const Range& range) const {
-    return range.offset >= 0 && range.count >= 0 &&
-           range.end() <= buffer_count(what_, schedule_, range.buffer);
+    return range.offset >= 0 && range.count >= 0 && range.end() <= buffer_count(range.buffer);
+  }
+
+  int64_t buffer_count(BufferId buffer) const {
+    switch (buffer) {
+      case BufferId::kInput:
+        return counts_.input;
+      case BufferId::kOutput:
+        return counts_.output;
+      case BufferId::kScratch:
+        break;
+    }
+    return scratch_count_;
   }
 
   std::string operands_problem() const {
@@ -69,7 +72,8 @@ class StepCheck {
   }
 
   const Case& what_;
-  const Schedule& schedule_;
+  Counts counts_;
+  int64_t scratch_count_;
   int rank_;
   const Step& step_;
 };
@@ -130,13 +134,6 @@ std::string pairing_problem(const std::vector<Schedule>& schedules) {
 }
 
 }  // namespace
-
-std::vector<Schedule> build_all(const Algorithm& algorithm, const Case& what) {
-  std::vector<Schedule> out;
-  for (int rank = 0; rank < what.size; ++rank)
-    out.push_back(algorithm.build(what.kind, Shape{rank, what.size, what.root, what.count}));
-  return out;
-}
 
 std::vector<Schedule> cut(const std::vector<Schedule>& schedules, int64_t segment_count) {
   std::vector<Schedule> out;

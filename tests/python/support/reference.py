@@ -27,6 +27,15 @@ MOVED_ONLY = {
     "float8_e4m3fn": torch.float8_e4m3fn,
     "float8_e5m2": torch.float8_e5m2,
 }
+# Kinds of tensors that PyTorch stores, and that no kernel computes with.
+OPAQUE = {
+    "float8_e4m3fnuz": torch.float8_e4m3fnuz,
+    "float8_e5m2fnuz": torch.float8_e5m2fnuz,
+    "float8_e8m0fnu": torch.float8_e8m0fnu,
+    "float4_e2m1fn_x2": torch.float4_e2m1fn_x2,
+    "bits8": torch.bits8,
+    "bits16": torch.bits16,
+}
 OPS = {
     "SUM": dist.ReduceOp.SUM,
     "AVG": dist.ReduceOp.AVG,

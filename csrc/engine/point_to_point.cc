@@ -1,0 +1,168 @@
+#include "engine/point_to_point.h"
+
+#include <algorithm>
+
+#include "engine/group.h"
+
+namespace ringdist {
+namespace {
+
+bool takes(const Op& receive, int source) {
+  const int peer = receive.request.endpoint->peer;
+  return peer == Endpoint::kAnySource || peer == source;
+}
+
+// One step, in segments as long as a message may be: the other end has the same options.
+std::shared_ptr<const CompiledSchedule> one_step(const Op& op, int peer) {
+  const int64_t count = op.request.count;
+  Schedule schedule;
+  schedule.steps.push_back(
+      op.request.endpoint->sends
+          ? Step::send({BufferId::kInput, 0, count}, {peer}, EdgeMark::kResult)
+          : Step::recv({BufferId::kOutput, 0, count}, peer, EdgeMark::kResult));
+  return compile(std::move(schedule), op.plan.segment_count);
+}
+
+}  // namespace
+
+void PointToPoint::enqueue(std::shared_ptr<Op> op) {
+  if (op->request.endpoint->sends) return send(std::move(op));
+  const int32_t tag = op->request.endpoint->tag;
+  waiting_[tag].posted.push_back(std::move(op));
+  ++posted_count_;
+  match(tag);
+}
+
+void PointToPoint::send(std::shared_ptr<Op> op) {
+  const Endpoint& to = *op->request.endpoint;
+  const uint64_t name = SendName::make(to.tag, sent_[{to.peer, to.tag}]++);
+  const Key key{to.peer, name};
+  const auto run = make_run(std::move(op), key);
+  sends_[key] = run;
+  run->start();
+}
+
+std::shared_ptr<OpRun> PointToPoint::make_run(std::shared_ptr<Op> op, Key key) {
+  op->schedule = one_step(*op, key.first);
+  return std::make_shared<OpRun>(group_, std::move(op), key.second);
+}
+
+void PointToPoint::on_message(const MessageHeader& header, ConstBytes payload) {
+  const Key key{header.source, header.op};
+  if (header.type == MessageType::kGrant) {
+    if (auto it = sends_.find(key); it != sends_.end()) {
+      const auto run = it->second;
+      run->on_grant(header);
+    }
+    return;
+  }
+  if (auto it = receives_.find(key); it != receives_.end()) {
+    const auto run = it->second;
+    return deliver(*run, header, payload);
+  }
+  auto& parked = parked_[key];
+  const bool is_first = parked.empty();
+  parked.push_back({header, {payload.begin(), payload.end()}});
+  if (!is_first) return;
+  const int32_t tag = SendName::tag(header.op);
+  waiting_[tag].arrived.push_back(key);
+  match(tag);
+}
+
+// Pairs what is there. Between two calls no receive fits any arrival, so one new receive or one new
+// arrival makes at most one pair.
+void PointToPoint::match(int32_t tag) {
+  Waiting& waiting = waiting_[tag];
+  for (auto op = waiting.posted.begin(); op != waiting.posted.end(); ++op) {
+    const auto key = std::find_if(waiting.arrived.begin(), waiting.arrived.end(),
+                                  [&](const Key& one) { return takes(**op, one.first); });
+    if (key == waiting.arrived.end()) continue;
+    const std::shared_ptr<Op> bound = *op;
+    const Key found = *key;
+    waiting.posted.erase(op);
+    waiting.arrived.erase(key);
+    --posted_count_;
+    if (waiting.empty()) waiting_.erase(tag);
+    return bind(bound, found);
+  }
+}
+
+void PointToPoint::bind(std::shared_ptr<Op> op, Key key) {
+  op->set_source(key.first);
+  const auto run = make_run(std::move(op), key);
+  receives_[key] = run;
+  run->start();
+  auto parked = parked_.extract(key);
+  for (const Parked& message : parked.mapped())
+    if (!group_.failure() && receives_.contains(key))
+      deliver(*run, message.header, message.payload);
+}
+
+void PointToPoint::deliver(OpRun& run, const MessageHeader& header, ConstBytes payload) {
+  if (carries_fingerprint(header)) {
+    const Fingerprint& ours = run.op()->fingerprint;
+    const Fingerprint& theirs = header.fingerprint;
+    if (theirs.dtype != ours.dtype || theirs.count != ours.count)
+      return group_.fail(
+          Error(ErrorKind::kMismatch,
+                "invalid tensor size or type: rank " + std::to_string(header.source) + " sends " +
+                    theirs.describe() + " with tag " + std::to_string(SendName::tag(header.op)) +
+                    ", rank " + std::to_string(group_.rank()) + " receives " + ours.describe())
+              .blame(header.source),
+          /*tell_others=*/true);
+  }
+  if (header.type == MessageType::kRequest)
+    run.on_request(header);
+  else
+    run.on_data(header, payload);
+}
+
+void PointToPoint::finished(const OpRun& run) {
+  const Key key{run.peer(), run.number()};
+  (run.op()->request.endpoint->sends ? sends_ : receives_).erase(key);
+  grant_waiting();
+}
+
+void PointToPoint::stop(const EachOp& each) {
+  auto waiting = std::exchange(waiting_, {});
+  auto sends = std::exchange(sends_, {});
+  auto receives = std::exchange(receives_, {});
+  parked_.clear();
+  posted_count_ = 0;
+  for (auto* runs : {&sends, &receives})
+    for (const auto& [key, run] : *runs) {
+      run->stop();
+      each(run->op(), run.get());
+    }
+  for (const auto& [tag, of_tag] : waiting)
+    for (const auto& op : of_tag.posted) each(op, nullptr);
+}
+
+bool PointToPoint::is_oldest_receive(const OpRun& run) const {
+  return !receives_.empty() && receives_.begin()->second.get() == &run;
+}
+
+void PointToPoint::grant_waiting() {
+  if (!receives_.empty()) receives_.begin()->second->grant_waiting();
+}
+
+void PointToPoint::for_each(const EachOp& each) const {
+  for (const auto* runs : {&sends_, &receives_})
+    for (const auto& [key, run] : *runs) each(run->op(), run.get());
+  for (const auto& [tag, of_tag] : waiting_)
+    for (const auto& op : of_tag.posted) each(op, nullptr);
+}
+
+std::string PointToPoint::dump() const {
+  std::string out;
+  for_each([&](const std::shared_ptr<Op>& op, const OpRun* run) {
+    out += "\n   " + (run != nullptr ? run->dump() : op->describe() + ": nothing has arrived");
+  });
+  for (const auto& [key, parked] : parked_)
+    out += "\n   from rank " + std::to_string(key.first) + ", tag " +
+           std::to_string(SendName::tag(key.second)) + ": " + std::to_string(parked.size()) +
+           " messages wait for a receive";
+  return out;
+}
+
+}  // namespace ringdist

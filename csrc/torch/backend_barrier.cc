@@ -1,0 +1,82 @@
+// Operations without data.
+#include <algorithm>
+
+#include "torch/backend.h"
+#include "torch/errors.h"
+
+namespace ringdist {
+namespace {
+
+// The ranks that an error of a barrier says have not come, in order.
+std::vector<int> absent_ranks(const std::string& text) {
+  constexpr std::string_view kPhrase = "no sign that it was called by ";
+  constexpr std::string_view kRank = "rank ";
+  std::vector<int> out;
+  auto at = text.find(kPhrase);
+  if (at == std::string::npos) return out;
+  at += kPhrase.size();
+  // "rank 1 (pid 7 on host a), rank 2 (pid 8 on host a); its tensors are unchanged"
+  while (text.compare(at, kRank.size(), kRank) == 0) {
+    out.push_back(std::atoi(text.c_str() + at + kRank.size()));
+    const auto next = text.find(", " + std::string(kRank), at);
+    if (next == std::string::npos) break;
+    at = next + 2;
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+std::string milliseconds(std::chrono::milliseconds time) {
+  return std::to_string(time.count()) + " ms";
+}
+
+// "Ranks 1, 2 failed to pass monitoredBarrier in 500 ms"
+std::string failed_to_pass(const std::vector<int>& absent, bool all_ranks,
+                           const std::string& limit) {
+  std::string names = std::to_string(absent[0]);
+  for (size_t i = 1; all_ranks && i < absent.size(); ++i) names += ", " + std::to_string(absent[i]);
+  return (all_ranks && absent.size() > 1 ? "Ranks " : "Rank ") + names +
+         " failed to pass monitoredBarrier" + limit;
+}
+
+}  // namespace
+
+ProcessGroupRing::WorkPtr ProcessGroupRing::barrier(const c10d::BarrierOptions& opts) {
+  return run([&] {
+    return Call(Collective::kBarrier, DType::kBytes, c10d::OpType::BARRIER, "ringdist:barrier",
+                Call::manner(opts));
+  });
+}
+
+// An ordinary barrier, because the engine's roll call knows who has not come, also when the others
+// have come to another collective.
+void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) {
+  const std::string us = "ringdist: Rank " + std::to_string(getRank());
+  const std::string reached =
+      us + " successfully reached monitoredBarrier, but received errors while waiting for " +
+      "send/recv from rank 0: ";
+  const bool unset = opts.timeout == c10d::kUnsetTimeout;
+  const std::string limit = unset ? "" : " in " + milliseconds(opts.timeout);
+  if (!unset && opts.timeout.count() <= 0)
+    throw_error(Error(ErrorKind::kTimeout,
+                      us + " timed out in monitoredBarrier after " + milliseconds(opts.timeout)));
+  OpRequest request;
+  request.kind = Collective::kBarrier;
+  request.dtype = DType::kBytes;
+  if (!unset) request.timeout = opts.timeout;
+  auto op = communicator_->submit(std::move(request), /*will_wait=*/true);
+  throw_if(op.error());
+  communicator_->wait(*op.value(), std::nullopt);
+  const Error error = op.value()->error();
+  if (!error) return;
+  const std::vector<int> absent = absent_ranks(error.message());
+  if (!absent.empty() && getRank() == 0)
+    throw_error(error.prefixed("ringdist: " + failed_to_pass(absent, all_ranks, limit) + ": "));
+  if (!absent.empty())
+    throw_error(error.prefixed(reached + failed_to_pass(absent, all_ranks, limit) + ": "));
+  if (error.kind() == ErrorKind::kTimeout)
+    throw_error(error.prefixed(us + " timed out in monitoredBarrier" + limit + ": "));
+  throw_error(error.prefixed(reached));
+}
+
+}  // namespace ringdist

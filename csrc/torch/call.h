@@ -1,0 +1,90 @@
+// One operation, checked and ready to be submitted: what the engine gets, and what its Work holds.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
+#include <vector>
+
+#include "engine/op.h"
+#include "torch/tensors.h"
+
+namespace ringdist {
+
+using Tensors = std::vector<at::Tensor>;
+
+// Elements of each.
+inline std::vector<int64_t> sizes_of(const Tensors& tensors) {
+  std::vector<int64_t> out;
+  for (const at::Tensor& tensor : tensors) out.push_back(tensor.numel());
+  return out;
+}
+
+// The count that goes with parts that all ranks know: that of each if they are alike, and `parts`
+// is emptied, else that of the largest.
+inline int64_t settle_parts(std::vector<int64_t>& parts) {
+  const auto [least, most] = std::ranges::minmax(parts);
+  if (least == most) parts.clear();
+  return most;
+}
+
+// Appends `size` parts: the r-th holds the r-th of `size` equal parts of each tensor.
+inline void append_by_rank(Buffer& buffer, const Tensors& contiguous, int size) {
+  for (int rank = 0; rank < size; ++rank)
+    for (const at::Tensor& tensor : contiguous) {
+      const int64_t count = tensor.numel() / size;
+      auto* const data = static_cast<std::byte*>(tensor.data_ptr());
+      buffer.append(data + rank * count * static_cast<int64_t>(tensor.element_size()), count);
+    }
+}
+
+struct Call {
+  // What the caller said about waiting: an unset timeout is the group's.
+  struct Manner {
+    std::chrono::milliseconds timeout;
+    bool async;
+  };
+  template <typename Options>
+  static Manner manner(const Options& options) {
+    return {options.timeout, options.asyncOp};
+  }
+
+  Call(Collective kind, DType dtype, c10d::OpType type, const char* title, Manner manner)
+      : type(type), title(title), async(manner.async) {
+    request.kind = kind;
+    request.dtype = dtype;
+    if (manner.timeout != c10d::kUnsetTimeout) request.timeout = manner.timeout;
+    request.input = Buffer(dtype_size(dtype));
+    request.output = Buffer(dtype_size(dtype));
+  }
+
+  // Appends a tensor to what the op reads, writes, or reads and writes in place. `apart` forces a
+  // copy of it. Each returns the contiguous tensor that the engine sees.
+  at::Tensor read(const at::Tensor& tensor, bool apart = false) {
+    return add(request.input, staging.use(tensor, /*reads=*/true, /*writes=*/false, apart));
+  }
+  at::Tensor write(const at::Tensor& tensor, bool apart = false) {
+    return add(request.output, staging.use(tensor, /*reads=*/false, /*writes=*/true, apart));
+  }
+  at::Tensor update(const at::Tensor& tensor, bool apart = false) {
+    return add(request.output, staging.use(tensor, /*reads=*/true, /*writes=*/true, apart));
+  }
+  at::Tensor add(Buffer& buffer, at::Tensor ours) {
+    append(buffer, ours);
+    memory.push_back(ours);
+    return ours;
+  }
+
+  OpRequest request;
+  Staging staging;
+  Tensors inputs;   // for the profiler
+  Tensors outputs;  // for the Future
+  Tensors memory;   // behind the buffers
+  c10d::OpType type;
+  const char* title;
+  bool async;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,127 @@
+#include "torch/coalescing.h"
+
+#include <utility>
+
+#include "torch/errors.h"
+
+namespace ringdist {
+namespace {
+
+bool may_fuse(const Call& a, const Call& b) {
+  const OpRequest& x = a.request;
+  const OpRequest& y = b.request;
+  return x.kind == Collective::kAllreduce && y.kind == Collective::kAllreduce &&
+         x.dtype == y.dtype && x.reduce_op == y.reduce_op && x.timeout == y.timeout && !x.blocks &&
+         !y.blocks;
+}
+
+// One allreduce of the tensors of both.
+void fuse(Call& into, Call from) {
+  for (const at::Tensor& ours : from.memory) into.add(into.request.output, ours);
+  into.request.count += from.request.count;
+  into.staging.add(std::move(from.staging));
+  into.inputs.insert(into.inputs.end(), from.inputs.begin(), from.inputs.end());
+  into.outputs.insert(into.outputs.end(), from.outputs.begin(), from.outputs.end());
+  into.type = c10d::OpType::ALLREDUCE_COALESCED;
+}
+
+std::vector<Call> fused(std::vector<Call> calls) {
+  std::vector<Call> out;
+  for (Call& call : calls)
+    if (!out.empty() && may_fuse(out.back(), call))
+      fuse(out.back(), std::move(call));
+    else
+      out.push_back(std::move(call));
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<Coalescing::Region> Coalescing::find() {
+  if (count_ == 0) return nullptr;
+  std::lock_guard lock(mutex_);
+  const auto it = regions_.find(std::this_thread::get_id());
+  return it == regions_.end() ? nullptr : it->second;
+}
+
+std::shared_ptr<Coalescing::Region> Coalescing::take() {
+  if (count_ == 0) return nullptr;
+  std::lock_guard lock(mutex_);
+  const auto node = regions_.extract(std::this_thread::get_id());
+  if (node.empty()) return nullptr;
+  --count_;
+  return node.mapped();
+}
+
+void Coalescing::begin(int rank, Submit submit) {
+  drop();
+  auto region = std::make_shared<Region>();
+  region->work = c10::make_intrusive<JoinedWork>(
+      rank, c10d::OpType::COALESCED,
+      [region, submit = std::move(submit)] { return run(*region, submit); });
+  std::lock_guard lock(mutex_);
+  regions_[std::this_thread::get_id()] = std::move(region);
+  ++count_;
+}
+
+c10::intrusive_ptr<c10d::Work> Coalescing::collect(Call& call) {
+  const auto region = find();
+  if (!region) return nullptr;
+  std::lock_guard lock(region->mutex);
+  if (!region->open) return nullptr;
+  call.async = true;
+  region->calls.push_back(std::move(call));
+  return region->work;
+}
+
+void Coalescing::adopt(const c10::intrusive_ptr<c10d::Work>& started) {
+  const auto region = find();
+  if (!region) return;
+  std::lock_guard lock(region->mutex);
+  region->started.push_back(started);
+}
+
+JoinedWork::Parts Coalescing::run(Region& region, const Submit& submit) {
+  std::vector<Call> calls;
+  JoinedWork::Parts parts;
+  {
+    std::lock_guard lock(region.mutex);
+    if (!std::exchange(region.open, false))
+      throw_error(Error(ErrorKind::kAborted,
+                        "ringdist: the coalescing region of this work was dropped, because one of "
+                        "its calls was refused or it was never ended"));
+    calls = std::move(region.calls);
+    parts = std::exchange(region.started, {});
+  }
+  for (Call& call : fused(std::move(calls))) parts.push_back(submit(std::move(call)));
+  return parts;
+}
+
+c10::intrusive_ptr<c10d::Work> Coalescing::end(int rank) {
+  const auto region = take();
+  if (!region) return join_works(rank, c10d::OpType::COALESCED, {});
+  c10::intrusive_ptr<JoinedWork> work;
+  {
+    std::lock_guard lock(region->mutex);
+    work = region->work;
+  }
+  work->start();
+  // What was called after somebody had ended the region by waiting.
+  std::lock_guard lock(region->mutex);
+  JoinedWork::Parts parts = std::exchange(region->started, {});
+  parts.insert(parts.begin(), work);
+  return join_works(rank, c10d::OpType::COALESCED, std::move(parts));
+}
+
+void Coalescing::drop() {
+  const auto region = take();
+  if (!region) return;
+  c10::intrusive_ptr<JoinedWork> work;
+  std::vector<Call> calls;
+  std::lock_guard lock(region->mutex);
+  region->open = false;
+  calls.swap(region->calls);
+  work.swap(region->work);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,55 @@
+// Coalescing regions: what a thread calls between startCoalescing() and endCoalescing() is
+// collected and starts as a whole, so that no call waits for another one, and runs of allreduces
+// become one op. Each thread has its own; any thread.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "torch/call.h"
+#include "torch/joined_work.h"
+
+namespace ringdist {
+
+class Coalescing {
+ public:
+  using Submit = std::function<c10::intrusive_ptr<c10d::Work>(Call)>;
+
+  // Opens a region on this thread. `submit` starts a call, for as long as the region's Work lives.
+  // A region that is still open (an exception came between) is dropped.
+  void begin(int rank, Submit submit);
+  // Takes the call if this thread has an open region, and returns the region's Work; else null.
+  c10::intrusive_ptr<c10d::Work> collect(Call& call);
+  // Adds what has been started otherwise to this thread's region, if it has one.
+  void adopt(const c10::intrusive_ptr<c10d::Work>& started);
+  // Starts what was collected; throws what hindered that. A thread without a region gets a Work of
+  // nothing. Asking the region's Work for its outcome ends the region, too.
+  c10::intrusive_ptr<c10d::Work> end(int rank);
+  // Ends this thread's region without starting anything: one of its calls was refused. Its Work
+  // fails.
+  void drop();
+
+ private:
+  struct Region {
+    std::mutex mutex;
+    bool open RINGDIST_GUARDED_BY(mutex) = true;
+    std::vector<Call> calls RINGDIST_GUARDED_BY(mutex);
+    JoinedWork::Parts started RINGDIST_GUARDED_BY(mutex);
+    // Holds the region until it has run.
+    c10::intrusive_ptr<JoinedWork> work RINGDIST_GUARDED_BY(mutex);
+  };
+  std::shared_ptr<Region> take();
+  std::shared_ptr<Region> find();
+  static JoinedWork::Parts run(Region& region, const Submit& submit);
+
+  std::atomic<int> count_{0};  // of regions_: spares the others the lock
+  std::mutex mutex_;           // before a region's
+  std::map<std::thread::id, std::shared_ptr<Region>> regions_ RINGDIST_GUARDED_BY(mutex_);
+};
+
+}  // namespace ringdist

@@ -1,0 +1,146 @@
+#include "torch/joined_work.h"
+
+#include <ATen/core/jit_type.h>
+
+#include <algorithm>
+
+namespace ringdist {
+
+FutureJoin::FutureJoin(std::vector<at::Tensor> value, size_t parts)
+    : value_(std::move(value)),
+      future_(
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))),
+      left_(parts) {
+  if (parts == 0) future_->markCompleted(c10::IValue(value_));
+}
+
+void FutureJoin::arrive(const std::exception_ptr& error) {
+  {
+    std::lock_guard lock(mutex_);
+    --left_;
+    if (ended_ || (!error && left_ > 0)) return;
+    ended_ = true;  // the other parts may take as long as the group's timeout to fail, too
+  }
+  if (error)
+    future_->setError(error);
+  else
+    future_->markCompleted(c10::IValue(value_));
+}
+
+JoinedWork::JoinedWork(int rank, c10d::OpType type, std::function<Parts()> make)
+    : Work(rank, type), make_(std::move(make)) {}
+
+const JoinedWork::Parts& JoinedWork::parts() {
+  std::lock_guard lock(parts_mutex_);
+  if (const auto make = std::exchange(make_, nullptr)) {
+    try {
+      parts_ = make();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+  return parts_;  // never changes again
+}
+
+std::exception_ptr JoinedWork::failure() const {
+  std::lock_guard lock(parts_mutex_);
+  return failure_;
+}
+
+void JoinedWork::start() {
+  parts();
+  if (const auto error = failure()) std::rethrow_exception(error);
+}
+
+bool JoinedWork::isCompleted() {
+  return std::ranges::all_of(parts(), [](const auto& part) { return part->isCompleted(); });
+}
+
+bool JoinedWork::isSuccess() const {
+  std::lock_guard lock(parts_mutex_);
+  return !make_ && !failure_ &&
+         std::ranges::all_of(parts_, [](const auto& part) { return part->isSuccess(); });
+}
+
+std::exception_ptr JoinedWork::exception() const {
+  std::lock_guard lock(parts_mutex_);
+  if (failure_) return failure_;
+  for (const auto& part : parts_)
+    if (const auto error = part->exception()) return error;
+  return nullptr;
+}
+
+int JoinedWork::sourceRank() const {
+  std::lock_guard lock(parts_mutex_);
+  TORCH_CHECK(parts_.size() == 1,
+              "ringdist: only the work of one recv has a source rank; this is that of ",
+              parts_.size(), " operations");
+  return parts_[0]->sourceRank();
+}
+
+std::vector<at::Tensor> JoinedWork::result() {
+  std::vector<at::Tensor> out;
+  for (const auto& part : parts()) {
+    const auto some = part->result();
+    out.insert(out.end(), some.begin(), some.end());
+  }
+  return out;
+}
+
+void JoinedWork::synchronize() {}  // as of each part
+
+void JoinedWork::blockCurrentStream() { wait(); }
+
+bool JoinedWork::wait(std::chrono::milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
+  const bool limited = timeout != kNoTimeout && timeout.count() > 0;
+  const auto deadline = Clock::now() + timeout;
+  start();
+  for (const auto& part : parts()) {
+    auto left = kNoTimeout;
+    if (limited)  // at least a little, because 0 means without limit
+      left = std::max(std::chrono::milliseconds(1),
+                      std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
+    part->wait(left);
+  }
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    std::lock_guard lock(future_mutex_);
+    future = future_;
+  }
+  if (future) future->wait();  // until it is marked, not until its callbacks have run
+  return true;
+}
+
+void JoinedWork::abort() {
+  for (const auto& part : parts()) part->abort();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> JoinedWork::getFuture() {
+  std::lock_guard lock(future_mutex_);
+  if (future_) return future_;
+  const Parts& all = parts();
+  const auto error = failure();
+  auto join = std::make_shared<FutureJoin>(result(), error ? 1 : all.size());
+  if (error) join->arrive(error);
+  for (const auto& part : all)
+    part->getFuture()->addCallback([join](c10::ivalue::Future& done) {
+      join->arrive(done.hasError() ? done.exception_ptr() : nullptr);
+    });
+  return future_ = join->future();
+}
+
+uint64_t JoinedWork::getSequencenumber() const {
+  std::lock_guard lock(parts_mutex_);
+  return parts_.empty() ? 0 : parts_.back()->getSequencenumber();
+}
+
+c10::intrusive_ptr<c10d::Work> join_works(int rank, c10d::OpType type, JoinedWork::Parts parts) {
+  if (parts.size() == 1) return parts[0];
+  auto work = c10::make_intrusive<JoinedWork>(
+      rank, type, [parts = std::move(parts)]() mutable { return std::move(parts); });
+  work->start();
+  return work;
+}
+
+}  // namespace ringdist

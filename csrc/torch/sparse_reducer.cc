@@ -1,0 +1,246 @@
+#include "torch/sparse_reducer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+
+#include "torch/errors.h"
+#include "torch/tensors.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMaxDimensions = 64;
+// What a rank says of its tensor: dtype, sparse dimensions, all dimensions, their sizes; entries.
+constexpr size_t kEntries = 3 + kMaxDimensions;
+using Outline = std::array<int64_t, kEntries + 1>;
+
+Outline outline_of(const at::Tensor& tensor, DType dtype, int64_t entries) {
+  Outline out{static_cast<int64_t>(dtype), tensor.sparse_dim(), tensor.dim()};
+  std::ranges::copy(tensor.sizes(), out.begin() + 3);
+  out[kEntries] = entries;
+  return out;
+}
+
+std::string describe(const Outline& shape) {
+  std::string out = std::string(dtype_name(static_cast<DType>(shape[0]))) + "[";
+  for (int64_t i = 0; i < shape[2]; ++i)
+    out += (i ? ", " : "") + std::to_string(shape[static_cast<size_t>(3 + i)]);
+  return out + "] with " + std::to_string(shape[1]) + " sparse dimensions";
+}
+
+Error check_alike(const std::vector<Outline>& shapes) {
+  for (size_t rank = 1; rank < shapes.size(); ++rank)
+    if (!std::equal(shapes[0].begin(), shapes[0].begin() + kEntries, shapes[rank].begin()))
+      return Error(ErrorKind::kMismatch,
+                   "ringdist: all_reduce: ranks disagree on a sparse tensor: rank 0 gave " +
+                       describe(shapes[0]) + ", rank " + std::to_string(rank) + " gave " +
+                       describe(shapes[rank]));
+  return {};
+}
+
+class SparseWork final : public c10d::Work {
+ public:
+  SparseWork(std::shared_ptr<Communicator> group, const at::Tensor& tensor, uint64_t number)
+      : Work(group->rank(), c10d::OpType::_ALLREDUCE_SPARSE, "ringdist:sparse_all_reduce",
+             std::optional(std::vector<at::Tensor>{tensor})),
+        group_(std::move(group)),
+        tensor_(tensor),
+        number_(number) {}
+
+  std::vector<at::Tensor> result() override { return {tensor_}; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  uint64_t getSequencenumber() const override { return number_; }
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
+    Work::wait(timeout);
+    future_->wait();  // until it is marked, not until its callbacks have run
+    return true;
+  }
+  void blockCurrentStream() override { wait(); }
+  void abort() override {
+    group_->abort("a sparse all_reduce was aborted by rank " + std::to_string(group_->rank()));
+  }
+
+  void end(const std::exception_ptr& error) {
+    finish(error);  // first: callbacks of the Future may wait for us
+    if (error)
+      future_->setError(error);
+    else
+      future_->markCompleted(c10::IValue(std::vector<at::Tensor>{tensor_}));
+  }
+
+ private:
+  const std::shared_ptr<Communicator> group_;
+  const at::Tensor tensor_;
+  const uint64_t number_;
+  const c10::intrusive_ptr<c10::ivalue::Future> future_ =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+};
+
+// One tensor from all ranks, one part after the other.
+OpRequest gather_parts(const at::Tensor& input, const at::Tensor& output, DType dtype,
+                       std::vector<int64_t> parts, Milliseconds timeout) {
+  OpRequest out;
+  out.kind = Collective::kAllgather;
+  out.dtype = dtype;
+  out.count = *std::ranges::max_element(parts);
+  out.output_parts = std::move(parts);
+  out.input = Buffer(dtype_size(dtype));
+  out.output = Buffer(dtype_size(dtype));
+  append(out.input, input);
+  append(out.output, output);
+  out.timeout = timeout;
+  out.keep_alive = std::make_shared<std::vector<at::Tensor>>(std::vector{input, output});
+  return out;
+}
+
+void run(Communicator& group, std::vector<OpRequest> requests) {
+  std::vector<std::shared_ptr<Op>> ops;
+  for (OpRequest& request : requests) {
+    auto op = group.submit(std::move(request), /*will_wait=*/true);
+    throw_if(op.error());
+    ops.push_back(op.value());
+  }
+  for (const auto& op : ops) {
+    group.wait(*op, std::nullopt);
+    throw_if(op->error());
+  }
+}
+
+}  // namespace
+
+struct SparseReducer::Job {
+  at::Tensor tensor;
+  at::Tensor indices;  // int64[sparse dimensions, entries], contiguous
+  at::Tensor values;   // [entries, dense dimensions...], contiguous
+  DType dtype;
+  ReduceOp op;
+  Milliseconds timeout;
+  std::shared_ptr<std::vector<Outline>> shapes;  // of all ranks, once `first` has ended
+  std::shared_ptr<Op> first;
+  c10::intrusive_ptr<SparseWork> work;
+};
+
+SparseReducer::SparseReducer(std::shared_ptr<Communicator> group)
+    : state_(std::make_shared<State>(std::move(group))) {}
+
+c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(const at::Tensor& tensor, DType dtype,
+                                                     ReduceOp op, Milliseconds timeout) {
+  if (tensor.dim() > static_cast<int64_t>(kMaxDimensions))
+    throw_error(invalid_argument("all_reduce", "a sparse tensor of more than 64 dimensions"));
+  const at::Tensor entries = tensor.detach().coalesce();
+  auto job = std::make_shared<Job>();
+  job->tensor = tensor;
+  job->indices = entries._indices().contiguous();
+  job->values = entries._values().contiguous();
+  job->dtype = dtype;
+  job->op = op;
+  job->timeout = timeout;
+  job->shapes = std::make_shared<std::vector<Outline>>(state_->group->size());
+  const auto mine = std::make_shared<Outline>(outline_of(tensor, dtype, entries._nnz()));
+  OpRequest request;
+  request.kind = Collective::kAllgather;
+  request.dtype = DType::kInt64;
+  request.count = static_cast<int64_t>(mine->size());
+  request.input = Buffer(sizeof(int64_t));
+  request.input.append(mine->data(), request.count);
+  request.output = Buffer(sizeof(int64_t));
+  for (Outline& shape : *job->shapes) request.output.append(shape.data(), request.count);
+  request.timeout = timeout;
+  request.keep_alive = std::make_shared<std::pair<std::shared_ptr<Outline>, decltype(job->shapes)>>(
+      mine, job->shapes);
+  // The order of the jobs is that of their first rounds.
+  std::lock_guard lock(state_->mutex);
+  auto first = state_->group->submit(std::move(request), /*will_wait=*/false);
+  throw_if(first.error());
+  job->first = first.value();
+  job->work = c10::make_intrusive<SparseWork>(state_->group, tensor, job->first->number);
+  const c10::intrusive_ptr<c10d::Work> work = job->work;
+  state_->jobs.push_back(std::move(job));
+  if (!std::exchange(state_->working, true))
+    state_->group->context().pool().run([state = state_] { SparseReducer::work(state); });
+  return work;
+}
+
+void SparseReducer::work(const std::shared_ptr<State>& state) {
+  while (true) {
+    std::shared_ptr<Job> job;
+    {
+      std::lock_guard lock(state->mutex);
+      if (state->jobs.empty()) {
+        state->working = false;
+        state->idle.notify_all();
+        return;
+      }
+      job = std::move(state->jobs.front());
+      state->jobs.pop_front();
+    }
+    std::exception_ptr error;
+    try {
+      finish(*state, *job);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    // Its callbacks may wait for later jobs.
+    state->group->context().pool().run([work = job->work, error] { work->end(error); });
+  }
+}
+
+void SparseReducer::finish(State& state, Job& job) {
+  state.group->wait(*job.first, std::nullopt);
+  throw_if(job.first->error());
+  throw_if(check_alike(*job.shapes));
+  if (!state.second) {
+    auto second = state.group->sibling("/sparse");
+    throw_if(second.error());
+    state.second = second.value();
+  }
+  const int64_t dimensions = job.indices.size(0);
+  const int64_t row = std::accumulate(job.values.sizes().begin() + 1, job.values.sizes().end(),
+                                      int64_t{1}, std::multiplies<>());
+  int64_t entries = 0;
+  std::vector<int64_t> index_parts;
+  std::vector<int64_t> value_parts;
+  for (const Outline& shape : *job.shapes) {
+    entries += shape[kEntries];
+    index_parts.push_back(dimensions * shape[kEntries]);
+    value_parts.push_back(row * shape[kEntries]);
+  }
+  const at::Tensor flat = at::empty({dimensions * entries}, job.indices.options());
+  auto sizes = job.values.sizes().vec();
+  sizes[0] = entries;
+  const at::Tensor values = at::empty(sizes, job.values.options());
+  run(*state.second,
+      {gather_parts(job.indices, flat, DType::kInt64, index_parts, job.timeout),
+       gather_parts(job.values, values, job.dtype, std::move(value_parts), job.timeout)});
+  std::vector<at::Tensor> indices;  // by rank: [dimensions, entries of the rank]
+  for (const at::Tensor& part : flat.split_with_sizes(index_parts))
+    indices.push_back(dimensions > 0 ? part.view({dimensions, -1})
+                                     : part.view({0, (*job.shapes)[indices.size()][kEntries]}));
+  const c10::NoGradGuard no_grad;
+  at::Tensor sum = at::sparse_coo_tensor(at::cat(indices, 1), values, job.tensor.sizes(),
+                                         values.options().layout(at::kSparse))
+                       .coalesce();
+  if (job.op == ReduceOp::kAvg) {
+    const auto rounding =
+        at::isFloatingType(values.scalar_type()) || at::isComplexType(values.scalar_type())
+            ? std::nullopt
+            : std::optional<c10::string_view>("trunc");
+    sum._values().div_(static_cast<int64_t>(job.shapes->size()), rounding);
+  }
+  job.tensor.copy_(sum);
+}
+
+void SparseReducer::wait_until_idle() {
+  if (state_->group->context().forked()) return;  // the thread that works is the parent's
+  std::unique_lock lock(state_->mutex);
+  state_->idle.wait(lock, [this] { return !state_->working; });
+}
+
+}  // namespace ringdist
