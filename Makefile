@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study build lint format sanitize fuzz clean
+.PHONY: help demo test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study conformance build lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -26,6 +26,7 @@ help:
 	@echo '                    where compression helps: 4 links, 3 batch sizes, 2 networks; an hour'
 	@echo '  make compression-study'
 	@echo '                    what codecs do to training, simulated in one process; resumable (ARGS=--quick)'
+	@echo '  make conformance  PyTorch'\''s own DistributedTest suite, with gloo beside it; resumable (ARGS=--quick)'
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
 	@echo '  make format       rewrite the files so that lint is content'
@@ -66,6 +67,9 @@ bench-critics: build
 
 compression-study: build
 	$(VENV)/python -m benchmarks.compression_study $(ARGS)
+
+conformance: build
+	$(VENV)/python -m tests.conformance $(ARGS)
 
 build:
 	@tools/bootstrap.sh

@@ -1,0 +1,1 @@
+"""PyTorch's own DistributedTest suite, for ringdist beside gloo: docs/conformance.md."""
