@@ -1,10 +1,11 @@
-"""Time allreduce over ringdist against another backend, side by side in the same processes.
+"""Time a collective over ringdist against another backend, side by side in the same processes.
 
-    python benchmarks/allreduce.py                          8 B to 64 MiB, 2 ranks, against gloo
-    python benchmarks/allreduce.py --world-size 4 --sizes 1K 1M 16M
-    python benchmarks/allreduce.py --json out.json --plot out.png
-    RINGDIST_ALGORITHM=direct python benchmarks/allreduce.py --sizes 8 4K 64K
+    python benchmarks/collectives.py                 allreduce, 8 B to 64 MiB, 2 ranks, against gloo
+    python benchmarks/collectives.py --operation all_to_all --sizes 1K 1M 64M
+    python benchmarks/collectives.py --world-size 4 --json out.json --plot out.png
+    RINGDIST_ALGORITHM=direct python benchmarks/collectives.py --sizes 8 4K 64K
 
+A size is that of the longest tensor of a rank: a reduce-scatter's input, an all-gather's output.
 It starts its own ranks on this machine, one compute thread each. Every repetition times both
 backends one after the other, and changes which of them comes first, so that whatever else this
 machine does meets both alike; their ratio means more than either time. Each rank's buffer is
@@ -31,6 +32,7 @@ import ranks
 import report
 import torch
 import torch.distributed as dist
+from operations import OPERATIONS, Operation
 
 SIZES = "8 64 256 1K 4K 16K 64K 256K 1M 4M 16M 64M"
 BOUNDS_FROM = 1 << 16  # below, Python's own overhead is what the bounds would show
@@ -44,6 +46,8 @@ def parse_arguments() -> argparse.Namespace:
     )
     sizes = [report.parse_size(size) for size in SIZES.split()]
     add = parser.add_argument
+    names = ", ".join(OPERATIONS)
+    add("--operation", choices=OPERATIONS, default="all_reduce", metavar="NAME", help=names)
     add("--world-size", type=int, default=2, metavar="N", help="ranks to start (default: 2)")
     add("--sizes", type=report.parse_size, nargs="+", default=sizes, help=f"default: {SIZES}")
     add("--repeat", type=int, metavar="N", help="repetitions; default: as many as --seconds allow")
@@ -69,45 +73,49 @@ class Bench:
     ours: dist.ProcessGroup
     baseline: dist.ProcessGroup
 
-    def measure(self, size: int, seconds: float, repeat: int | None) -> report.Row:
-        tensor = torch.empty(size // 4)
-        tensor.fill_(1)
+    def measure(
+        self, make: type[Operation], size: int, seconds: float, repeat: int | None
+    ) -> report.Row:
+        parts = max(1, size // 4 // self.world)
+        operation = make(parts * self.world, self.rank, self.world)
         for group in (self.ours, self.baseline):
-            self.check(tensor, group)
-        count = repeat or self.choose_count(tensor, seconds)
+            operation.check(group)
+        count = repeat or self.choose_count(operation, seconds)
         calls: dict[str, Callable[[], object]] = {
-            "ours": functools.partial(dist.all_reduce, tensor, group=self.ours),
-            "baseline": functools.partial(dist.all_reduce, tensor, group=self.baseline),
+            "ours": functools.partial(operation.run, self.ours),
+            "baseline": functools.partial(operation.run, self.baseline),
         }
         bounds = {}
         if size >= BOUNDS_FROM:
-            bounds["scale"] = functools.partial(tensor.mul_, 1.0)
-            bounds["tcp"] = functools.partial(self.tcp.exchange, size)
+            bounds["scale"] = functools.partial(operation.input.mul_, 1.0)
+            bounds["tcp"] = functools.partial(self.tcp.exchange, int(size * operation.wire))
         orders = [{**calls, **bounds}, {**dict(reversed(calls.items())), **bounds}]
         samples: dict[str, list[int]] = {name: [] for name in orders[0]}
         gc.disable()
         for turn in range(count):
             for name, call in orders[turn % 2].items():
-                samples[name].append(self.time(tensor, call))
+                samples[name].append(self.time(operation, call))
         gc.enable()
         times = {name: report.Times.of(self.slowest(taken)) for name, taken in samples.items()}
         both = times["ours"], times["baseline"]
-        return report.Row(size, count, *both, times.get("scale"), times.get("tcp"))
+        wire = int(2 * (self.world - 1) / self.world * size * operation.wire)
+        bounds_of = times.get("scale"), times.get("tcp")
+        return report.Row(size, count, *both, *bounds_of, operation.target, wire)
 
-    def time(self, tensor: torch.Tensor, call: Callable[[], object]) -> int:
-        tensor.fill_(1)  # sums of sums would soon be infinite
+    def time(self, operation: Operation, call: Callable[[], object]) -> int:
+        operation.input.fill_(1)  # sums of sums would soon be infinite
         self.barrier.wait()
         start = time.perf_counter_ns()
         call()
         return time.perf_counter_ns() - start
 
-    def choose_count(self, tensor: torch.Tensor, seconds: float) -> int:
+    def choose_count(self, operation: Operation, seconds: float) -> int:
         """As many repetitions as fit; the same on all ranks. It warms both backends up, too."""
         start = time.perf_counter_ns()
         spent = rounds = 0
         while rounds < 10 and spent < WARM_UP:
             for group in (self.ours, self.baseline):
-                self.time(tensor, functools.partial(dist.all_reduce, tensor, group=group))
+                self.time(operation, functools.partial(operation.run, group))
             [spent] = self.slowest([time.perf_counter_ns() - start])
             rounds += 1
         fitting = int(2 * seconds * 1e9 * rounds / spent)
@@ -118,18 +126,6 @@ class Bench:
         most = torch.tensor(values)
         dist.all_reduce(most, dist.ReduceOp.MAX, group=self.baseline)
         return most.tolist()
-
-    def check(self, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-        """Sums of small integers are exact in fp32, in any order."""
-        pattern = torch.arange(tensor.numel(), dtype=torch.int32).remainder_(1013).float()
-        tensor.copy_(pattern * (self.rank + 1))
-        dist.all_reduce(tensor, group=group)
-        wrong = (tensor != pattern * (self.world * (self.world + 1) // 2)).nonzero()
-        if len(wrong):
-            raise SystemExit(
-                f"rank {self.rank}: allreduce of {tensor.numel()} elements is wrong at "
-                f"{len(wrong)} of them, first at {int(wrong[0])}"
-            )
 
 
 def run_rank(
@@ -147,7 +143,7 @@ def run_rank(
         dist.new_group(backend=args.backend, timeout=limit),
         dist.group.WORLD,
     )
-    about = report.environment(world, args.backend, args.baseline)
+    about = report.environment(args.operation, world, args.backend, args.baseline)
     rows = []
     if rank == 0:
         print(report.header(about), flush=True)
@@ -155,11 +151,12 @@ def run_rank(
         if rank == 0 and sys.stderr.isatty():
             text = f"measuring {report.size_text(size)} ..."
             print(text, end="\r", file=sys.stderr, flush=True)
-        rows.append(bench.measure(size, args.seconds, args.repeat))
+        operation = OPERATIONS[args.operation]
+        rows.append(bench.measure(operation, size, args.seconds, args.repeat))
         if rank == 0:
             print(report.line(rows[-1]), flush=True)
     if rank == 0:
-        print(report.footer(rows, world))
+        print(report.footer(rows))
         result.write_bytes(pickle.dumps((about, rows)))
     dist.destroy_process_group()
 
