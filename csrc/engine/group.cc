@@ -47,7 +47,7 @@ void Group::start(std::shared_ptr<Op> op) {
   if (it == parked_.end()) return;
   auto parked = std::move(it->second);
   parked_.erase(it);
-  for (const Parked& message : parked)
+  for (const ParkedMessage& message : parked)
     if (!failure_ && runs_.contains(number)) deliver(*run, message.header, message.payload);
 }
 

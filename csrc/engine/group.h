@@ -114,10 +114,6 @@ class Group {
     std::optional<TimePoint> broken_since;
     Error broken;
   };
-  struct Parked {
-    MessageHeader header;
-    std::vector<std::byte> payload;
-  };
 
   void start(std::shared_ptr<Op> op);
   void deliver(OpRun& run, const MessageHeader& header, ConstBytes payload);
@@ -143,9 +139,9 @@ class Group {
   uint64_t nonce_ = 0;
   uint32_t generation_ = 0;
   std::vector<Peer> peers_;
-  std::deque<std::shared_ptr<Op>> waiting_;          // enqueued before make_ready()
-  std::map<uint64_t, std::shared_ptr<OpRun>> runs_;  // by number: the first is the oldest
-  std::map<uint64_t, std::vector<Parked>> parked_;   // for ops that are not enqueued yet
+  std::deque<std::shared_ptr<Op>> waiting_;                // enqueued before make_ready()
+  std::map<uint64_t, std::shared_ptr<OpRun>> runs_;        // by number: the first is the oldest
+  std::map<uint64_t, std::vector<ParkedMessage>> parked_;  // for ops that are not enqueued yet
   PointToPoint point_to_point_{*this};
   History history_;
   uint64_t last_number_ = 0;

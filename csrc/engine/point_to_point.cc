@@ -93,7 +93,7 @@ void PointToPoint::bind(std::shared_ptr<Op> op, Key key) {
   receives_[key] = run;
   run->start();
   auto parked = parked_.extract(key);
-  for (const Parked& message : parked.mapped())
+  for (const ParkedMessage& message : parked.mapped())
     if (!group_.failure() && receives_.contains(key))
       deliver(*run, message.header, message.payload);
 }

@@ -36,6 +36,12 @@ struct SendName {
 // Data up to here travels before the receiver has asked for it.
 inline constexpr size_t kEagerBytes = 4096;
 
+// What came before the op that it belongs to.
+struct ParkedMessage {
+  MessageHeader header;
+  std::vector<std::byte> payload;
+};
+
 class PointToPoint {
  public:
   explicit PointToPoint(Group& group) : group_(group) {}
@@ -59,10 +65,6 @@ class PointToPoint {
  private:
   // The other end, and the name.
   using Key = std::pair<int, uint64_t>;
-  struct Parked {
-    MessageHeader header;
-    std::vector<std::byte> payload;
-  };
   // Of one tag: receives that wait for a message, messages that wait for a receive, oldest first.
   struct Waiting {
     std::deque<std::shared_ptr<Op>> posted;
@@ -81,7 +83,7 @@ class PointToPoint {
   std::map<Key, std::shared_ptr<OpRun>> sends_;
   std::map<Key, std::shared_ptr<OpRun>> receives_;  // bound
   std::map<int32_t, Waiting> waiting_;
-  std::map<Key, std::vector<Parked>> parked_;
+  std::map<Key, std::vector<ParkedMessage>> parked_;
   size_t posted_count_ = 0;
 };
 
