@@ -9,12 +9,13 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study conformance build lint format sanitize fuzz clean
+.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study conformance differential build lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
 	@echo
 	@echo '  make demo         train a small network on handwritten digits, 2 ranks (RANKS=4: four)'
+	@echo '  make examples     FSDP2, tensor parallel and pipeline parallel training, each checked; 2 ranks'
 	@echo '  make test         all tests: test-cpp, then test-python'
 	@echo '  make test-cpp     the C++ tests; one of them: build/release/out/base_test --gtest_filter=...'
 	@echo '  make test-python  the Python tests; one of them: .venv/bin/python -m pytest -k ...'
@@ -27,6 +28,8 @@ help:
 	@echo '  make compression-study'
 	@echo '                    what codecs do to training, simulated in one process; resumable (ARGS=--quick)'
 	@echo '  make conformance  PyTorch'\''s own DistributedTest suite, with gloo beside it; resumable (ARGS=--quick)'
+	@echo '  make differential'
+	@echo '                    1000 random sequences of operations against exact arithmetic (ARGS="--sequences 100")'
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
 	@echo '  make format       rewrite the files so that lint is content'
@@ -39,6 +42,11 @@ help:
 
 demo: build
 	$(VENV)/torchrun --nproc-per-node=$(RANKS) examples/ddp_digits.py
+
+examples: build
+	$(VENV)/torchrun --nproc-per-node=$(RANKS) examples/fsdp2_char_lm.py
+	$(VENV)/torchrun --nproc-per-node=$(RANKS) examples/tensor_parallel.py
+	$(VENV)/torchrun --nproc-per-node=$(RANKS) examples/pipeline_parallel.py
 
 test:
 	@$(MAKE) --no-print-directory test-cpp
@@ -70,6 +78,9 @@ compression-study: build
 
 conformance: build
 	$(VENV)/python -m tests.conformance $(ARGS)
+
+differential: build
+	$(VENV)/python -m tests.differential $(ARGS)
 
 build:
 	@tools/bootstrap.sh

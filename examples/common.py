@@ -1,0 +1,61 @@
+"""What the examples of sharded training share: arguments, launch, data, and their check."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+
+# Several ranks add up in another order than one process, which is a rounding of 1e-16 at first;
+# training multiplies it. In fp32, 1e-7 at first, it would soon be as large as a mistake.
+DTYPE = torch.float64
+TOLERANCE = 1e-6
+
+
+def make_parser(doc: str) -> argparse.ArgumentParser:
+    """With the arguments that every example has."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--backend", default="ringdist", help="of init_process_group (default: ringdist)")
+    add("--seed", type=int, default=0, help="of the parameters and the order of the data")
+    add("--no-progress", action="store_true", help="no progress bar")
+    return parser
+
+
+def launch(
+    args: argparse.Namespace, train: Callable[[], None], complaint: Callable[[int], str | None]
+) -> int:
+    """Calls `train` inside the process group, unless `complaint` has something to say about the
+    arguments for this number of ranks. The exit status."""
+    if "RANK" not in os.environ:
+        print(f"launch me with: torchrun --nproc-per-node=2 {sys.argv[0]}", file=sys.stderr)
+        return 2
+    if problem := complaint(int(os.environ["WORLD_SIZE"])):
+        print(problem, file=sys.stderr)
+        return 2
+    torch.set_default_dtype(DTYPE)
+    dist.init_process_group(args.backend)
+    train()
+    dist.barrier()
+    dist.destroy_process_group()
+    return 0
+
+
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """1797 images of handwritten digits, [images, 64] of 0 to 1, and labels, int64 [images]."""
+    images, labels = load_digits(return_X_y=True)
+    return torch.tensor(images, dtype=DTYPE) / 16, torch.tensor(labels, dtype=torch.int64)
+
+
+def compare(together: torch.Tensor, alone: torch.Tensor) -> None:
+    """Of the losses, one per step. AssertionError where they differ by more than rounding."""
+    apart = (together - alone).abs().max().item()
+    print(f"last loss {together[-1]:.4f}, alone {alone[-1]:.4f}; at most {apart:.1e} apart")
+    assert apart <= TOLERANCE, f"the losses are {apart} apart, which is not rounding"

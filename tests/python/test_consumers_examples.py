@@ -1,0 +1,69 @@
+"""The examples, a few steps each: they compare their losses with a single process' themselves."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(name: str, *arguments: str, ranks: int = 2) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
+    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # any free port
+    command += [str(EXAMPLES / f"{name}.py"), "--no-progress", *arguments]
+    return subprocess.run(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def alone(name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    """Without torchrun, whose variables are as given."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    return subprocess.run(
+        command, env=environment | variables, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    "name,arguments,ranks",
+    [
+        ("fsdp2_char_lm", ("--steps=5",), 2),
+        ("fsdp2_char_lm", ("--steps=5", "--replicas=2"), 4),
+        ("tensor_parallel", ("--epochs=1",), 2),
+        ("pipeline_parallel", ("--epochs=1",), 2),
+        ("pipeline_parallel", ("--epochs=1",), 3),
+    ],
+)
+def test_losses_are_those_of_one_process(name: str, arguments: tuple[str, ...], ranks: int):
+    done = run(name, *arguments, ranks=ranks)
+    assert done.returncode == 0, done.stdout + done.stderr
+    apart = re.search(r"last loss [\d.]+, alone [\d.]+; at most (\S+) apart", done.stdout)
+    assert apart and float(apart[1]) < 1e-9, done.stdout
+
+
+@pytest.mark.parametrize(
+    "name,arguments,advice",
+    [
+        ("fsdp2_char_lm", ("--replicas=3",), "give a divisor of the number of ranks, 2"),
+        ("pipeline_parallel", ("--microbatches=1",), "give at least 2, one per rank"),
+    ],
+)
+def test_advice(name: str, arguments: tuple[str, ...], advice: str):
+    done = alone(name, *arguments, RANK="0", WORLD_SIZE="2")
+    assert done.returncode == 2 and advice in done.stderr, done.stdout + done.stderr
+
+
+def test_without_torchrun():
+    done = alone("tensor_parallel")
+    assert done.returncode == 2 and "torchrun --nproc-per-node=2" in done.stderr, done.stderr
