@@ -1,5 +1,6 @@
 #include "engine/lane.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -38,6 +39,7 @@ Result<std::unique_ptr<Lane>> Lane::start(Statistics& statistics, int64_t memory
                       std::move(elsewhere), std::move(flood)};
   lane->executor_ = std::make_unique<Executor>(statistics, memory_limit, std::move(hooks));
   lane->thread_ = std::thread(&Lane::run, lane.get());
+  pthread_setname_np(lane->thread_.native_handle(), "ringdist-lane");
   return lane;
 }
 

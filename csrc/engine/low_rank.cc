@@ -1,5 +1,7 @@
 #include "engine/low_rank.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -183,7 +185,9 @@ Error reduce_all(const std::shared_ptr<Communicator>& group, std::span<LowRankMa
 }  // namespace
 
 LowRankReducer::LowRankReducer(std::shared_ptr<Communicator> group)
-    : state_(new State(std::move(group))), thread_([state = state_] { run(*state); }) {}
+    : state_(new State(std::move(group))), thread_([state = state_] { run(*state); }) {
+  pthread_setname_np(thread_.native_handle(), "ringdist-lowrank");
+}
 
 LowRankReducer::~LowRankReducer() {
   if (state_->group->context().forked()) {

@@ -1,5 +1,7 @@
 #include "engine/task_pool.h"
 
+#include <pthread.h>
+
 #include <thread>
 
 namespace ringdist {
@@ -24,6 +26,7 @@ void TaskPool::run(std::function<void()> task) {
 }
 
 void TaskPool::work(std::shared_ptr<State> state) {
+  pthread_setname_np(pthread_self(), "ringdist-task");
   std::unique_lock lock(state->mutex);
   for (;;) {
     while (!state->tasks.empty()) {

@@ -1,0 +1,1 @@
+"""Random sequences of operations, against exact arithmetic. docs/testing.md"""
