@@ -17,22 +17,26 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kMaxDimensions = 64;
-// What a rank says of its tensor: dtype, sparse dimensions, all dimensions, their sizes; entries.
-constexpr size_t kEntries = 3 + kMaxDimensions;
+// What a rank says of its call: dtype, reduction, sparse dimensions, all dimensions, their sizes;
+// entries.
+constexpr size_t kSizes = 4;
+constexpr size_t kEntries = kSizes + kMaxDimensions;
 using Outline = std::array<int64_t, kEntries + 1>;
 
-Outline outline_of(const at::Tensor& tensor, DType dtype, int64_t entries) {
-  Outline out{static_cast<int64_t>(dtype), tensor.sparse_dim(), tensor.dim()};
-  std::ranges::copy(tensor.sizes(), out.begin() + 3);
+Outline outline_of(const at::Tensor& tensor, DType dtype, ReduceOp op, int64_t entries) {
+  Outline out{static_cast<int64_t>(dtype), static_cast<int64_t>(op), tensor.sparse_dim(),
+              tensor.dim()};
+  std::ranges::copy(tensor.sizes(), out.begin() + kSizes);
   out[kEntries] = entries;
   return out;
 }
 
 std::string describe(const Outline& shape) {
   std::string out = std::string(dtype_name(static_cast<DType>(shape[0]))) + "[";
-  for (int64_t i = 0; i < shape[2]; ++i)
-    out += (i ? ", " : "") + std::to_string(shape[static_cast<size_t>(3 + i)]);
-  return out + "] with " + std::to_string(shape[1]) + " sparse dimensions";
+  for (size_t i = 0; i < static_cast<size_t>(shape[3]); ++i)
+    out += (i ? ", " : "") + std::to_string(shape[kSizes + i]);
+  return out + "] with " + std::to_string(shape[2]) + " sparse dimensions for " +
+         std::string(reduce_op_name(static_cast<ReduceOp>(shape[1])));
 }
 
 Error check_alike(const std::vector<Outline>& shapes) {
@@ -143,7 +147,7 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(const at::Tensor& tensor, D
   job->op = op;
   job->timeout = timeout;
   job->shapes = std::make_shared<std::vector<Outline>>(state_->group->size());
-  const auto mine = std::make_shared<Outline>(outline_of(tensor, dtype, entries._nnz()));
+  const auto mine = std::make_shared<Outline>(outline_of(tensor, dtype, op, entries._nnz()));
   OpRequest request;
   request.kind = Collective::kAllgather;
   request.dtype = DType::kInt64;

@@ -1,0 +1,116 @@
+"""Ranks that call different things, or do not come, in every operation. test_mismatch.py has more
+of some, and says what a failed group answers."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.calls import OPERATIONS, Call
+from support.rank import Raised, caught, new_group
+
+SIZE, ODD = 3, 1
+REDUCING = [name for name in OPERATIONS if "reduce" in name]
+ROOTED = ["reduce", "broadcast", "gather", "scatter"]
+WITH_DATA = [name for name in OPERATIONS if name != "barrier"]
+
+# What the odd rank does otherwise, in which operations, and the words that must name both sides.
+ASPECTS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
+    "size": ({"count": 101}, WITH_DATA, ["100", "101"]),
+    "size by far": ({"count": 50_000}, WITH_DATA, ["100", "50000"]),
+    "dtype": ({"dtype": torch.float64}, WITH_DATA, ["float32", "float64"]),
+    "root": ({"root": 1}, ROOTED, ["root 0", "root 1"]),
+    "reduction": ({"op": dist.ReduceOp.AVG}, REDUCING, ["SUM", "AVG"]),
+}
+
+
+def _first_error(start: Any, group: Any) -> Raised | None:
+    """Of the operation, or, for a rank whose part was already done, of the next calls."""
+
+    def call() -> None:
+        start(group).wait()
+
+    def barrier() -> None:
+        dist.barrier(group=group)
+
+    return caught(call) or caught(barrier) or caught(barrier)
+
+
+def _disagree(name: str, other: dict[str, Any] | str) -> Raised | None:
+    group = new_group(seconds=20)
+    odd = dist.get_rank() == ODD
+    if isinstance(other, str):  # another operation
+        start = OPERATIONS[other if odd else name]
+        error = _first_error(lambda group: start(Call(group)), group)
+    else:
+        settings = other if odd else {}
+        error = _first_error(lambda group: OPERATIONS[name](Call(group, **settings)), group)
+    _destroy_and_go_on([group])
+    return error
+
+
+def _destroy_and_go_on(groups: list[Any]) -> None:
+    for group in groups:
+        dist.destroy_process_group(group)
+    group, total = new_group(), torch.ones(5)
+    dist.all_reduce(total, group=group)
+    assert bool((total == dist.get_world_size()).all()), total
+    dist.destroy_process_group(group)
+
+
+def _check(errors: list[Raised | None], words: list[str], limit: float = 5) -> None:
+    for rank, error in enumerate(errors):
+        where = f"rank {rank}: {error}"
+        assert error is not None and "DistBackendError" in error.kinds, where
+        for word in words:
+            assert word in error.text, f"{word!r} is not in {where}"
+        assert error.after < limit, where
+
+
+@pytest.mark.parametrize(
+    ("name", "aspect"),
+    [(name, aspect) for aspect, (_, names, _) in ASPECTS.items() for name in names],
+)
+def test_ranks_differ(pools, name: str, aspect: str):
+    other, _, words = ASPECTS[aspect]
+    errors = pools(SIZE).run(_disagree, name, other)
+    _check(errors, [*words, f"rank {ODD} "])
+
+
+# A message that nobody takes is no disagreement: it is as if the rank did not come.
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "send_recv"])
+def test_one_rank_calls_another_operation(pools, name: str):
+    other = "barrier" if name != "barrier" else "all_reduce"
+    _check(pools(SIZE).run(_disagree, name, other), [f"rank {ODD} ", other])
+
+
+def _one_does_not_come(seconds: float) -> dict[str, Raised | None]:
+    """In all operations at once, each on a group of its own."""
+    groups = {name: new_group(seconds) for name in OPERATIONS}
+    for group in groups.values():
+        dist.barrier(group=group)
+    if dist.get_rank() == ODD:
+        time.sleep(seconds + 1)
+    works: dict[str, list[Any]] = {}
+
+    def start(name: str) -> None:
+        works[name] = [OPERATIONS[name](Call(groups[name]))]
+        works[name].append(dist.barrier(groups[name], async_op=True))  # if its part is done
+
+    # The one that comes too late may be told at once.
+    errors = {name: caught(start, name) for name in groups}
+    for name in groups:
+        waits = (caught(work.wait) for work in works.get(name, []))
+        errors[name] = errors[name] or next(filter(None, waits), None)
+    _destroy_and_go_on(list(groups.values()))
+    return errors
+
+
+def test_a_rank_that_does_not_come_is_named(pools):
+    found = pools(SIZE).run(_one_does_not_come, 3.0)
+    for name in OPERATIONS:
+        errors = [of_rank[name] for of_rank in found]
+        _check(errors, [f"rank {ODD} ", "imed out"], limit=8)
