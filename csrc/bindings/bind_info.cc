@@ -72,8 +72,8 @@ py::dict info() {
     codec_rows.append(py::make_tuple(std::string(row.name), std::string(row.description)));
   out["codecs"] = codec_rows;
   out["operations"] = std::vector<std::string>{
-      "all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor",
-      "barrier"};
+      "all_reduce", "reduce",     "broadcast", "all_gather", "gather", "reduce_scatter",
+      "scatter",    "all_to_all", "send",      "recv",       "barrier"};
   out["limits"] = limit_rows(config.value());
   py::list variables;
   for (const Config::Variable& v : config.value().variables())

@@ -37,9 +37,7 @@ Error check_sparse(const Tensors& tensors) {
     return invalid_argument("all_reduce",
                             "tensor has an unsupported layout: " + c10::str(tensor.layout()) +
                                 "; it must be sparse (COO)");
-  if (tensor.device().is_cpu()) return {};
-  return Error(ErrorKind::kNotSupported, "ringdist: all_reduce: tensor is on device " +
-                                             tensor.device().str() + "; this build serves: cpu");
+  return check_device("all_reduce", "tensor", tensor);
 }
 
 }  // namespace

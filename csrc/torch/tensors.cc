@@ -125,6 +125,12 @@ std::string describe(const at::Tensor& tensor) {
   return out + "]";
 }
 
+Error check_device(std::string_view op, const std::string& argument, const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return {};
+  return invalid(ErrorKind::kNotSupported, op, argument,
+                 "is on device " + tensor.device().str() + "; this build serves: cpu");
+}
+
 Error check_tensor(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                    bool written) {
   if (!tensor.defined())
@@ -133,9 +139,7 @@ Error check_tensor(std::string_view op, const std::string& argument, const at::T
     return invalid(
         ErrorKind::kInvalidArgument, op, argument,
         "has an unsupported layout: " + c10::str(tensor.layout()) + "; it must be dense (strided)");
-  if (!tensor.device().is_cpu())
-    return invalid(ErrorKind::kNotSupported, op, argument,
-                   "is on device " + tensor.device().str() + "; this build serves: cpu");
+  if (Error error = check_device(op, argument, tensor)) return error;
   for (int64_t i = 0; written && i < tensor.dim(); ++i)
     if (tensor.stride(i) == 0 && tensor.size(i) > 1)
       return invalid(ErrorKind::kInvalidArgument, op, argument,

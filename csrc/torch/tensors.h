@@ -23,8 +23,10 @@ Result<DType> to_dtype(std::string_view op, const std::string& argument, const a
 // kInvalidArgument: "ringdist: <op>: <what>"
 Error invalid_argument(std::string_view op, const std::string& what);
 
-// Dense, on a device that we serve and, where it is written, not overlapping itself. `argument`
-// names it in the Error.
+// On a device that we serve. `argument` names the tensor in the Error, also below.
+Error check_device(std::string_view op, const std::string& argument, const at::Tensor& tensor);
+
+// Dense, on a device that we serve and, where it is written, not overlapping itself.
 Error check_tensor(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                    bool written);
 // The only one of a list.

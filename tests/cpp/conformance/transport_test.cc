@@ -12,6 +12,7 @@
 
 #include "os/random.h"
 #include "transport/local/local.h"
+#include "transport/plugin.h"
 #include "transport/registry.h"
 
 namespace ringdist {
@@ -38,6 +39,11 @@ struct Inbox final : Receiver {
   void on_peer_lost(ContextId peer, const Error&) override { lost.push_back(peer); }
 };
 
+bool wants_system_ucx() {
+  const char* ucx = std::getenv("RINGDIST_UCX");
+  return ucx && std::string_view(ucx) == "system";
+}
+
 struct End {
   TransportConfig config;
   Inbox inbox;
@@ -46,6 +52,7 @@ struct End {
   explicit End(const TransportRow& row, std::shared_ptr<LocalNetwork> network) {
     config.context_id = random_id();
     config.interface_name = "lo";
+    config.system_ucx = wants_system_ucx();
     config.local_network = std::move(network);
     auto made = row.create(config, inbox);
     EXPECT_TRUE(made.ok()) << made.error().what();
@@ -271,6 +278,14 @@ std::vector<const TransportRow*> rows() {
   std::vector<const TransportRow*> out;
   for (const TransportRow& row : transports()) out.push_back(&row);
   return out;
+}
+
+// Of the one that was asked for: RINGDIST_UCX=system must not end with the wheel's.
+TEST(Ucx, IsTheOneThatWasAskedFor) {
+  auto loaded = load_ucx(wants_system_ucx());
+  ASSERT_TRUE(loaded.ok()) << loaded.error().what();
+  const std::string path = loaded_ucx_path();
+  EXPECT_EQ(path.find("/site-packages/") == std::string::npos, wants_system_ucx()) << path;
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, TransportConformance, testing::ValuesIn(rows()),

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Builds against the system's UCX, not the wheel's, and runs the transport suite over it. Arguments
+# go to ctest. Needs its development files: apt-get install libucx-dev.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build=build/system-ucx
+export PATH="$PWD/.venv/bin:$PATH"
+export RINGDIST_UCX=system
+
+if [ ! -f "$build/build.ninja" ]; then
+  cmake -S . -B "$build" -G Ninja -DPython_EXECUTABLE="$PWD/.venv/bin/python" -DRINGDIST_WERROR=ON
+fi
+cmake --build "$build" --target conformance_test --parallel "${MAX_JOBS:-$(nproc)}"
+ctest --test-dir "$build" --output-on-failure --no-tests=error --progress -R 'Transport|Ucx' "$@"
