@@ -9,6 +9,15 @@
 namespace ringdist {
 namespace {
 
+// torch 2.11 has no name for it.
+template <typename OpType>
+constexpr OpType reduce_scatter_coalesced() {
+  if constexpr (requires { OpType::REDUCE_SCATTER_TENSOR_COALESCED; })
+    return OpType::REDUCE_SCATTER_TENSOR_COALESCED;
+  else
+    return OpType::_REDUCE_SCATTER_BASE;
+}
+
 std::string index(size_t i) { return "[" + std::to_string(i) + "]"; }
 
 // Indices of the tensors of each dtype; dtypes in the order in which they first come.
@@ -105,7 +114,7 @@ ProcessGroupRing::WorkPtr ProcessGroupRing::allgather_into_tensor_coalesced(
 ProcessGroupRing::WorkPtr ProcessGroupRing::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
   constexpr std::string_view kOp = "reduce_scatter_tensor";
-  constexpr auto kType = c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED;
+  constexpr auto kType = reduce_scatter_coalesced<c10d::OpType>();
   return run_all(kType, [&] {
     throw_if(check_list(kOp, "inputs", inputs, /*written=*/false));
     throw_if(check_same_length(kOp, "outputs", outputs.size(), "the inputs", inputs.size()));
