@@ -89,9 +89,32 @@ Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& s
   }
   auto made = create(context_, std::move(options));
   if (!made.ok()) return made;
-  std::lock_guard lock(failure_->mutex);
-  failure_->siblings.push_back(made.value());
-  return made;
+  Error first;
+  {
+    std::lock_guard lock(failure_->mutex);
+    failure_->siblings.push_back(made.value());
+    first = failure_->first;
+  }
+  if (!first) return made;
+  // on_failed has been here before.
+  made.value()->abort("the group it belongs to failed: " + first.message());
+  return first;
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::subgroup(const std::vector<int>& ranks,
+                                                             std::shared_ptr<Store> store,
+                                                             std::string name,
+                                                             Milliseconds timeout) {
+  CommunicatorOptions options = options_;
+  options.rank = static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
+  options.size = static_cast<int>(ranks.size());
+  check(options.rank < options.size, "a subgroup without this rank");
+  options.members.clear();
+  for (const int rank : ranks) options.members.push_back(options_.members.at(rank));
+  options.name = std::move(name);
+  options.timeout = timeout;
+  options.store = std::move(store);
+  return create(context_, std::move(options));
 }
 
 std::vector<std::shared_ptr<Communicator>> Communicator::siblings() const {

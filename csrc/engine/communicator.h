@@ -41,6 +41,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // does. All ranks call it alike.
   Result<std::shared_ptr<Communicator>> sibling(const std::string& suffix);
 
+  // A group of some of these ranks, this one among them, with the same options; `store` is theirs
+  // alone. Those ranks call it alike.
+  Result<std::shared_ptr<Communicator>> subgroup(const std::vector<int>& ranks,
+                                                 std::shared_ptr<Store> store, std::string name,
+                                                 Milliseconds timeout);
+
   // Checks the plan, numbers the op and enqueues it. An Error means that nothing was sent and no
   // number taken: a bad plan, or a group that has failed (its first cause), was closed or forked.
   // `will_wait`: the caller calls wait() at once, so no other thread need be woken.
@@ -63,6 +69,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
   const std::string& name() const { return options_.name; }
+  const Config& config() const { return options_.config; }
   Context& context() { return *context_; }
 
  private:

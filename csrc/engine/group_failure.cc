@@ -214,7 +214,8 @@ void Group::process_lost(ContextId context, const Error& cause) {
   if (!ready()) return;
   for (int peer = 0; peer < size(); ++peer) {
     if (peers_[peer].member.context != context || peers_[peer].left) continue;
-    return fail(cause.prefixed(who(peer) + " is lost: ").blame(peer), /*tell_others=*/false);
+    return fail(cause.prefixed(who(peer) + " is lost: Connection closed by peer: ").blame(peer),
+                /*tell_others=*/false);
   }
 }
 

@@ -1,6 +1,11 @@
 #include "torch/backend.h"
 
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
 #include "torch/errors.h"
+#include "torch/store.h"
+#include "torch/tensors.h"
 #include "torch/work.h"
 
 namespace ringdist {
@@ -40,6 +45,29 @@ void ProcessGroupRing::abort() {
 void ProcessGroupRing::shutdown() {
   sparse_.wait_until_idle();
   communicator_->close();
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
+    const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& opts) {
+  for (const int rank : ranks)
+    if (rank < 0 || rank >= getSize())
+      throw_error(invalid_argument("split_group", "ranks has rank " + std::to_string(rank) +
+                                                      "; this group has 0 to " +
+                                                      std::to_string(getSize() - 1)));
+  if (std::ranges::find(ranks, getRank()) == ranks.end()) return nullptr;
+  std::string name = "split";
+  for (const int rank : ranks) name += " " + std::to_string(rank);
+  auto codecs =
+      parse_coding("option codec", communicator_->config().codec, static_cast<int>(ranks.size()));
+  throw_if(codecs.error());
+  // Other ranks may be split off under the same prefix of the store.
+  const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
+  if (opts && !opts->group_name.empty()) name = opts->group_name;
+  auto communicator = communicator_->subgroup(ranks, wrap_store(own), name,
+                                              opts ? opts->timeout : kBackendDefaultTimeout);
+  throw_if(communicator.error());
+  return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs.value());
 }
 
 ProcessGroupRing::WorkPtr ProcessGroupRing::submit(Call call) {

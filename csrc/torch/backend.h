@@ -38,6 +38,13 @@ class ProcessGroupRing final : public c10d::Backend {
   // Waits for the ops in flight, each of which ends by its timeout, and leaves the group.
   void shutdown() override;
 
+  // A group of some of these ranks, given as ranks of this one; null on the others. All of `ranks`
+  // call it, in the same order as other splits.
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+      const c10::intrusive_ptr<c10d::Backend::Options>& opts) override;
+
   // What this thread calls between the two is started by the second one, as a whole, and returns
   // that one's Work. Asking that Work for its outcome before starts it, too.
   bool supportsCoalescing() const override { return true; }

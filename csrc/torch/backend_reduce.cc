@@ -1,4 +1,7 @@
 // Operations that reduce.
+#include <algorithm>
+#include <array>
+
 #include "torch/arguments.h"
 #include "torch/backend.h"
 #include "torch/errors.h"
@@ -40,6 +43,14 @@ Error check_sparse(const Tensors& tensors) {
   return check_device("all_reduce", "tensor", tensor);
 }
 
+// By ATen.
+bool can_coalesce(at::ScalarType type) {
+  constexpr std::array kTypes{at::kDouble, at::kFloat,        at::kHalf,         at::kBFloat16,
+                              at::kLong,   at::kInt,          at::kShort,        at::kChar,
+                              at::kByte,   at::kComplexFloat, at::kComplexDouble};
+  return std::ranges::find(kTypes, type) != kTypes.end();
+}
+
 }  // namespace
 
 Call ProcessGroupRing::allreduce_call(const Tensors& tensors, const std::string& argument,
@@ -75,6 +86,12 @@ ProcessGroupRing::WorkPtr ProcessGroupRing::allreduce_sparse(Tensors& tensors,
   try {
     throw_if(check_sparse(tensors));
     const Reduction how = reduction("all_reduce", "tensor", tensors[0], opts.reduceOp);
+    if (!can_coalesce(tensors[0].scalar_type()))
+      throw_error(Error(ErrorKind::kNotSupported,
+                        "ringdist: all_reduce: tensor is " + describe(tensors[0]) +
+                            ", a dtype that sparse tensors cannot be added up in; supported: "
+                            "float64, float32, float16, bfloat16, int64, int32, int16, int8, "
+                            "uint8, complex64, complex128"));
     if (how.op != ReduceOp::kSum && how.op != ReduceOp::kAvg)
       throw_error(invalid_argument(
           "all_reduce", "unsupported reduction operation " + std::string(reduce_op_name(how.op)) +

@@ -62,6 +62,10 @@ class SparseWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   uint64_t getSequencenumber() const override { return number_; }
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
+    if (group_->context().forked())
+      throw_error(Error(ErrorKind::kAborted,
+                        "ringdist: a sparse all_reduce belongs to the process that this one was "
+                        "forked from; only that can wait for it"));
     Work::wait(timeout);
     future_->wait();  // until it is marked, not until its callbacks have run
     return true;
@@ -228,8 +232,11 @@ void SparseReducer::finish(State& state, Job& job) {
     indices.push_back(dimensions > 0 ? part.view({dimensions, -1})
                                      : part.view({0, (*job.shapes)[indices.size()][kEntries]}));
   const c10::NoGradGuard no_grad;
-  at::Tensor sum = at::sparse_coo_tensor(at::cat(indices, 1), values, job.tensor.sizes(),
-                                         values.options().layout(at::kSparse))
+  // As in the kernels: halves are added up in fp32.
+  const bool half = at::isReducedFloatingType(values.scalar_type());
+  const at::Tensor wide = half ? values.to(at::kFloat) : values;
+  at::Tensor sum = at::sparse_coo_tensor(at::cat(indices, 1), wide, job.tensor.sizes(),
+                                         wide.options().layout(at::kSparse))
                        .coalesce();
   if (job.op == ReduceOp::kAvg) {
     const auto rounding =
@@ -238,7 +245,7 @@ void SparseReducer::finish(State& state, Job& job) {
             : std::optional<c10::string_view>("trunc");
     sum._values().div_(static_cast<int64_t>(job.shapes->size()), rounding);
   }
-  job.tensor.copy_(sum);
+  write_result(job.tensor, sum.to(job.tensor.scalar_type()));
 }
 
 void SparseReducer::wait_until_idle() {

@@ -1,6 +1,8 @@
 #include "torch/tensors.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
@@ -233,8 +235,15 @@ void Staging::add(Staging other) {
   back_.insert(back_.end(), other.back_.begin(), other.back_.end());
 }
 
+void write_result(const at::Tensor& tensor, const at::Tensor& result) {
+  const c10::NoGradGuard no_grad;
+  std::optional<c10::InferenceMode> mode;
+  if (tensor.is_inference()) mode.emplace();
+  tensor.copy_(result);
+}
+
 void Staging::finish() const {
-  for (const auto& [theirs, ours] : back_) theirs.copy_(ours);
+  for (const auto& [theirs, ours] : back_) write_result(theirs, ours);
 }
 
 void append(Buffer& buffer, const at::Tensor& contiguous) {

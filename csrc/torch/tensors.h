@@ -71,4 +71,8 @@ class Staging {
 
 void append(Buffer& buffer, const at::Tensor& contiguous);
 
+// Copies `result` into a tensor of the caller's, on any thread: outside autograd, and in inference
+// mode where the tensor was made in it.
+void write_result(const at::Tensor& tensor, const at::Tensor& result);
+
 }  // namespace ringdist

@@ -31,24 +31,40 @@ RingWork::RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<O
       outputs_(std::move(outputs)),
       staging_(std::move(staging)) {}
 
+RingWork::~RingWork() { drive(); }  // others wait for what this one drops
+
 void RingWork::settle() {
   std::call_once(settled_once_, [this] {
-    if (!op_->error()) staging_.finish();
+    // No exception may leave: this may be a thread of ours.
+    try {
+      if (!op_->error()) staging_.finish();
+    } catch (...) {
+      unwritten_ = std::current_exception();
+    }
     if (recordFunctionEndCallback_) recordFunctionEndCallback_();
     settled_ = true;
   });
 }
 
+// An op whose caller said that it would wait, but asks otherwise.
+void RingWork::drive() {
+  if (op_->finished() || driven_.exchange(true) || communicator_->context().forked()) return;
+  communicator_->context().lane().post([] {});
+}
+
 bool RingWork::isCompleted() {
-  if (!op_->finished()) return false;
+  if (!op_->finished()) {
+    drive();
+    return false;
+  }
   return settled_ || (!staging_.must_finish() && !recordFunctionEndCallback_);
 }
 
-bool RingWork::isSuccess() const { return op_->finished() && !op_->error(); }
+bool RingWork::isSuccess() const { return op_->finished() && !exception(); }
 
 std::exception_ptr RingWork::exception() const {
-  const Error error = op_->error();
-  return error ? to_exception(error) : nullptr;
+  if (const Error error = op_->error()) return to_exception(error);
+  return settled_ ? unwritten_ : nullptr;
 }
 
 int RingWork::sourceRank() const {
@@ -82,7 +98,7 @@ bool RingWork::wait(std::chrono::milliseconds timeout) {
     future = future_;
   }
   if (future) future->wait();  // until it is marked, not until its callbacks have run
-  throw_if(op_->error());
+  if (const auto error = exception()) std::rethrow_exception(error);
   return true;
 }
 
@@ -95,6 +111,7 @@ c10::intrusive_ptr<c10::ivalue::Future> RingWork::getFuture() {
   std::lock_guard lock(future_mutex_);
   if (future_) return future_;
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  drive();
   if (op_->finished())
     complete_future();
   else
@@ -105,8 +122,8 @@ c10::intrusive_ptr<c10::ivalue::Future> RingWork::getFuture() {
 
 void RingWork::complete_future() {
   settle();
-  if (const Error error = op_->error())
-    future_->setError(to_exception(error));
+  if (const auto error = exception())
+    future_->setError(error);
   else
     future_->markCompleted(c10::IValue(outputs_));
 }

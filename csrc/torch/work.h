@@ -23,6 +23,7 @@ class RingWork final : public c10d::Work {
   RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op, c10d::OpType type,
            const char* title, const std::optional<std::vector<at::Tensor>>& inputs,
            std::vector<at::Tensor> outputs, Staging staging);
+  ~RingWork() override;
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -42,6 +43,7 @@ class RingWork final : public c10d::Work {
  private:
   // Copies results back into the caller's tensors, once; whoever comes second waits for the first.
   void settle();
+  void drive();
   void complete_future();
 
   const std::shared_ptr<Communicator> communicator_;
@@ -49,7 +51,9 @@ class RingWork final : public c10d::Work {
   const std::vector<at::Tensor> outputs_;
   const Staging staging_;
   std::once_flag settled_once_;
+  std::exception_ptr unwritten_;  // why results could not be written; read it once settled_
   std::atomic<bool> settled_{false};
+  std::atomic<bool> driven_{false};
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // made on demand
 };

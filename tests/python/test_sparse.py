@@ -114,3 +114,32 @@ def _waits_in_a_callback() -> None:
 
 def test_a_callback_may_wait_for_its_own_work(pools):
     pools(2).run(_waits_in_a_callback)
+
+
+def _halves() -> None:
+    """Added up in fp32, as in the kernels."""
+    size = dist.get_world_size()
+    large = torch.full((2, 2), 40_000.0, dtype=torch.float16).to_sparse()
+    dist.all_reduce(large, dist.ReduceOp.AVG)
+    same_bits(large.to_dense(), torch.full((2, 2), 40_000.0, dtype=torch.float16), "AVG")
+    given = 256.0 if dist.get_rank() == 0 else 1.0
+    small = torch.full((3,), given, dtype=torch.bfloat16).to_sparse()
+    dist.all_reduce(small)
+    wanted = torch.full((3,), 256.0 + size - 1).bfloat16()
+    same_bits(small.to_dense(), wanted, "SUM")
+
+
+def test_halves_are_added_up_in_fp32(pools):
+    pools(3).run(_halves)
+
+
+def _unknown_to_sparse_tensors() -> list[str]:
+    names = ["float8_e4m3fn", "uint16"]
+    given = [torch.sparse_coo_tensor([[0]], torch.zeros(1).to(getattr(torch, n))) for n in names]
+    return [str(caught(dist.all_reduce, tensor)) for tensor in given]
+
+
+def test_dtypes_that_cannot_be_added_up(pools):
+    for errors in pools(2).run(_unknown_to_sparse_tensors):
+        for error in errors:
+            assert "TypeError" in error and "supported: float64" in error, error
