@@ -43,12 +43,20 @@ Error check_sparse(const Tensors& tensors) {
   return check_device("all_reduce", "tensor", tensor);
 }
 
-// By ATen.
-bool can_coalesce(at::ScalarType type) {
-  constexpr std::array kTypes{at::kDouble, at::kFloat,        at::kHalf,         at::kBFloat16,
-                              at::kLong,   at::kInt,          at::kShort,        at::kChar,
-                              at::kByte,   at::kComplexFloat, at::kComplexDouble};
-  return std::ranges::find(kTypes, type) != kTypes.end();
+// ATen adds up the entries.
+Error check_sparse_dtype(const at::Tensor& tensor, DType dtype) {
+  constexpr std::array kSparse{DType::kFloat64,   DType::kFloat32,   DType::kFloat16,
+                               DType::kBFloat16,  DType::kInt64,     DType::kInt32,
+                               DType::kInt16,     DType::kInt8,      DType::kUInt8,
+                               DType::kComplex64, DType::kComplex128};
+  if (std::ranges::find(kSparse, dtype) != kSparse.end()) return {};
+  std::string names;
+  for (const DType one : kSparse)
+    names += (names.empty() ? "" : ", ") + std::string(dtype_name(one));
+  return Error(ErrorKind::kNotSupported, "ringdist: all_reduce: tensor is " + describe(tensor) +
+                                             ", a dtype that sparse tensors cannot be added up in; "
+                                             "supported: " +
+                                             names);
 }
 
 }  // namespace
@@ -86,12 +94,7 @@ ProcessGroupRing::WorkPtr ProcessGroupRing::allreduce_sparse(Tensors& tensors,
   try {
     throw_if(check_sparse(tensors));
     const Reduction how = reduction("all_reduce", "tensor", tensors[0], opts.reduceOp);
-    if (!can_coalesce(tensors[0].scalar_type()))
-      throw_error(Error(ErrorKind::kNotSupported,
-                        "ringdist: all_reduce: tensor is " + describe(tensors[0]) +
-                            ", a dtype that sparse tensors cannot be added up in; supported: "
-                            "float64, float32, float16, bfloat16, int64, int32, int16, int8, "
-                            "uint8, complex64, complex128"));
+    throw_if(check_sparse_dtype(tensors[0], how.dtype));
     if (how.op != ReduceOp::kSum && how.op != ReduceOp::kAvg)
       throw_error(invalid_argument(
           "all_reduce", "unsupported reduction operation " + std::string(reduce_op_name(how.op)) +

@@ -12,6 +12,7 @@
 
 #include "torch/errors.h"
 #include "torch/tensors.h"
+#include "torch/work.h"
 
 namespace ringdist {
 namespace {
@@ -62,10 +63,7 @@ class SparseWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   uint64_t getSequencenumber() const override { return number_; }
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
-    if (group_->context().forked())
-      throw_error(Error(ErrorKind::kAborted,
-                        "ringdist: a sparse all_reduce belongs to the process that this one was "
-                        "forked from; only that can wait for it"));
+    check_not_forked(*group_, "a sparse all_reduce");
     Work::wait(timeout);
     future_->wait();  // until it is marked, not until its callbacks have run
     return true;

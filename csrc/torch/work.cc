@@ -8,6 +8,14 @@
 
 namespace ringdist {
 
+void check_not_forked(Communicator& group, const std::string& what) {
+  if (group.context().forked())
+    throw_error(Error(ErrorKind::kAborted,
+                      "ringdist: " + what +
+                          " belongs to the process that this one was forked from; only that can "
+                          "wait for it"));
+}
+
 c10::intrusive_ptr<RingWork> RingWork::create(std::shared_ptr<Communicator> communicator,
                                               std::shared_ptr<Op> op, c10d::OpType type,
                                               const char* title, std::vector<at::Tensor> inputs,
@@ -81,10 +89,7 @@ void RingWork::synchronize() {}  // results of host tensors are there when the o
 void RingWork::blockCurrentStream() { wait(); }
 
 bool RingWork::wait(std::chrono::milliseconds timeout) {
-  if (communicator_->context().forked())
-    throw_error(Error(ErrorKind::kAborted, "ringdist: " + op_->describe() +
-                                               " belongs to the process that this one was forked "
-                                               "from; only that can wait for it"));
+  check_not_forked(*communicator_, op_->describe());
   std::optional<Milliseconds> limit;
   if (timeout != kNoTimeout && timeout.count() > 0) limit = timeout;
   if (!communicator_->wait(*op_, limit))

@@ -11,6 +11,9 @@
 
 namespace ringdist {
 
+// Raises in a process that was forked from the one that waits for `what`.
+void check_not_forked(Communicator& group, const std::string& what);
+
 class RingWork final : public c10d::Work {
  public:
   // `outputs` is what the Future resolves to.

@@ -9,21 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.torchrun import torchrun
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
-
-def run(name: str, *arguments: str, ranks: int = 2) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # any free port
-    command += [str(EXAMPLES / f"{name}.py"), "--no-progress", *arguments]
-    return subprocess.run(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
 
 
 def alone(name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
@@ -46,7 +34,7 @@ def alone(name: str, *arguments: str, **variables: str) -> subprocess.CompletedP
     ],
 )
 def test_losses_are_those_of_one_process(name: str, arguments: tuple[str, ...], ranks: int):
-    done = run(name, *arguments, ranks=ranks)
+    done = torchrun(EXAMPLES / f"{name}.py", "--no-progress", *arguments, ranks=ranks, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     apart = re.search(r"last loss [\d.]+, alone [\d.]+; at most (\S+) apart", done.stdout)
     assert apart and float(apart[1]) < 1e-9, done.stdout

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import torch.distributed as dist
 from support.rank import Ranks, store_for
+from support.torchrun import torchrun
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ddp_digits.py"
 
 
 def digits(folder: Path, *arguments: str, launch: tuple[str, ...] = ()) -> str:
     """Output of torchrun with 2 ranks."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *launch]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # any free port
-    command += [str(EXAMPLE), "--no-progress", f"--checkpoint={folder / 'digits.pt'}", *arguments]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    checkpoint = f"--checkpoint={folder / 'digits.pt'}"
+    done = torchrun(EXAMPLE, "--no-progress", checkpoint, *arguments, launch=launch)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "parameters identical on 2 ranks" in done.stdout, done.stdout
     return done.stdout

@@ -7,57 +7,25 @@ from collections import Counter
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import AllgatherOptions, ReduceScatterOptions
+from support.calls import OPERATIONS, Call
 
-
-def _calls(rank: int, size: int) -> dict[str, list]:
-    """Records by name, and the calls that leave one each."""
-    t, wide = torch.ones(4), torch.ones(4 * size)
-    ours = dist.group.WORLD._get_backend(torch.device("cpu"))
-    parts = [torch.empty(4) for _ in range(size)]
-    at_root = [torch.ones(4) for _ in range(size)] if rank == 0 else None
-    peer = (rank + 1) % size
-    return {
-        "all_reduce": [
-            lambda: dist.all_reduce(t, async_op=True),
-            lambda: dist.all_reduce_coalesced([t, wide], async_op=True),
-        ],
-        "sparse_all_reduce": [lambda: dist.all_reduce(torch.eye(3).to_sparse(), async_op=True)],
-        "reduce": [lambda: dist.reduce(t, 0, async_op=True)],
-        "broadcast": [lambda: dist.broadcast(t, 0, async_op=True)],
-        "all_gather": [
-            lambda: dist.all_gather(parts, t, async_op=True),
-            lambda: ours.allgather_coalesced([[p] for p in parts], [t], AllgatherOptions()),
-        ],
-        "all_gather_into_tensor": [
-            lambda: dist.all_gather_into_tensor(wide, t, async_op=True),
-            lambda: dist.group.WORLD.allgather_into_tensor_coalesced(
-                [wide], [t], AllgatherOptions()
-            ),
-        ],
-        "gather": [lambda: dist.gather(t, at_root, 0, async_op=True)],
-        "scatter": [lambda: dist.scatter(t, at_root, 0, async_op=True)],
-        "reduce_scatter": [lambda: dist.reduce_scatter(t, parts, async_op=True)],
-        "reduce_scatter_tensor": [
-            lambda: dist.reduce_scatter_tensor(t, wide, async_op=True),
-            lambda: dist.group.WORLD.reduce_scatter_tensor_coalesced(
-                [t], [wide], ReduceScatterOptions()
-            ),
-        ],
-        "all_to_all": [
-            lambda: dist.all_to_all([torch.empty(4) for _ in range(size)], parts, async_op=True),
-            lambda: dist.all_to_all_single(torch.empty(4 * size), wide, async_op=True),
-        ],
-        "barrier": [lambda: dist.barrier(async_op=True)],
-        "send": [lambda: dist.isend(t, peer)],
-        "recv": [lambda: dist.irecv(torch.empty(4), (rank - 1) % size)],
-    }
+# The records of operations that have another name than their own.
+RECORDS = {
+    "all_reduce_coalesced": ["all_reduce"],
+    "all_gather_coalesced": ["all_gather"],
+    "all_gather_into_tensor_coalesced": ["all_gather_into_tensor"],
+    "reduce_scatter_tensor_coalesced": ["reduce_scatter_tensor"],
+    "all_to_all_single": ["all_to_all"],
+    "send_recv": ["send", "recv"],
+}
 
 
 def _records() -> tuple[dict[str, int], dict[str, int]]:
-    calls = _calls(dist.get_rank(), dist.get_world_size())
+    call = Call(dist.group.WORLD, count=4)
+    two = [torch.ones(4), torch.ones(8)]
     with torch.autograd.profiler.profile(record_shapes=True) as profile:
-        works = [call() for several in calls.values() for call in several]
+        works = [start(call) for start in OPERATIONS.values()]
+        works.append(dist.all_reduce_coalesced(two, async_op=True))
         for work in works:
             work.wait()
     events = [e for e in profile.function_events if e.name.startswith("ringdist:")]
@@ -65,7 +33,9 @@ def _records() -> tuple[dict[str, int], dict[str, int]]:
     [send] = [e for e in events if e.name == "ringdist:send"]
     assert send.input_shapes == [[4]], send.input_shapes
     found = Counter(e.name.removeprefix("ringdist:") for e in events)
-    return found, {name: len(several) for name, several in calls.items()}
+    wanted = Counter(record for name in OPERATIONS for record in RECORDS.get(name, [name]))
+    wanted["all_reduce"] += 1  # of two tensors
+    return found, wanted
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -98,6 +98,14 @@ def new_group(seconds: float | None = None, ranks: Sequence[int] | None = None, 
     return dist.new_group(ranks, backend="ringdist", timeout=timeout, **settings)
 
 
+def a_new_group_works() -> None:
+    """After another one has failed. All ranks of the pool call it."""
+    group, tensor = new_group(), torch.ones(5)
+    dist.all_reduce(tensor, group=group)
+    same_bits(tensor, torch.full((5,), float(dist.get_world_size())), "a new group")
+    dist.destroy_process_group(group)
+
+
 def caught(function: Callable[..., Any], *args: Any, **named: Any) -> Raised | None:
     """What `function` raised, or None."""
     begin = time.monotonic()
