@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxSchedules = 256;
 constexpr auto kTaskTime = std::chrono::seconds(10);
-constexpr auto kFlushTime = std::chrono::milliseconds(1000);
+constexpr auto kFlushTime = std::chrono::seconds(2);
 constexpr auto kLeaveTime = std::chrono::milliseconds(1000);
 
 // Not all edges of the op carry what every rank can work out.
@@ -290,7 +290,7 @@ void Communicator::close() {
   wait_until_idle(TimePoint::max());
   patience_.cancelled = true;
   leave();
-  lane.flush(Clock::now() + kFlushTime);
+  if (!failure()) lane.flush(Clock::now() + kFlushTime);
   context_->remove_leaver(this);
   if (nonce_ != 0) context_->control().disconnect_group(nonce_);
   lane.call([&lane, group = group_] { lane.executor().remove_group(group); },

@@ -11,7 +11,7 @@
 namespace ringdist {
 namespace {
 
-constexpr auto kFlushTime = std::chrono::milliseconds(1000);
+constexpr auto kFlushTime = std::chrono::seconds(2);
 constexpr auto kCallbackTime = std::chrono::milliseconds(1000);
 constexpr auto kDumpTime = std::chrono::milliseconds(300);
 

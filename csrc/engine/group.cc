@@ -48,7 +48,7 @@ void Group::start(std::shared_ptr<Op> op) {
   auto parked = std::move(it->second);
   parked_.erase(it);
   for (const ParkedMessage& message : parked)
-    if (!failure_ && runs_.contains(number)) deliver(*run, message.header, message.payload);
+    if (!failure_ && runs_.contains(number)) deliver(*run, message.header, message.payload.bytes());
 }
 
 void Group::queue(OpRun& run, int step) {

@@ -84,6 +84,7 @@ class Group {
   const std::string& name() const { return config_.name; }
   bool idle() const { return runs_.empty() && waiting_.empty() && point_to_point_.idle(); }
   const Error& failure() const { return failure_; }
+  int64_t early_window() const { return config_.early_window; }
   std::string dump() const;
 
   // For OpRun.
@@ -123,6 +124,7 @@ class Group {
   void mismatch(uint64_t number, int peer, const Fingerprint& theirs, const Fingerprint& ours);
   void check_stall(OpRun& run);
   void check_broken();
+  bool waits_in_vain(int peer) const;
   void check_left(uint64_t number);
   void check_point_to_point();
   bool waits_for_leaver(const Op& op, const OpRun* run) const;

@@ -153,12 +153,21 @@ void Group::check_stall(OpRun& run) {
 void Group::check_broken() {
   for (int peer = 0; peer < size(); ++peer) {
     Peer& p = peers_[peer];
-    if (!p.broken_since || p.left || now() - *p.broken_since < kBrokenGrace) continue;
+    if (!p.broken_since || now() - *p.broken_since < kBrokenGrace) continue;
+    if (p.left && !waits_in_vain(peer)) continue;
     return fail(Error(ErrorKind::kPeerLost,
                       "the connection to " + who(peer) + " broke: " + p.broken.message())
                     .blame(peer),
                 /*tell_others=*/true);
   }
+}
+
+// The peer has left, its connection is gone, and something that it sent us is still missing.
+bool Group::waits_in_vain(int peer) const {
+  return std::any_of(runs_.begin(), runs_.end(), [&](const auto& entry) {
+    const OpRun& run = *entry.second;
+    return run.waits_for(peer) && now() - run.last_progress() > kBrokenGrace;
+  });
 }
 
 std::string Group::missing_ranks(uint64_t number) const {

@@ -83,7 +83,7 @@ void Group::on_message(const MessageHeader& header, ConstBytes payload) {
     return deliver(*run, header, payload);
   }
   if (header.op > last_number_) {  // we have not called it yet
-    parked_[header.op].push_back({header, {payload.begin(), payload.end()}});
+    parked_[header.op].push_back({header, PooledCopy(scratch_pool(), payload)});
     return;
   }
   // Our part is done; a peer that still sends to us calls something else.
@@ -98,6 +98,7 @@ void Group::deliver(OpRun& run, const MessageHeader& header, ConstBytes payload)
     case MessageType::kRequest:
       return run.on_request(header);
     case MessageType::kGrant:
+    case MessageType::kFirstGrant:
       return run.on_grant(header);
     case MessageType::kCredit:
       return;

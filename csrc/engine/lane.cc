@@ -19,6 +19,8 @@ constexpr auto kActiveSleep = std::chrono::milliseconds(50);  // deadlines are l
 constexpr auto kIdleSleep = std::chrono::hours(1);
 constexpr auto kLeaveTime = std::chrono::seconds(1);
 constexpr auto kDriverGone = std::chrono::milliseconds(1);
+constexpr auto kFirstLook = std::chrono::microseconds(50);
+constexpr auto kLastLook = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -300,11 +302,17 @@ void Lane::drive_in_background() {
 }
 
 void Lane::flush(TimePoint deadline) {
-  call(
-      [this, deadline] {
-        for (const auto& transport : transports_) (void)transport->flush(deadline);
-      },
-      deadline + std::chrono::seconds(1));
+  auto delivered = std::make_shared<bool>(false);
+  const auto ask = [this] {
+    for (const auto& transport : transports_) transport->ask_delivery();
+  };
+  const auto look = [this, delivered] {
+    *delivered = std::all_of(transports_.begin(), transports_.end(),
+                             [](const auto& transport) { return transport->delivered(); });
+  };
+  if (!call(ask, deadline)) return;
+  for (Duration pause = kFirstLook; call(look, deadline) && !*delivered; pause *= 2)
+    std::this_thread::sleep_for(std::min<Duration>(pause, kLastLook));
 }
 
 void Lane::stop() {

@@ -57,7 +57,8 @@ class Lane {
   Transport* find_transport(std::string_view name);
   void drop_peer(ContextId peer);
 
-  // Sends what is queued, for at most this long.
+  // Waits until all that was sent has arrived, where somebody is left to receive it. Not from a
+  // task.
   void flush(TimePoint deadline);
   // Stops the thread and closes the transports. Idempotent. Ops in flight must have been failed:
   // from here on nothing runs, and posted tasks are dropped.

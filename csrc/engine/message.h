@@ -13,7 +13,7 @@
 
 namespace ringdist {
 
-inline constexpr uint16_t kWireVersion = 2;
+inline constexpr uint16_t kWireVersion = 3;
 
 // Group part: kind, dtype, reduce op, root, plan - equal on all ranks. Edge part: count - what the
 // receiver of an edge compares with what it expects. Where all edges of an op are of one size that
@@ -45,6 +45,7 @@ enum class MessageType : uint8_t {
   kData = 0,
   kRequest,  // sender -> receiver: this edge has data and no credit; segment: the first not sent
   kGrant,    // receiver -> sender: this edge may send every segment below `segment`
+  kFirstGrant,  // the same, before the sender asked or sent anything
   kCredit,   // receiver -> sender: only the credit field matters
 };
 
@@ -61,7 +62,7 @@ struct MessageHeader {
   uint32_t segment;
   uint64_t
       credit;  // bytes of early messages of the destination that the source has consumed so far
-  Fingerprint fingerprint;  // only on the first segment of an edge and on requests
+  Fingerprint fingerprint;  // only on what a peer may hear first of an op
 };
 static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeader) == 72);
 
@@ -69,7 +70,7 @@ static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeade
 inline constexpr size_t kShortHeaderBytes = sizeof(MessageHeader) - sizeof(Fingerprint);
 
 inline bool carries_fingerprint(const MessageHeader& header) {
-  return header.type == MessageType::kRequest ||
+  return header.type == MessageType::kRequest || header.type == MessageType::kFirstGrant ||
          (header.type == MessageType::kData && header.segment == 0);
 }
 

@@ -1,6 +1,5 @@
 // The receiving half of OpRun.
 #include <algorithm>
-#include <cstring>
 
 #include "engine/group.h"
 #include "engine/op_run.h"
@@ -37,14 +36,23 @@ void OpRun::on_data(const MessageHeader& header, ConstBytes payload) {
   if (segment == run.written && ready(step, segment) && others_arrived()) {
     consume(step, slot, payload, header.early != 0);
   } else {
-    Kept kept{std::make_unique_for_overwrite<std::byte[]>(payload.size()), payload.size(),
-              header.early != 0};
-    if (!payload.empty()) std::memcpy(kept.data.get(), payload.data(), payload.size());
-    in.kept.emplace(segment, std::move(kept));
+    in.kept.emplace(segment, Kept{PooledCopy(scratch_pool_, payload), header.early != 0});
     Statistics::add(group_.statistics().messages_kept, 1);
     grant(step, slot);
   }
   if (!stopped_) group_.queue(*this, step);
+}
+
+bool OpRun::waits_for(int peer) const {
+  for (size_t step = 0; step < steps_.size(); ++step) {
+    const CompiledStep& compiled_step = compiled(static_cast<int>(step));
+    for (size_t slot = 0; slot < compiled_step.in.size(); ++slot) {
+      const auto kept = static_cast<int64_t>(steps_[step].in[slot].kept.size());
+      if (compiled_step.in[slot].peer == peer && steps_[step].written + kept < compiled_step.segments)
+        return true;
+    }
+  }
+  return false;
 }
 
 bool OpRun::arrived(int step, int64_t segment) const {
@@ -68,7 +76,7 @@ void OpRun::consume(int step, int direct, ConstBytes direct_bytes, bool direct_e
   std::vector<bool> early;
   for (size_t slot = 0; slot < run.in.size(); ++slot) {
     const bool is_direct = static_cast<int>(slot) == direct;
-    bytes.push_back(is_direct ? direct_bytes : run.in[slot].kept.at(segment).bytes());
+    bytes.push_back(is_direct ? direct_bytes : run.in[slot].kept.at(segment).data.bytes());
     early.push_back(is_direct ? direct_early : run.in[slot].kept.at(segment).early);
   }
   const Step& description = compiled(step).step;
@@ -156,9 +164,22 @@ void OpRun::set_promise(In& in, int64_t bytes) {
   in.promised = bytes;
 }
 
+// Senders that can start at once and have more for us than their early credit are told before they
+// ask: where ranks share cores, an answer may take a time slice.
+void OpRun::grant_unasked() {
+  if (op_->request.endpoint) return;
+  for (size_t step = 0; step < steps_.size(); ++step) {
+    const int at = static_cast<int>(step);
+    if (!compiled(at).after.empty()) continue;
+    if (compiled(at).segments * promise_bytes(at) <= group_.early_window()) continue;
+    for (size_t slot = 0; slot < steps_[step].in.size(); ++slot)
+      grant(at, slot, MessageType::kFirstGrant);
+  }
+}
+
 // Grants as much as the window and the memory allow, in few messages. An edge asks by its first
 // data or by a request; single-segment edges that came on early credit never need a grant.
-void OpRun::grant(int step, size_t slot) {
+void OpRun::grant(int step, size_t slot, MessageType type) {
   const int64_t segments = compiled(step).segments;
   StepRun& run = steps_[step];
   In& in = run.in[slot];
@@ -183,7 +204,8 @@ void OpRun::grant(int step, size_t slot) {
   in.wanted = false;
   set_promise(in, (target - consumed) * bytes);
   MessageHeader header{};
-  header.type = MessageType::kGrant;
+  header.type = type;
+  header.fingerprint = op_->fingerprint;
   header.destination = compiled(step).in[slot].peer;
   header.op = number_;
   header.edge = compiled(step).in[slot].edge;

@@ -36,6 +36,7 @@ OpRun::~OpRun() { scratch_pool_->give_back(std::move(scratch_memory_), scratch_b
 void OpRun::start() {
   if (unfinished_steps_ == 0) return group_.finished(*this);
   for (size_t i = 0; i < steps_.size(); ++i) group_.queue(*this, static_cast<int>(i));
+  grant_unasked();
 }
 
 bool OpRun::advance(int step) {

@@ -48,6 +48,8 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   uint64_t number() const { return number_; }
   int peer() const;  // the other end of a send or a receive
   bool wrote() const { return wrote_; }
+  // Something that this rank is to receive from the peer has not come.
+  bool waits_for(int peer) const;
   TimePoint last_progress() const { return last_progress_; }
   bool queued(int step) const { return steps_[step].queued; }
   void set_queued(int step, bool queued) { steps_[step].queued = queued; }
@@ -56,10 +58,8 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
 
  private:
   struct Kept {
-    std::unique_ptr<std::byte[]> data;
-    size_t size = 0;
-    bool early = false;
-    ConstBytes bytes() const { return {data.get(), size}; }
+    PooledCopy data;
+    bool early;
   };
   // The receiving end of an edge.
   struct In {
@@ -120,7 +120,8 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   Error reduce_segment(int step, int64_t segment, const std::vector<ConstBytes>& arrived);
   Error reduce_encoded(int step, int64_t segment, const std::vector<ConstBytes>& arrived);
   void settle(int step, size_t slot, bool early, size_t bytes);
-  void grant(int step, size_t slot);
+  void grant_unasked();
+  void grant(int step, size_t slot, MessageType type = MessageType::kGrant);
   void set_promise(In& in, int64_t bytes);
 
   Group& group_;

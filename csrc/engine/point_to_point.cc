@@ -62,7 +62,7 @@ void PointToPoint::on_message(const MessageHeader& header, ConstBytes payload) {
   }
   auto& parked = parked_[key];
   const bool is_first = parked.empty();
-  parked.push_back({header, {payload.begin(), payload.end()}});
+  parked.push_back({header, PooledCopy(group_.scratch_pool(), payload)});
   if (!is_first) return;
   const int32_t tag = SendName::tag(header.op);
   waiting_[tag].arrived.push_back(key);
@@ -95,7 +95,7 @@ void PointToPoint::bind(std::shared_ptr<Op> op, Key key) {
   auto parked = parked_.extract(key);
   for (const ParkedMessage& message : parked.mapped())
     if (!group_.failure() && receives_.contains(key))
-      deliver(*run, message.header, message.payload);
+      deliver(*run, message.header, message.payload.bytes());
 }
 
 void PointToPoint::deliver(OpRun& run, const MessageHeader& header, ConstBytes payload) {

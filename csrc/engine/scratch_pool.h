@@ -4,10 +4,12 @@
 
 #include <bit>
 #include <cstddef>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include "base/buffers.h"
 #include "base/thread_annotations.h"
 
 namespace ringdist {
@@ -40,6 +42,28 @@ class ScratchPool {
   std::mutex mutex_;
   std::multimap<size_t, Block> free_ RINGDIST_GUARDED_BY(mutex_);
   size_t kept_ RINGDIST_GUARDED_BY(mutex_) = 0;
+};
+
+// A copy of bytes, in a pool's memory.
+class PooledCopy {
+ public:
+  PooledCopy(std::shared_ptr<ScratchPool> pool, ConstBytes bytes)
+      : pool_(std::move(pool)), size_(bytes.size()) {
+    if (bytes.empty()) return;
+    block_ = pool_->take(size_);
+    std::memcpy(block_.get(), bytes.data(), size_);
+  }
+  PooledCopy(PooledCopy&&) = default;
+  ~PooledCopy() {
+    if (block_) pool_->give_back(std::move(block_), size_);
+  }
+
+  ConstBytes bytes() const { return {block_.get(), size_}; }
+
+ private:
+  std::shared_ptr<ScratchPool> pool_;
+  ScratchPool::Block block_;
+  size_t size_;
 };
 
 }  // namespace ringdist

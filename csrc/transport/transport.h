@@ -3,8 +3,7 @@
 // each other only where a transport says so; receivers match them by their header in any case.
 //
 // Threads: every method but address() and add_peer() is called with the lane's driver token held,
-// by one thread at a time (not always the same one). No method blocks, but flush() up to its
-// deadline.
+// by one thread at a time (not always the same one). No method blocks.
 #pragma once
 
 #include <array>
@@ -82,8 +81,11 @@ class Transport {
 
   // The peer's process is gone: completes every send to it with an Error and forgets it.
   virtual void drop_peer(ContextId peer) = 0;
-  // Waits until all that was sent has left this process' memory.
-  virtual Error flush(TimePoint deadline) = 0;
+  // A send that is done may still lie in the kernel, which drops it if this process ends with
+  // something unread. So ask the peers to confirm what was sent to them until now; then progress()
+  // until all that still can have answered.
+  virtual void ask_delivery() = 0;
+  virtual bool delivered() const = 0;
   // Completes every send with an Error. Never blocks on a dead peer.
   virtual void close() = 0;
 };

@@ -1,6 +1,7 @@
 #include "transport/ucx/ucx_transport.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "transport/ucx/status.h"
@@ -9,6 +10,8 @@ namespace ringdist {
 namespace {
 
 constexpr unsigned kMessageId = 1;
+constexpr unsigned kQuestionId = 2;
+constexpr unsigned kReceiptId = 3;
 constexpr size_t kStagingBuffers = 64;
 constexpr auto kCloseTime = std::chrono::milliseconds(200);
 
@@ -25,18 +28,20 @@ Result<std::unique_ptr<Transport>> UcxTransport::create(const TransportConfig& c
   auto worker = UcxWorker::open(config);
   if (!worker.ok()) return worker.error();
   out->worker_ = std::move(worker.value());
-  if (Error error = out->install_handler()) return error;
+  if (Error error = out->install_handler(kMessageId, &on_message)) return error;
+  if (Error error = out->install_handler(kQuestionId, &on_question)) return error;
+  if (Error error = out->install_handler(kReceiptId, &on_receipt)) return error;
   return std::unique_ptr<Transport>(std::move(out));
 }
 
 UcxTransport::~UcxTransport() { close(); }
 
-Error UcxTransport::install_handler() {
+Error UcxTransport::install_handler(unsigned id, ucp_am_recv_callback_t callback) {
   ucp_am_handler_param_t param{};
   param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  param.id = kMessageId;
-  param.cb = &UcxTransport::on_message;
+  param.id = id;
+  param.cb = callback;
   param.arg = this;
   return ucx_error("installing the message handler",
                    ucp_worker_set_am_recv_handler(worker_->handle(), &param));
@@ -109,14 +114,19 @@ void UcxTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, S
   check(payload.size() <= max_payload_, "message payload too large");
   auto ep = endpoint(peer);
   if (!ep.ok()) return done(ep.error());
+  post(ep.value(), kMessageId, 0, header, payload, std::move(done));
+}
+
+void UcxTransport::post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstBytes header,
+                        ConstBytes payload, SendDone done) {
   Request* request = take_request(std::move(done), header);
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = &UcxTransport::on_sent;
   param.user_data = request;
-  param.flags = UCP_AM_SEND_FLAG_EAGER;
-  void* status = ucp_am_send_nbx(ep.value(), kMessageId, request->header.data(), header.size(),
+  param.flags = UCP_AM_SEND_FLAG_EAGER | flags;
+  void* status = ucp_am_send_nbx(endpoint, id, request->header.data(), header.size(),
                                  payload.data(), payload.size(), &param);
   if (UCS_PTR_IS_PTR(status)) return;  // on_sent() will be called
   finish(request, UCS_PTR_STATUS(status));
@@ -220,19 +230,53 @@ void UcxTransport::drop_peer(ContextId id) {
   close_endpoint(*peer);
 }
 
-bool UcxTransport::wait_for(void* request, TimePoint deadline) {
-  if (!UCS_PTR_IS_PTR(request)) return true;
-  bool done = false;
-  while (!(done = ucp_request_check_status(request) != UCS_INPROGRESS) && Clock::now() < deadline)
-    ucp_worker_progress(worker_->handle());
-  ucp_request_free(request);
-  return done;
+void UcxTransport::ask_delivery() {
+  std::vector<Peer*> connected;
+  {
+    std::lock_guard lock(peers_mutex_);
+    for (auto& [id, peer] : peers_)
+      if (peer->endpoint && !peer->broken) connected.push_back(peer.get());
+  }
+  for (Peer* peer : connected)
+    send_receipt(peer->endpoint, kQuestionId, {peer->id, ++peer->asked});
 }
 
-Error UcxTransport::flush(TimePoint deadline) {
-  ucp_request_param_t param{};
-  if (wait_for(ucp_worker_flush_nbx(worker_->handle(), &param), deadline)) return {};
-  return Error(ErrorKind::kTimeout, "UCX: data was still queued when the time to send it ended");
+bool UcxTransport::delivered() const {
+  std::lock_guard lock(peers_mutex_);
+  return std::all_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+    const Peer& peer = *entry.second;
+    return peer.broken || peer.confirmed >= peer.asked;
+  });
+}
+
+// Behind everything that was sent on the connection before. Where it cannot be sent, the connection
+// breaks.
+void UcxTransport::send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt) {
+  post(endpoint, id, UCP_AM_SEND_FLAG_REPLY, std::as_bytes(std::span(&receipt, 1)), {},
+       [](const Error&) {});
+}
+
+ucs_status_t UcxTransport::on_question(void* arg, const void* header, size_t header_length, void*,
+                                       size_t, const ucp_am_recv_param_t* param) {
+  auto* self = static_cast<UcxTransport*>(arg);
+  Receipt receipt;
+  if (header_length != sizeof receipt || !(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP))
+    return UCS_OK;  // not from one of us
+  std::memcpy(&receipt, header, sizeof receipt);
+  self->send_receipt(param->reply_ep, kReceiptId, receipt);
+  return UCS_OK;
+}
+
+ucs_status_t UcxTransport::on_receipt(void* arg, const void* header, size_t header_length, void*,
+                                      size_t, const ucp_am_recv_param_t*) {
+  auto* self = static_cast<UcxTransport*>(arg);
+  Receipt receipt;
+  if (header_length != sizeof receipt) return UCS_OK;
+  std::memcpy(&receipt, header, sizeof receipt);
+  std::lock_guard lock(self->peers_mutex_);
+  if (auto it = self->peers_.find(receipt.peer); it != self->peers_.end())
+    it->second->confirmed = std::max(it->second->confirmed, receipt.number);
+  return UCS_OK;
 }
 
 void UcxTransport::close() {

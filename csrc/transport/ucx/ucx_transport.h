@@ -36,7 +36,8 @@ class UcxTransport final : public Transport {
   int event_fd() const override { return worker_->event_fd(); }
   bool arm() override;
   void drop_peer(ContextId peer) override;
-  Error flush(TimePoint deadline) override;
+  void ask_delivery() override;
+  bool delivered() const override;
   void close() override;
 
  private:
@@ -46,6 +47,13 @@ class UcxTransport final : public Transport {
     std::vector<std::byte> address;
     ucp_ep_h endpoint = nullptr;
     Error broken;
+    uint64_t asked = 0;      // how often it was asked to confirm what it got
+    uint64_t confirmed = 0;  // the last of these that it answered
+  };
+  // The header of a question and of its answer, which is the same.
+  struct Receipt {
+    ContextId peer;  // who is asked
+    uint64_t number;
   };
   struct Request {
     UcxTransport* transport;
@@ -54,18 +62,24 @@ class UcxTransport final : public Transport {
   };
 
   UcxTransport(const TransportConfig& config, Receiver& receiver);
-  Error install_handler();
+  Error install_handler(unsigned id, ucp_am_recv_callback_t callback);
   Result<ucp_ep_h> endpoint(ContextId id);
   Error connect(Peer& peer);
   void close_endpoint(Peer& peer);
+  void post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstBytes header, ConstBytes payload,
+            SendDone done);
   Request* take_request(SendDone done, ConstBytes header);
   void finish(Request* request, ucs_status_t status);
   bool handle_broken();
-  bool wait_for(void* request, TimePoint deadline);
+  void send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt);
 
   static void on_sent(void* ucx_request, ucs_status_t status, void* user_data);
   static void on_endpoint_error(void* arg, ucp_ep_h endpoint, ucs_status_t status);
   static ucs_status_t on_message(void* arg, const void* header, size_t header_length, void* data,
+                                 size_t length, const ucp_am_recv_param_t* param);
+  static ucs_status_t on_question(void* arg, const void* header, size_t header_length, void* data,
+                                  size_t length, const ucp_am_recv_param_t* param);
+  static ucs_status_t on_receipt(void* arg, const void* header, size_t header_length, void* data,
                                  size_t length, const ucp_am_recv_param_t* param);
 
   const size_t max_payload_;

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -168,7 +169,6 @@ TEST_P(TransportConformance, TheEventWakesASleeper) {
     bool sent = false;
     a_.transport->send(b_.config.context_id, pattern(8, 1), {}, [&](const Error&) { sent = true; });
     a_.progress_until([&] { return sent; });
-    (void)a_.transport->flush(Clock::now() + kDeadline);
   });
   const TimePoint deadline = Clock::now() + kDeadline;
   while (b_.inbox.got.size() < 2 && Clock::now() < deadline) {
@@ -185,6 +185,34 @@ TEST_P(TransportConformance, TheEventWakesASleeper) {
   }
   sender.join();
   EXPECT_EQ(b_.inbox.got.size(), 2u);
+}
+
+// A socket that is closed with something unread in it takes along what its peer has not read yet.
+TEST_P(TransportConformance, WhatWasSentArrivesThoughItsSenderCloses) {
+  const auto say = [](End& from, End& to, const std::vector<std::byte>& payload) {
+    from.transport->send(to.config.context_id, pattern(8, 0), payload,
+                         [](const Error& error) { EXPECT_FALSE(error); });
+  };
+  say(a_, b_, {});
+  say(b_, a_, {});
+  ASSERT_TRUE(both_until([&] { return a_.inbox.got.size() == 1 && b_.inbox.got.size() == 1; }));
+  constexpr size_t kMessages = 12;  // more than a reader has taken from its socket when it looks up
+  const auto payload = pattern(a_.transport->max_payload(), 3);
+  for (size_t i = 0; i < kMessages; ++i) say(a_, b_, payload);
+  std::atomic<bool> spoken = false;
+  std::thread slow_reader([&] {
+    say(b_, a_, {});  // which the sender has not read when it closes
+    spoken = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    b_.progress_until([&] { return b_.inbox.got.size() == 1 + kMessages || !b_.inbox.lost.empty(); });
+  });
+  while (!spoken) std::this_thread::yield();
+  a_.transport->ask_delivery();
+  EXPECT_TRUE(a_.progress_until([&] { return a_.transport->delivered(); }));
+  a_.transport->close();
+  slow_reader.join();
+  ASSERT_EQ(b_.inbox.got.size(), 1 + kMessages);
+  for (size_t i = 0; i < kMessages; ++i) EXPECT_EQ(b_.inbox.got[1 + i].payload, payload);
 }
 
 TEST_P(TransportConformance, ADroppedPeerFailsItsSends) {
