@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kMaxSchedules = 256;
 constexpr auto kTaskTime = std::chrono::seconds(10);
 constexpr auto kFlushTime = std::chrono::seconds(2);
+constexpr auto kTellTime = std::chrono::seconds(2);
 constexpr auto kLeaveTime = std::chrono::milliseconds(1000);
 
 // Not all edges of the op carry what every rank can work out.
@@ -57,7 +58,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   lane.post([&lane, group = self.group_] { lane.executor().add_group(group); });
   // Now, not with the first op: a send and its receive must find each other though the other ranks
   // of the group call nothing.
-  self.context_->pool().run([out] { out->set_up(); });
+  self.context_->pool().run([out] {
+    out->set_up();
+    out->set_up_promise_.set_value();
+  });
   self.context_->add_leaver(out.get(), [weak = std::weak_ptr(out)] {
     if (auto communicator = weak.lock()) communicator->leave();
   });
@@ -249,7 +253,9 @@ void Communicator::set_timeout(Milliseconds timeout) {
 void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   for (const auto& sibling : siblings()) sibling->abort(why);
-  patience_.cancelled = true;
+  // Ranks that have found their peers no longer look into the store: ours must be found to be told.
+  aborted_ = true;
+  patience_.deadline = std::min(patience_.deadline.load(), Clock::now() + kTellTime);
   withdraw(ErrorKind::kAborted, why);
   const Error cause(ErrorKind::kAborted, why);
   context_->lane().post([group = group_, cause] { group->fail(cause, /*tell_others=*/true); });
@@ -288,6 +294,7 @@ void Communicator::close() {
   }
   Lane& lane = context_->lane();
   wait_until_idle(TimePoint::max());
+  if (aborted_) set_up_ended_.wait_until(Clock::now() + kTellTime);
   patience_.cancelled = true;
   leave();
   if (!failure()) lane.flush(Clock::now() + kFlushTime);

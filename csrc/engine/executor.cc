@@ -21,7 +21,8 @@ void Executor::add_group(std::shared_ptr<Group> group) { groups_.insert(std::mov
 
 void Executor::make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
                           std::vector<GroupMember> members) {
-  if (!groups_.contains(group) || group->failure()) return;
+  if (!groups_.contains(group)) return;
+  if (group->failure()) return group->peers_known(nonce);
   std::vector<ContextId> contexts;
   for (const auto& member : members) contexts.push_back(member.context);
   by_key_[{nonce, group->rank()}] = group;

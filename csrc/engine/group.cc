@@ -77,18 +77,7 @@ void Group::fail(const Error& cause, bool tell_others) {
   if (failure_) return;
   failure_ = cause;
   if (config_.on_failed) config_.on_failed(failure_);
-  if (tell_others && ready()) {
-    Notice notice;
-    notice.kind = NoticeKind::kAbort;
-    notice.error_kind = cause.kind();
-    notice.culprit = cause.culprit();
-    notice.op = runs_.empty() ? last_number_ : runs_.begin()->first;
-    notice.text = cause.message();
-    notice.nonce = nonce_;
-    notice.generation = generation_;
-    notice.rank = config_.rank;
-    host_.flood(notice);
-  }
+  if (tell_others) announce_failure();
   parked_.clear();
   for (auto& [number, run] : std::exchange(runs_, {})) {
     run->stop();
@@ -98,6 +87,26 @@ void Group::fail(const Error& cause, bool tell_others) {
     host_.finish_op(op, for_op(*op, run, failure_));
   });
   for (auto& op : std::exchange(waiting_, {})) host_.finish_op(op, for_op(*op, nullptr, failure_));
+}
+
+void Group::announce_failure() {
+  failure_untold_ = !ready();
+  if (failure_untold_) return;
+  Notice notice;
+  notice.kind = NoticeKind::kAbort;
+  notice.error_kind = failure_.kind();
+  notice.culprit = failure_.culprit();
+  notice.op = runs_.empty() ? last_number_ : runs_.begin()->first;
+  notice.text = failure_.message();
+  notice.nonce = nonce_;
+  notice.generation = generation_;
+  notice.rank = config_.rank;
+  host_.flood(notice);
+}
+
+void Group::peers_known(uint64_t nonce) {
+  nonce_ = nonce;
+  if (failure_untold_) announce_failure();
 }
 
 std::string Group::who(int peer) const {

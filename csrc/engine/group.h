@@ -59,6 +59,8 @@ class Group {
   // The members are known: messages can flow. Ops enqueued so far start now.
   void make_ready(uint64_t nonce, std::vector<GroupMember> members);
   bool ready() const { return nonce_ != 0; }
+  // The same for a group that has failed meanwhile: others may be ready, and wait for us.
+  void peers_known(uint64_t nonce);
   // Ready, or never to be.
   bool settled() const { return ready() || failure_; }
 
@@ -123,6 +125,7 @@ class Group {
   bool agree(uint64_t number, int peer, const Fingerprint& theirs);
   void mismatch(uint64_t number, int peer, const Fingerprint& theirs, const Fingerprint& ours);
   void check_stall(OpRun& run);
+  void announce_failure();
   void check_broken();
   bool waits_in_vain(int peer) const;
   void check_left(uint64_t number);
@@ -148,6 +151,7 @@ class Group {
   History history_;
   uint64_t last_number_ = 0;
   Error failure_;
+  bool failure_untold_ = false;  // the others were unknown when it came
 };
 
 }  // namespace ringdist

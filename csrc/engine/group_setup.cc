@@ -83,7 +83,7 @@ Result<std::vector<GroupMember>> Communicator::find_members(uint64_t& nonce) {
 
 // Others may be waiting for us in the store, or be ready and wait for our part of an op.
 void Communicator::tell_set_up_failed(uint64_t nonce, const Error& error) {
-  if (patience_.cancelled) return;  // abort() and close() say why themselves
+  if (patience_.cancelled || aborted_) return;  // abort() and close() say why themselves
   if (nonce == 0) return (void)rendezvous_.withdraw(error.kind(), error.message());
   Notice notice;
   notice.error_kind = error.kind();

@@ -43,10 +43,10 @@ static_assert(std::is_trivially_copyable_v<Fingerprint> && sizeof(Fingerprint) =
 
 enum class MessageType : uint8_t {
   kData = 0,
-  kRequest,  // sender -> receiver: this edge has data and no credit; segment: the first not sent
-  kGrant,    // receiver -> sender: this edge may send every segment below `segment`
+  kRequest,     // sender -> receiver: this edge has data and no credit; segment: the first not sent
+  kGrant,       // receiver -> sender: this edge may send every segment below `segment`
   kFirstGrant,  // the same, before the sender asked or sent anything
-  kCredit,   // receiver -> sender: only the credit field matters
+  kCredit,      // receiver -> sender: only the credit field matters
 };
 
 struct MessageHeader {

@@ -48,7 +48,8 @@ bool OpRun::waits_for(int peer) const {
     const CompiledStep& compiled_step = compiled(static_cast<int>(step));
     for (size_t slot = 0; slot < compiled_step.in.size(); ++slot) {
       const auto kept = static_cast<int64_t>(steps_[step].in[slot].kept.size());
-      if (compiled_step.in[slot].peer == peer && steps_[step].written + kept < compiled_step.segments)
+      if (compiled_step.in[slot].peer == peer &&
+          steps_[step].written + kept < compiled_step.segments)
         return true;
     }
   }

@@ -75,6 +75,7 @@ Error Rendezvous::find_withdrawal() {
   if (!note.ok()) return note.error();
   Reader in(note.value()[0]);
   const int rank = in.get<int32_t>();
+  if (rank == rank_) return {};  // ours is for the others
   const auto kind = in.get<ErrorKind>();
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
                "rank " + std::to_string(rank) +

@@ -237,8 +237,7 @@ void UcxTransport::ask_delivery() {
     for (auto& [id, peer] : peers_)
       if (peer->endpoint && !peer->broken) connected.push_back(peer.get());
   }
-  for (Peer* peer : connected)
-    send_receipt(peer->endpoint, kQuestionId, {peer->id, ++peer->asked});
+  for (Peer* peer : connected) send_receipt(peer->endpoint, kQuestionId, {peer->id, ++peer->asked});
 }
 
 bool UcxTransport::delivered() const {

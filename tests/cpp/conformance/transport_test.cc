@@ -204,7 +204,8 @@ TEST_P(TransportConformance, WhatWasSentArrivesThoughItsSenderCloses) {
     say(b_, a_, {});  // which the sender has not read when it closes
     spoken = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    b_.progress_until([&] { return b_.inbox.got.size() == 1 + kMessages || !b_.inbox.lost.empty(); });
+    b_.progress_until(
+        [&] { return b_.inbox.got.size() == 1 + kMessages || !b_.inbox.lost.empty(); });
   });
   while (!spoken) std::this_thread::yield();
   a_.transport->ask_delivery();

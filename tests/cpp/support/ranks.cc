@@ -40,7 +40,8 @@ Ranks::~Ranks() {
   for (auto& context : contexts_) context->shutdown();
 }
 
-std::vector<std::shared_ptr<Communicator>> Ranks::another(const std::string& name) {
+std::vector<std::shared_ptr<Communicator>> Ranks::another(
+    const std::string& name, const std::map<int, std::shared_ptr<Store>>& stores) {
   std::vector<std::shared_ptr<Communicator>> out;
   for (int rank = 0; rank < size(); ++rank) {
     CommunicatorOptions wanted;
@@ -50,7 +51,7 @@ std::vector<std::shared_ptr<Communicator>> Ranks::another(const std::string& nam
     for (int member = 0; member < size(); ++member) wanted.members.push_back(member);
     wanted.timeout = options_.timeout;
     wanted.config = config();
-    wanted.store = store_;
+    wanted.store = stores.contains(rank) ? stores.at(rank) : store_;
     out.push_back(must(Communicator::create(contexts_[rank], std::move(wanted))));
   }
   return out;

@@ -33,8 +33,10 @@ class Ranks {
   Context& context(int rank) { return *contexts_[rank]; }
   Config config() const;
 
-  // Another group of the same Contexts.
-  std::vector<std::shared_ptr<Communicator>> another(const std::string& name);
+  // Another group of the same Contexts; ranks may have their own way to the store.
+  std::vector<std::shared_ptr<Communicator>> another(
+      const std::string& name, const std::map<int, std::shared_ptr<Store>>& stores = {});
+  std::shared_ptr<Store> store() { return store_; }
   void drop_group() { communicators_.clear(); }
 
   // Runs `body` for every rank, each in a thread; rethrows nothing, ends the process on a hang.
