@@ -254,7 +254,6 @@ void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   for (const auto& sibling : siblings()) sibling->abort(why);
   // Ranks that have found their peers no longer look into the store: ours must be found to be told.
-  aborted_ = true;
   patience_.deadline = std::min(patience_.deadline.load(), Clock::now() + kTellTime);
   withdraw(ErrorKind::kAborted, why);
   const Error cause(ErrorKind::kAborted, why);
@@ -277,11 +276,12 @@ void Communicator::leave() {
 void Communicator::wait_until_idle(TimePoint deadline) {
   Lane& lane = context_->lane();
   auto idle = std::make_shared<bool>(false);
-  for (Duration pause = std::chrono::microseconds(100); Clock::now() < deadline; pause *= 2) {
+  for (Duration pause = std::chrono::microseconds(100); Clock::now() < deadline;) {
     if (!lane.call([group = group_, idle] { *idle = group->idle(); }, Clock::now() + kTaskTime) ||
         *idle)
       return;
-    std::this_thread::sleep_for(std::min<Duration>(pause, Milliseconds(10)));
+    std::this_thread::sleep_for(pause);
+    pause = std::min<Duration>(2 * pause, Milliseconds(10));
   }
 }
 
@@ -294,7 +294,8 @@ void Communicator::close() {
   }
   Lane& lane = context_->lane();
   wait_until_idle(TimePoint::max());
-  if (aborted_) set_up_ended_.wait_until(Clock::now() + kTellTime);
+  // Who has found everybody counts on us, and hears of our end only if we have found them, too.
+  if (!lane.stopped()) set_up_ended_.wait_until(Clock::now() + kTellTime);
   patience_.cancelled = true;
   leave();
   if (!failure()) lane.flush(Clock::now() + kFlushTime);

@@ -103,7 +103,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<uint64_t> next_number_{1};
   std::atomic<uint64_t> nonce_{0};
   Patience patience_;  // of set_up(): until the first op's deadline
-  std::atomic<bool> aborted_{false};
   std::promise<void> set_up_promise_;
   const std::future<void> set_up_ended_ = set_up_promise_.get_future();
 

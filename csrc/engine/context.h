@@ -57,8 +57,8 @@ class Context final : private ControlEvents {
   void add_leaver(const void* key, std::function<void()> leave);
   void remove_leaver(const void* key);
 
-  // Leaves every group, sends what is queued (within a second) and stops all threads. Idempotent;
-  // also the destructor's work. Callbacks that run longer than that are left behind.
+  // Leaves every group, waits (two seconds at most) until what was sent has arrived, and stops all
+  // threads. Idempotent; also the destructor's work. Callbacks that run longer are left behind.
   void shutdown();
 
   std::string dump() override;

@@ -83,14 +83,16 @@ Result<std::vector<GroupMember>> Communicator::find_members(uint64_t& nonce) {
 
 // Others may be waiting for us in the store, or be ready and wait for our part of an op.
 void Communicator::tell_set_up_failed(uint64_t nonce, const Error& error) {
-  if (patience_.cancelled || aborted_) return;  // abort() and close() say why themselves
-  if (nonce == 0) return (void)rendezvous_.withdraw(error.kind(), error.message());
+  if (patience_.cancelled) return;                                 // close() has said so
+  if (nonce == 0) return withdraw(error.kind(), error.message());  // an abort's word stays
   Notice notice;
-  notice.error_kind = error.kind();
+  const Error first = failure();  // abort() may have been before
+  const Error& cause = first ? first : error;
+  notice.error_kind = cause.kind();
   notice.nonce = nonce;
   notice.rank = rank();
-  notice.culprit = error.culprit();
-  notice.text = error.message();
+  notice.culprit = cause.culprit();
+  notice.text = cause.message();
   context_->control().flood(notice.encode());
 }
 

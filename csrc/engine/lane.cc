@@ -311,8 +311,10 @@ void Lane::flush(TimePoint deadline) {
                              [](const auto& transport) { return transport->delivered(); });
   };
   if (!call(ask, deadline)) return;
-  for (Duration pause = kFirstLook; call(look, deadline) && !*delivered; pause *= 2)
-    std::this_thread::sleep_for(std::min<Duration>(pause, kLastLook));
+  for (Duration pause = kFirstLook; call(look, deadline) && !*delivered;) {
+    std::this_thread::sleep_for(pause);
+    pause = std::min<Duration>(2 * pause, kLastLook);
+  }
 }
 
 void Lane::stop() {

@@ -165,16 +165,16 @@ void OpRun::set_promise(In& in, int64_t bytes) {
   in.promised = bytes;
 }
 
-// Senders that can start at once and have more for us than their early credit are told before they
-// ask: where ranks share cores, an answer may take a time slice.
+// Senders that start at once (with their first edge to us) and have more for us than their early
+// credit are told before they ask: where ranks share cores, an answer may take a time slice.
 void OpRun::grant_unasked() {
   if (op_->request.endpoint) return;
   for (size_t step = 0; step < steps_.size(); ++step) {
     const int at = static_cast<int>(step);
-    if (!compiled(at).after.empty()) continue;
+    if (compiled(at).in.empty() || !compiled(at).after.empty()) continue;
     if (compiled(at).segments * promise_bytes(at) <= group_.early_window()) continue;
     for (size_t slot = 0; slot < steps_[step].in.size(); ++slot)
-      grant(at, slot, MessageType::kFirstGrant);
+      if (compiled(at).in[slot].edge == 0) grant(at, slot, MessageType::kFirstGrant);
   }
 }
 
@@ -196,7 +196,7 @@ void OpRun::grant(int step, size_t slot, MessageType type) {
   if (!affordable()) {
     target = here + 1;  // the guaranteed slot
     if (!affordable() && !group_.is_oldest(*this)) {
-      in.wanted = true;
+      in.wanted = type == MessageType::kGrant;
       return;
     }
   }

@@ -30,8 +30,9 @@ class ScratchPool {
 
   void give_back(Block block, size_t bytes) {
     std::lock_guard lock(mutex_);
-    if (!block || kept_ + size_class(bytes) > kMaxKept) return;
+    if (!block || size_class(bytes) > kMaxKept) return;
     kept_ += size_class(bytes);
+    for (; kept_ > kMaxKept; free_.erase(free_.begin())) kept_ -= free_.begin()->first;
     free_.emplace(size_class(bytes), std::move(block));
   }
 

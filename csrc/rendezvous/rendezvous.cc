@@ -88,10 +88,10 @@ Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vect
                            const std::function<Error()>& given_up) {
   Duration pause = kFirstPause;
   for (;;) {
+    if (patience.cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
     auto there = store_->check(keys);
     if (!there.ok()) return there.error();
     if (there.value()) return find_withdrawal();
-    if (patience.cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
     if (Error error = find_withdrawal()) return error;
     if (given_up)
       if (Error error = given_up()) return error;

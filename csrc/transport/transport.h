@@ -83,7 +83,7 @@ class Transport {
   virtual void drop_peer(ContextId peer) = 0;
   // A send that is done may still lie in the kernel, which drops it if this process ends with
   // something unread. So ask the peers to confirm what was sent to them until now; then progress()
-  // until all that still can have answered.
+  // until all who answer have.
   virtual void ask_delivery() = 0;
   virtual bool delivered() const = 0;
   // Completes every send with an Error. Never blocks on a dead peer.

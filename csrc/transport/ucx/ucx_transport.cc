@@ -14,6 +14,8 @@ constexpr unsigned kQuestionId = 2;
 constexpr unsigned kReceiptId = 3;
 constexpr size_t kStagingBuffers = 64;
 constexpr auto kCloseTime = std::chrono::milliseconds(200);
+constexpr auto kSilence =
+    std::chrono::seconds(2);  // who says nothing for so long is not waited for
 
 }  // namespace
 
@@ -237,22 +239,26 @@ void UcxTransport::ask_delivery() {
     for (auto& [id, peer] : peers_)
       if (peer->endpoint && !peer->broken) connected.push_back(peer.get());
   }
-  for (Peer* peer : connected) send_receipt(peer->endpoint, kQuestionId, {peer->id, ++peer->asked});
+  for (Peer* peer : connected) {
+    if (peer->confirmed == peer->asked) peer->silent_since = Clock::now();
+    send_receipt(peer->endpoint, kQuestionId, {peer->id, ++peer->asked});
+  }
 }
 
 bool UcxTransport::delivered() const {
   std::lock_guard lock(peers_mutex_);
-  return std::all_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+  const TimePoint now = Clock::now();
+  return std::all_of(peers_.begin(), peers_.end(), [now](const auto& entry) {
     const Peer& peer = *entry.second;
-    return peer.broken || peer.confirmed >= peer.asked;
+    return peer.broken || peer.confirmed >= peer.asked || now - peer.silent_since > kSilence;
   });
 }
 
 // Behind everything that was sent on the connection before. Where it cannot be sent, the connection
 // breaks.
 void UcxTransport::send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt) {
-  post(endpoint, id, UCP_AM_SEND_FLAG_REPLY, std::as_bytes(std::span(&receipt, 1)), {},
-       [](const Error&) {});
+  const unsigned flags = id == kQuestionId ? UCP_AM_SEND_FLAG_REPLY : 0;
+  post(endpoint, id, flags, std::as_bytes(std::span(&receipt, 1)), {}, [](const Error&) {});
 }
 
 ucs_status_t UcxTransport::on_question(void* arg, const void* header, size_t header_length, void*,
@@ -273,8 +279,10 @@ ucs_status_t UcxTransport::on_receipt(void* arg, const void* header, size_t head
   if (header_length != sizeof receipt) return UCS_OK;
   std::memcpy(&receipt, header, sizeof receipt);
   std::lock_guard lock(self->peers_mutex_);
-  if (auto it = self->peers_.find(receipt.peer); it != self->peers_.end())
+  if (auto it = self->peers_.find(receipt.peer); it != self->peers_.end()) {
     it->second->confirmed = std::max(it->second->confirmed, receipt.number);
+    it->second->silent_since = Clock::now();
+  }
   return UCS_OK;
 }
 

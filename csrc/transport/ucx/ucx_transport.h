@@ -49,6 +49,7 @@ class UcxTransport final : public Transport {
     Error broken;
     uint64_t asked = 0;      // how often it was asked to confirm what it got
     uint64_t confirmed = 0;  // the last of these that it answered
+    TimePoint silent_since;  // while it has not answered all
   };
   // The header of a question and of its answer, which is the same.
   struct Receipt {
