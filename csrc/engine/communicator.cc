@@ -1,7 +1,6 @@
 #include "engine/communicator.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/check.h"
 #include "engine/coded_plan.h"
@@ -274,15 +273,7 @@ void Communicator::leave() {
 }
 
 void Communicator::wait_until_idle(TimePoint deadline) {
-  Lane& lane = context_->lane();
-  auto idle = std::make_shared<bool>(false);
-  for (Duration pause = std::chrono::microseconds(100); Clock::now() < deadline;) {
-    if (!lane.call([group = group_, idle] { *idle = group->idle(); }, Clock::now() + kTaskTime) ||
-        *idle)
-      return;
-    std::this_thread::sleep_for(pause);
-    pause = std::min<Duration>(2 * pause, Milliseconds(10));
-  }
+  (void)context_->lane().call_until([group = group_] { return group->idle(); }, deadline);
 }
 
 void Communicator::close() {

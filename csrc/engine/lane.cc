@@ -19,8 +19,9 @@ constexpr auto kActiveSleep = std::chrono::milliseconds(50);  // deadlines are l
 constexpr auto kIdleSleep = std::chrono::hours(1);
 constexpr auto kLeaveTime = std::chrono::seconds(1);
 constexpr auto kDriverGone = std::chrono::milliseconds(1);
-constexpr auto kFirstLook = std::chrono::microseconds(50);
-constexpr auto kLastLook = std::chrono::milliseconds(5);
+constexpr auto kFirstLook = std::chrono::microseconds(100);
+constexpr auto kLastLook = std::chrono::milliseconds(10);
+constexpr auto kAnswerTime = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -99,6 +100,18 @@ bool Lane::call(std::function<void()> task, TimePoint deadline) {
   });
   std::unique_lock lock(call->mutex);
   return call->ended.wait_until(lock, deadline, [&] { return call->done; });
+}
+
+bool Lane::call_until(std::function<bool()> condition, TimePoint deadline) {
+  auto met = std::make_shared<bool>(false);
+  const auto ask = [met, condition = std::move(condition)] { *met = condition(); };
+  for (Duration pause = kFirstLook; Clock::now() < deadline;
+       pause = std::min<Duration>(2 * pause, kLastLook)) {
+    if (!call(ask, std::min(deadline, Clock::now() + kAnswerTime))) return false;
+    if (*met) return true;
+    std::this_thread::sleep_for(pause);
+  }
+  return false;
 }
 
 bool Lane::stopped() {
@@ -302,19 +315,16 @@ void Lane::drive_in_background() {
 }
 
 void Lane::flush(TimePoint deadline) {
-  auto delivered = std::make_shared<bool>(false);
   const auto ask = [this] {
     for (const auto& transport : transports_) transport->ask_delivery();
   };
-  const auto look = [this, delivered] {
-    *delivered = std::all_of(transports_.begin(), transports_.end(),
-                             [](const auto& transport) { return transport->delivered(); });
-  };
   if (!call(ask, deadline)) return;
-  for (Duration pause = kFirstLook; call(look, deadline) && !*delivered;) {
-    std::this_thread::sleep_for(pause);
-    pause = std::min<Duration>(2 * pause, kLastLook);
-  }
+  (void)call_until(
+      [this] {
+        return std::all_of(transports_.begin(), transports_.end(),
+                           [](const auto& transport) { return transport->delivered(); });
+      },
+      deadline);
 }
 
 void Lane::stop() {

@@ -44,6 +44,9 @@ class Lane {
   void post(std::function<void()> task, bool wake = true);
   // The same, and waits until it ran; false if it did not by the deadline. Not from a task.
   bool call(std::function<void()> task, TimePoint deadline);
+  // Calls it, with growing pauses, until it says true; false if it did not by the deadline, or if
+  // the lane does not answer. Not from a task.
+  bool call_until(std::function<bool()> condition, TimePoint deadline);
 
   // Drives until the op has finished; false if the deadline passed first. Any thread, without the
   // GIL.
