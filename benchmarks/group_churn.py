@@ -94,6 +94,7 @@ def churn(groups: int, marks: set[int], backend: str, quiet: bool = True) -> lis
     """
     tqdm.monitor_interval = 0  # its thread would be counted
     use(None)
+    dist.barrier()  # connections stay: whatever is used below connects before the first count
     time.sleep(SETTLE)
     footprints = [Footprint.now(0)]
     for number in tqdm(range(1, groups + 1), desc=backend, unit="group", disable=quiet):

@@ -152,6 +152,9 @@ const std::vector<Row>& rows() {
       choice_row("deterministic", &Config::deterministic,
                  "run: same call, same bits; layout: also wherever an element lies",
                  "\"\", \"run\" or \"layout\"", {"", "run", "layout"}),
+      choice_row("transport", &Config::transport,
+                 "how messages travel; empty: shm inside a host, ucx between hosts",
+                 "\"\", \"shm\" or \"ucx\"", {"", "shm", "ucx"}),
       choice_row("ucx", &Config::ucx, "which UCX is loaded", "\"wheel\" or \"system\"",
                  {"wheel", "system"}),
       text_row("codec", &Config::codec,
@@ -259,7 +262,8 @@ std::vector<Config::Variable> Config::variables() const {
 
 std::string Config::options_text() const {
   return "algorithm=\"" + algorithm + "\" segment_bytes=" + std::to_string(segment_bytes) +
-         " deterministic=\"" + deterministic + "\" codec=\"" + codec + "\"";
+         " deterministic=\"" + deterministic + "\" codec=\"" + codec + "\" transport=\"" +
+         transport + "\"";
 }
 
 uint64_t Config::options_hash() const { return Hash().add(options_text()).value(); }

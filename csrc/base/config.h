@@ -20,6 +20,7 @@ struct Config {
   double peer_timeout = 10.0;          // seconds of silence until a process or host is lost
   std::string socket_ifname;          // interfaces, see os/interfaces.h; "": the route to the store
   std::string deterministic = "run";  // "", "run" or "layout"
+  std::string transport;              // of a group's messages: a name; "": chosen for each peer
   std::string ucx = "wheel";          // "wheel" or "system"
   std::string codec;                  // of float SUMs and AVGs, see codec/codec.h; "": none
   LogLevel log_level = LogLevel::kWarn;

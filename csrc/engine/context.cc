@@ -63,8 +63,13 @@ Error Context::open_transports() {
       return Error(ErrorKind::kInvalidArgument,
                    "unknown transport '" + name + "'; have: " + transport_names());
     auto transport = row->create(transport_config, receiver);
-    if (!transport.ok()) return transport.error().prefixed("transport " + name + ": ");
-    made.push_back(std::move(transport.value()));
+    if (transport.ok()) {
+      made.push_back(std::move(transport.value()));
+      continue;
+    }
+    const Error error = transport.error().prefixed("transport " + name + ": ");
+    if (!row->within_host) return error;
+    log(LogLevel::kWarn, error.message() + "; doing without");  // another one reaches the host too
   }
   for (const auto& transport : made) opened_.push_back(transport.get());
   auto shared = std::make_shared<std::vector<std::unique_ptr<Transport>>>(std::move(made));
@@ -94,16 +99,22 @@ Result<Entry> Context::entry() {
   return out;
 }
 
-Result<Transport*> Context::reach(const Entry& peer) {
+Result<Transport*> Context::reach(const Entry& peer, bool same_host, const std::string& wanted) {
   std::lock_guard lock(mutex_);
   for (Transport* transport : opened_) {
+    const TransportRow* row = ringdist::find_transport(transport->name());  // none: to ourselves
+    if (row && ((row->within_host && !same_host) || (!wanted.empty() && wanted != row->name)))
+      continue;
     for (const auto& [name, address] : peer.transports) {
       if (name != transport->name()) continue;
       if (Error error = transport->add_peer(peer.context_id, address)) return error;
       if (transport->reaches(peer.context_id)) return transport;
     }
   }
-  return Error(ErrorKind::kPeerLost, "no transport reaches it (" + peer.where() + ")");
+  return Error(ErrorKind::kPeerLost,
+               (wanted.empty() ? "no transport reaches it ("
+                               : "transport '" + wanted + "' does not reach it (") +
+                   peer.where() + ", " + (same_host ? "this host" : "another host") + ")");
 }
 
 void Context::add_leaver(const void* key, std::function<void()> leave) {

@@ -47,8 +47,8 @@ class Context final : private ControlEvents {
 
   // What this process publishes about itself; opens the transports if that has not happened.
   Result<Entry> entry();
-  // The transport to reach a peer by, ready to send.
-  Result<Transport*> reach(const Entry& peer);
+  // The transport to reach a peer by, ready to send: the first that both have, or `wanted`.
+  Result<Transport*> reach(const Entry& peer, bool same_host, const std::string& wanted);
 
   // Why that process is lost; success if it is not known to be.
   Error lost(ContextId context_id);

@@ -124,9 +124,21 @@ Error Group::for_op(const Op& op, const OpRun* run, const Error& cause) const {
       .suffixed(wrote ? "; its output may be partly overwritten" : "; its tensors are unchanged");
 }
 
+// ", over shm to rank 1 2, ucx to rank 3"
+std::string Group::links() const {
+  std::map<std::string_view, std::string> ranks;
+  for (int peer = 0; peer < size(); ++peer)
+    if (const Transport* transport = peers_[peer].member.transport; transport && peer != rank())
+      ranks[transport->name()] += " " + std::to_string(peer);
+  std::string out;
+  for (const auto& [name, of_ranks] : ranks)
+    out += (out.empty() ? ", over " : ", ") + std::string(name) + " to rank" + of_ranks;
+  return out;
+}
+
 std::string Group::dump() const {
   std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank()) + " of " +
-                    std::to_string(size()) + (ready() ? "" : ", waiting for its members") +
+                    std::to_string(size()) + (ready() ? links() : ", waiting for its members") +
                     ", last op #" + std::to_string(last_number_);
   if (failure_) out += ", failed: " + failure_.message();
   for (const auto& op : waiting_) out += "\n   " + op->describe() + ": not started";

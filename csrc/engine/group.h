@@ -43,6 +43,14 @@ struct GroupMember {
   std::string where;  // "pid 123 on host x", for messages
 };
 
+// Memory for one message to several peers: of the transport behind which they all lie, or the
+// group's own.
+struct Staged {
+  Bytes bytes;
+  Transport* transport = nullptr;
+  std::shared_ptr<PooledBlock> block;
+};
+
 struct GroupConfig {
   int rank = 0;
   int size = 1;
@@ -98,8 +106,9 @@ class Group {
   void queue(OpRun& run, int step);
   void send_data(MessageHeader header, ConstBytes payload, SendDone done);
   void send_control(MessageHeader header);
-  std::optional<Bytes> reserve(const std::vector<EdgeName>& to, size_t bytes);
-  void commit(Bytes staged, size_t used, std::vector<MessageHeader>& headers, SendDone done);
+  std::optional<Staged> reserve(const std::vector<EdgeName>& to, size_t bytes);
+  void commit(const Staged& staged, size_t used, std::vector<MessageHeader>& headers,
+              SendDone done);
   void consumed_early(int peer, size_t bytes);
   void when_credit_returns(int peer, OpRun& run, int step);
   void send_failed(int peer, const Error& error);
@@ -135,6 +144,7 @@ class Group {
   void time_out(const Op& op);
   void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
   void on_roll_call(const Notice& notice);
+  std::string links() const;
   std::string missing_ranks(uint64_t number) const;
   std::string who(int peer) const;
   Error for_op(const Op& op, const OpRun* run, const Error& cause) const;

@@ -1,6 +1,8 @@
 // Messages of a Group: out with credit stamped on them, in to the op that they belong to.
-#include "base/check.h"
+#include <algorithm>
+
 #include "engine/group.h"
+#include "transport/fan_out.h"
 
 namespace ringdist {
 
@@ -32,21 +34,35 @@ void Group::send_control(MessageHeader header) {
   to.transport->send(to.context, header_bytes(header), {}, [](const Error&) {});
 }
 
-std::optional<Bytes> Group::reserve(const std::vector<EdgeName>& to, size_t bytes) {
-  return peers_[to[0].peer].member.transport->reserve(bytes);
+std::optional<Staged> Group::reserve(const std::vector<EdgeName>& to, size_t bytes) {
+  Transport* transport = peers_[to[0].peer].member.transport;
+  const bool one = std::all_of(to.begin(), to.end(), [&](const EdgeName& edge) {
+    return peers_[edge.peer].member.transport == transport;
+  });
+  if (!one) {
+    auto block = std::make_shared<PooledBlock>(scratch_pool(), bytes);
+    return Staged{block->bytes(), nullptr, block};
+  }
+  const auto memory = transport->reserve(bytes);
+  if (!memory) return std::nullopt;
+  return Staged{*memory, transport, nullptr};
 }
 
-void Group::commit(Bytes staged, size_t used, std::vector<MessageHeader>& headers, SendDone done) {
-  Transport* transport = peers_[headers[0].destination].member.transport;
+void Group::commit(const Staged& staged, size_t used, std::vector<MessageHeader>& headers,
+                   SendDone done) {
   std::vector<Outgoing> out;
   for (MessageHeader& header : headers) {
     stamp(header);
     count_sent(header, used);
-    const GroupMember& to = peers_[header.destination].member;
-    check(to.transport == transport, "one staged copy for peers behind several transports");
-    out.push_back({to.context, header_bytes(header)});
+    out.push_back({peers_[header.destination].member.context, header_bytes(header)});
   }
-  transport->commit(staged, used, out, std::move(done));
+  if (staged.transport) return staged.transport->commit(staged.bytes, used, out, std::move(done));
+  const SendDone one_done =
+      fan_out(out.size(),
+              [block = staged.block, done = std::move(done)](const Error& error) { done(error); });
+  for (size_t i = 0; i < out.size(); ++i)
+    peers_[headers[i].destination].member.transport->send(out[i].peer, out[i].header,
+                                                          staged.bytes.first(used), one_done);
 }
 
 void Group::consumed_early(int peer, size_t bytes) {
@@ -83,7 +99,7 @@ void Group::on_message(const MessageHeader& header, ConstBytes payload) {
     return deliver(*run, header, payload);
   }
   if (header.op > last_number_) {  // we have not called it yet
-    parked_[header.op].push_back({header, PooledCopy(scratch_pool(), payload)});
+    parked_[header.op].push_back({header, pooled_copy(scratch_pool(), payload)});
     return;
   }
   // Our part is done; a peer that still sends to us calls something else.

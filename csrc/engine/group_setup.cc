@@ -74,8 +74,11 @@ Result<std::vector<GroupMember>> Communicator::find_members(uint64_t& nonce) {
     return error;
   std::vector<GroupMember> members;
   for (const Entry& entry : entries.value()) {
-    auto transport = context_->reach(entry);
-    if (!transport.ok()) return transport.error();
+    const int peer = static_cast<int>(members.size());
+    auto transport =
+        context_->reach(entry, topology.value().same_host(rank(), peer), options_.config.transport);
+    if (!transport.ok())
+      return transport.error().prefixed("rank " + std::to_string(peer) + ": ").blame(peer);
     members.push_back({entry.context_id, transport.value(), entry.where()});
   }
   return members;

@@ -36,7 +36,7 @@ void OpRun::on_data(const MessageHeader& header, ConstBytes payload) {
   if (segment == run.written && ready(step, segment) && others_arrived()) {
     consume(step, slot, payload, header.early != 0);
   } else {
-    in.kept.emplace(segment, Kept{PooledCopy(scratch_pool_, payload), header.early != 0});
+    in.kept.emplace(segment, Kept{pooled_copy(scratch_pool_, payload), header.early != 0});
     Statistics::add(group_.statistics().messages_kept, 1);
     grant(step, slot);
   }

@@ -13,13 +13,12 @@ OpRun::OpRun(Group& group, std::shared_ptr<Op> op, uint64_t number)
       number_(number),
       scratch_(dtype_size(op_->request.dtype)),
       scratch_pool_(group.scratch_pool()),
+      scratch_memory_(scratch_pool_,
+                      static_cast<size_t>(op_->schedule->scratch_count) * scratch_.element_size()),
       last_progress_(group.now()) {
   const CompiledSchedule& schedule = *op_->schedule;
-  if (schedule.scratch_count > 0) {
-    scratch_bytes_ = static_cast<size_t>(schedule.scratch_count) * scratch_.element_size();
-    scratch_memory_ = scratch_pool_->take(scratch_bytes_);
-    scratch_.append(scratch_memory_.get(), schedule.scratch_count);
-  }
+  if (schedule.scratch_count > 0)
+    scratch_.append(scratch_memory_.bytes().data(), schedule.scratch_count);
   if (op_->request.blocks)
     coder_ = std::make_unique<Coder>(*op_, group.rank(), group.size(), scratch_pool_);
   steps_.resize(schedule.steps.size());
@@ -30,8 +29,6 @@ OpRun::OpRun(Group& group, std::shared_ptr<Op> op, uint64_t number)
   }
   unfinished_steps_ = static_cast<int>(steps_.size());
 }
-
-OpRun::~OpRun() { scratch_pool_->give_back(std::move(scratch_memory_), scratch_bytes_); }
 
 void OpRun::start() {
   if (unfinished_steps_ == 0) return group_.finished(*this);

@@ -26,7 +26,6 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
  public:
   // `number` is the op's on the wire.
   OpRun(Group& group, std::shared_ptr<Op> op, uint64_t number);
-  ~OpRun();
 
   // Queues every step that can run.
   void start();
@@ -58,7 +57,7 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
 
  private:
   struct Kept {
-    PooledCopy data;
+    PooledBlock data;
     bool early;
   };
   // The receiving end of an edge.
@@ -129,8 +128,7 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   const uint64_t number_;
   Buffer scratch_;
   const std::shared_ptr<ScratchPool> scratch_pool_;
-  ScratchPool::Block scratch_memory_;
-  size_t scratch_bytes_ = 0;
+  const PooledBlock scratch_memory_;
   std::unique_ptr<Coder> coder_;  // null: uncompressed
   std::vector<StepRun> steps_;
   int unfinished_steps_ = 0;

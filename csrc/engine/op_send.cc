@@ -71,7 +71,7 @@ bool OpRun::advance_send_encoded(int step) {
   }
   auto staged = group_.reserve(compiled_step.out, most);
   if (!staged) return true;  // the transport is out of memory for a moment: try again
-  const size_t used = coder_->encode(step, segment, *staged);
+  const size_t used = coder_->encode(step, segment, staged->bytes);
 
   std::vector<MessageHeader> headers;
   for (size_t target = 0; target < run.out.size(); ++target) {

@@ -62,7 +62,7 @@ void PointToPoint::on_message(const MessageHeader& header, ConstBytes payload) {
   }
   auto& parked = parked_[key];
   const bool is_first = parked.empty();
-  parked.push_back({header, PooledCopy(group_.scratch_pool(), payload)});
+  parked.push_back({header, pooled_copy(group_.scratch_pool(), payload)});
   if (!is_first) return;
   const int32_t tag = SendName::tag(header.op);
   waiting_[tag].arrived.push_back(key);

@@ -39,7 +39,7 @@ inline constexpr size_t kEagerBytes = 4096;
 // What came before the op that it belongs to.
 struct ParkedMessage {
   MessageHeader header;
-  PooledCopy payload;
+  PooledBlock payload;
 };
 
 class PointToPoint {

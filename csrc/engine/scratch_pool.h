@@ -45,26 +45,30 @@ class ScratchPool {
   size_t kept_ RINGDIST_GUARDED_BY(mutex_) = 0;
 };
 
-// A copy of bytes, in a pool's memory.
-class PooledCopy {
+// Memory of a pool, for as long as somebody needs it.
+class PooledBlock {
  public:
-  PooledCopy(std::shared_ptr<ScratchPool> pool, ConstBytes bytes)
-      : pool_(std::move(pool)), size_(bytes.size()) {
-    if (bytes.empty()) return;
-    block_ = pool_->take(size_);
-    std::memcpy(block_.get(), bytes.data(), size_);
-  }
-  PooledCopy(PooledCopy&&) = default;
-  ~PooledCopy() {
+  PooledBlock() = default;
+  PooledBlock(std::shared_ptr<ScratchPool> pool, size_t bytes)
+      : pool_(std::move(pool)), block_(bytes ? pool_->take(bytes) : nullptr), size_(bytes) {}
+  PooledBlock(PooledBlock&&) = default;
+  PooledBlock& operator=(PooledBlock&&) = delete;
+  ~PooledBlock() {
     if (block_) pool_->give_back(std::move(block_), size_);
   }
 
-  ConstBytes bytes() const { return {block_.get(), size_}; }
+  Bytes bytes() const { return {block_.get(), size_}; }
 
  private:
   std::shared_ptr<ScratchPool> pool_;
   ScratchPool::Block block_;
-  size_t size_;
+  size_t size_ = 0;
 };
+
+inline PooledBlock pooled_copy(std::shared_ptr<ScratchPool> pool, ConstBytes bytes) {
+  PooledBlock out(std::move(pool), bytes.size());
+  if (!bytes.empty()) std::memcpy(out.bytes().data(), bytes.data(), bytes.size());
+  return out;
+}
 
 }  // namespace ringdist

@@ -26,10 +26,14 @@ class Fd {
   // `call` must not block; it returns a new descriptor, or a negative number and sets errno.
   template <typename Call>
   static Fd open(Call&& call) {
-    fork_guard::Hold hold;
+    const fork_guard::Hold hold;
+    return adopt(hold, call());
+  }
+  // A descriptor that appeared while fork was held back; nothing if it is negative.
+  static Fd adopt(const fork_guard::Hold& hold, int fd) {
     Fd out;
-    out.fd_ = call();
-    if (out.fd_ >= 0) fork_guard::add(hold, out.fd_);
+    out.fd_ = fd;
+    if (fd >= 0) fork_guard::add(hold, fd);
     return out;
   }
 

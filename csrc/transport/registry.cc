@@ -4,13 +4,16 @@
 
 #include "transport/local/local.h"
 #include "transport/plugin.h"
+#include "transport/shm/shm.h"
 
 namespace ringdist {
 namespace {
 
-constexpr std::array<TransportRow, 2> kTransports{{
-    {"ucx", "UCX active messages over TCP, between processes and hosts", ucx_viable, ucx_create},
-    {"local", "threads of one process, seeded order and delays, for tests", local_viable,
+constexpr std::array<TransportRow, 3> kTransports{{
+    {"shm", "memory that the processes of one host share", true, shm_viable, shm_create},
+    {"ucx", "UCX active messages over TCP, between processes and hosts", false, ucx_viable,
+     ucx_create},
+    {"local", "threads of one process, seeded order and delays, for tests", false, local_viable,
      local_create},
 }};
 

@@ -13,6 +13,7 @@ namespace ringdist {
 struct TransportRow {
   std::string_view name;
   std::string_view description;
+  bool within_host;  // connects processes of one host only
   // Success, or why this transport cannot work in this process.
   Error (*viable)(const TransportConfig& config);
   Result<std::unique_ptr<Transport>> (*create)(const TransportConfig& config, Receiver& receiver);

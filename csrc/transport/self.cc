@@ -1,6 +1,7 @@
 #include "transport/self.h"
 
 #include "base/check.h"
+#include "transport/fan_out.h"
 
 namespace ringdist {
 
@@ -11,17 +12,15 @@ void SelfTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, 
 
 void SelfTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to,
                            SendDone done) {
-  auto left = std::make_shared<size_t>(to.size());
-  auto last = std::make_shared<SendDone>(std::move(done));
-  const auto one_done = [this, left, last, reserved](const Error& error) {
-    if (--*left > 0) return;
-    staging_.give_back(reserved);
-    (*last)(error);
-  };
   if (to.empty()) {
-    *left = 1;
-    return one_done({});
+    staging_.give_back(reserved);
+    return done({});
   }
+  const SendDone one_done =
+      fan_out(to.size(), [this, reserved, done = std::move(done)](const Error& error) {
+        staging_.give_back(reserved);
+        done(error);
+      });
   for (const auto& out : to) send(out.peer, out.header, reserved.first(used), one_done);
 }
 

@@ -62,8 +62,9 @@ def _errors(pool: Pool, victim: int, begin: float, limit: float) -> dict[int, fl
 # In a ring of 4 there is always a rank without a data connection to the victim.
 @pytest.mark.parametrize("victim", [0, 2])
 @pytest.mark.parametrize("megabytes", [1, 64])
-def test_killed_in_the_middle_of_an_op(fresh_pool, victim: int, megabytes: int):
-    pool = _prepared(fresh_pool(SIZE))
+@pytest.mark.parametrize("transport", ["shm", "ucx"])
+def test_killed_in_the_middle_of_an_op(fresh_pool, transport: str, victim: int, megabytes: int):
+    pool = _prepared(fresh_pool(SIZE, environment={"RINGDIST_TRANSPORT": transport}))
     pool.start(_busy, megabytes)
     time.sleep(0.7)
     _errors(pool, victim, pool.kill(victim), DEATH_LIMIT)
@@ -103,8 +104,10 @@ def test_killed_rank_that_holds_the_store(fresh_pool):
 
 
 @pytest.mark.parametrize("function", [_busy, _waiting])
-def test_stopped(fresh_pool, function):
-    pool = _prepared(fresh_pool(SIZE, environment={"RINGDIST_PEER_TIMEOUT": str(PEER_TIMEOUT)}))
+@pytest.mark.parametrize("transport", ["shm", "ucx"])
+def test_stopped(fresh_pool, transport: str, function):
+    variables = {"RINGDIST_PEER_TIMEOUT": str(PEER_TIMEOUT), "RINGDIST_TRANSPORT": transport}
+    pool = _prepared(fresh_pool(SIZE, environment=variables))
     pool.start(function, 2)
     time.sleep(0.7)
     begin = pool.kill(2, signal.SIGSTOP)

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "transport/fan_out.h"
 #include "transport/ucx/status.h"
 
 namespace ringdist {
@@ -142,24 +143,16 @@ void UcxTransport::on_sent(void* ucx_request, ucs_status_t status, void* user_da
 
 void UcxTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to,
                           SendDone done) {
-  struct Shared {
-    size_t left;
-    Error error;
-    SendDone done;
-  };
   if (to.empty()) {
     staging_.give_back(reserved);
     return done({});
   }
-  auto shared = std::make_shared<Shared>(Shared{to.size(), {}, std::move(done)});
-  for (const auto& out : to) {
-    send(out.peer, out.header, reserved.first(used), [this, shared, reserved](const Error& error) {
-      if (error) shared->error = error;
-      if (--shared->left > 0) return;
-      staging_.give_back(reserved);
-      shared->done(shared->error);
-    });
-  }
+  const SendDone one_done =
+      fan_out(to.size(), [this, reserved, done = std::move(done)](const Error& error) {
+        staging_.give_back(reserved);
+        done(error);
+      });
+  for (const auto& out : to) send(out.peer, out.header, reserved.first(used), one_done);
 }
 
 ucs_status_t UcxTransport::on_message(void* arg, const void* header, size_t header_length,

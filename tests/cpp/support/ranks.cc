@@ -27,11 +27,14 @@ Ranks::Ranks(RanksOptions options) : options_(std::move(options)) {
   ContextOptions wanted;
   wanted.config = config();
   wanted.store_host = "127.0.0.1";
-  if (options_.transport == "local") wanted.local_network = make_local_network(options_.network);
-  wanted.transports = {options_.transport};
-  for (int rank = 0; rank < size(); ++rank)
+  wanted.local_network = make_local_network(options_.network);
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto own = options_.transports.find(rank);
+    wanted.transports =
+        own == options_.transports.end() ? std::vector<std::string>{"local"} : own->second;
     contexts_.push_back(rank > 0 && options_.one_context ? contexts_[0]
                                                          : must(Context::create(wanted)));
+  }
   communicators_ = another("test");
 }
 

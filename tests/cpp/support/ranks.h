@@ -16,7 +16,7 @@ namespace ringdist {
 
 struct RanksOptions {
   int size = 2;
-  std::string transport = "local";
+  std::map<int, std::vector<std::string>> transports;  // by rank; "local" for those not named
   LocalOptions network;
   bool one_context = false;
   std::map<std::string, std::string> config;  // by field

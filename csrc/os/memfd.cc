@@ -1,0 +1,81 @@
+#include "os/memfd.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace ringdist {
+namespace {
+
+// Newer than the C library's headers: Linux 6.3 and 5.1.
+constexpr unsigned kNotExecutable = 0x0008;
+constexpr int kSealFutureWrite = 0x0010;
+
+}  // namespace
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      mark_(other.mark_) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  data_ = std::exchange(other.data_, nullptr);
+  size_ = std::exchange(other.size_, 0);
+  mark_ = other.mark_;
+  return *this;
+}
+
+void Mapping::reset() {
+  std::byte* data = std::exchange(data_, nullptr);
+  // In a forked child something else may lie there.
+  if (data && !mark_.forked()) munmap(data, size_);
+}
+
+Result<Fd> create_memory(const char* name, size_t bytes) {
+  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  Fd fd = Fd::open([&] { return memfd_create(name, flags | kNotExecutable); });
+  if (!fd && errno == EINVAL) fd = Fd::open([&] { return memfd_create(name, flags); });
+  if (!fd) return system_error("memfd_create", errno);
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+    return system_error("setting the size of shared memory", errno);
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+    return system_error("sealing shared memory", errno);
+  return fd;
+}
+
+Result<Mapping> map_memory(const Fd& fd, size_t bytes, bool writable) {
+  struct stat file{};
+  if (fstat(fd.get(), &file) != 0) return system_error("fstat", errno);
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (static_cast<size_t>(file.st_size) < bytes || seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    return Error(ErrorKind::kProtocol, "shared memory that is too small, or may shrink");
+  const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  // No child may be forked before the advice: it would hold the memory.
+  const fork_guard::Hold hold;
+  void* data = mmap(nullptr, bytes, access, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
+  if (data == MAP_FAILED) return system_error("mmap", errno);
+  madvise(data, bytes, MADV_DONTFORK);
+  Mapping out;
+  out.data_ = static_cast<std::byte*>(data);
+  out.size_ = bytes;
+  return out;
+}
+
+void seal_against_writing(const Fd& fd) {
+  // Where the kernel does not know it, peers could write; ours never do.
+  (void)fcntl(fd.get(), F_ADD_SEALS, kSealFutureWrite);
+}
+
+Error allocate(const Fd& fd, size_t offset, size_t bytes) {
+  if (fallocate(fd.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
+    return system_error("fallocate of shared memory", errno);
+  return {};
+}
+
+}  // namespace ringdist

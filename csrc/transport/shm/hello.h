@@ -1,0 +1,38 @@
+// How two Contexts of a host connect: who wants to send dials the other's abstract socket and says
+// hello, with its segment and its doorbell; the other maps the segment and answers with its own.
+// From then on the connection carries nothing. Its end is the end of the process, or of the link.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "os/eventfd.h"
+#include "os/fd_passing.h"
+#include "os/memfd.h"
+#include "transport/transport.h"
+
+namespace ringdist::shm {
+
+// The same for both directions, little-endian.
+struct Hello {
+  uint64_t magic;
+  uint32_t layout_version;
+  uint32_t index;  // the dialer's ring; in the answer the counter of what was consumed
+  ContextId from;
+  ContextId to;
+};
+
+// What a hello brings.
+struct Greeted {
+  Hello hello;
+  Mapping segment;
+  EventFd doorbell;
+};
+
+Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index, const Fd& segment,
+                 const EventFd& doorbell);
+// Maps the first `bytes` of the other's segment. Nothing if it has not come yet. Errors: kPeerLost
+// where the connection has ended; kProtocol where it is no hello of this version to `me`.
+Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, size_t bytes);
+
+}  // namespace ringdist::shm

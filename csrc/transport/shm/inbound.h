@@ -1,0 +1,52 @@
+// All links that come in to this Context, and the socket at which they do. With the lane's token
+// held.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "os/epoll.h"
+#include "transport/shm/inlink.h"
+
+namespace ringdist::shm {
+
+class Inbound {
+ public:
+  Inbound(OwnSegment& own, ContextId me, const Epoll& epoll) : own_(own), me_(me), epoll_(epoll) {}
+
+  // Keys of the epoll set below `first_key` are others'.
+  Error listen(uint64_t first_key);
+  const std::string& address() const { return address_; }
+
+  // False if the key is none of ours.
+  bool on_event(uint64_t key);
+  // A few messages of every link. True if there were any.
+  bool deliver(Receiver& receiver);
+  bool has_messages() const;
+  bool has_messages_of(ContextId peer) const;
+  // Lets go of links that have ended and been read to their end, and says whose they were.
+  bool reap(TimePoint now, const std::function<void(ContextId, const Error&)>& lost);
+  // When to reap() even without an event.
+  std::optional<TimePoint> due() const;
+  // What this peer sends is no longer wanted.
+  void drop(ContextId peer);
+  void close();
+
+ private:
+  void accept_all();
+
+  OwnSegment& own_;
+  const ContextId me_;
+  const Epoll& epoll_;
+  std::string address_;
+  Fd listener_;
+  std::optional<TimePoint> accept_again_;  // no descriptor was left
+  uint64_t listener_key_ = 0;
+  uint64_t next_key_ = 0;
+  std::map<uint64_t, std::unique_ptr<Inlink>> links_;
+};
+
+}  // namespace ringdist::shm

@@ -1,0 +1,73 @@
+#include "transport/shm/inlink.h"
+
+namespace ringdist::shm {
+namespace {
+
+constexpr auto kHelloTime = std::chrono::seconds(5);
+
+}  // namespace
+
+void Inlink::on_event() {
+  if (error_) return;
+  auto greeted = receive_hello(socket_, me_, kSegmentBytes);
+  if (!greeted.ok()) return end(greeted.error());
+  if (!greeted.value()) return;
+  if (ring_) return end(Error(ErrorKind::kProtocol, "a second greeting"));
+  counter_ = own_.take_counter();
+  if (!counter_) return end(Error(ErrorKind::kSystem, "too many processes of this host"));
+  memory_ = std::move(greeted.value()->segment);
+  doorbell_ = std::move(greeted.value()->doorbell);
+  peer_ = greeted.value()->hello.from;
+  ring_ = &reinterpret_cast<const Segment*>(memory_.data())->rings[greeted.value()->hello.index];
+  if (Error error = send_hello(socket_, me_, *peer_, *counter_, own_.file(), own_.doorbell()))
+    end(error);
+}
+
+bool Inlink::has_messages() const {
+  return ring_ && ring_->published.value.load(std::memory_order_seq_cst) != consumed_;
+}
+
+bool Inlink::deliver(Receiver& receiver, int most) {
+  bool any = false;
+  for (; most > 0 && has_messages(); --most) {
+    consume_one(receiver);
+    any = true;
+  }
+  return any;
+}
+
+void Inlink::consume_one(Receiver& receiver) {
+  // Another process's memory: read once, believed within bounds only.
+  const Slot& slot = ring_->slots[consumed_ % kSlots];
+  const size_t header = *static_cast<const volatile uint32_t*>(&slot.header_size);
+  const size_t payload = *static_cast<const volatile uint32_t*>(&slot.payload_size);
+  const uint64_t at = *static_cast<const volatile uint64_t*>(&slot.payload_at);
+  const bool here = at == 0;
+  if (header > kMaxHeaderBytes || (here && !is_short(header, payload)) ||
+      (!here && (at > memory_.size() || payload > memory_.size() - at))) {
+    end(Error(ErrorKind::kProtocol, "a message that is not in the peer's memory"));
+    return discard();
+  }
+  const std::byte* data = here ? slot.bytes.data() + short_payload_at(header) : memory_.data() + at;
+  receiver.on_message({slot.bytes.data(), header}, {data, payload});
+  own_.front().consumed[*counter_].value.store(++consumed_, std::memory_order_seq_cst);
+  const auto& front = reinterpret_cast<const Segment*>(memory_.data())->front;
+  if (front.sleep.load(std::memory_order_seq_cst) == Sleep::kForRoom) doorbell_->signal();
+}
+
+void Inlink::end(const Error& cause) {
+  if (!error_) error_ = cause;
+}
+
+void Inlink::discard() {
+  end(Error(ErrorKind::kPeerLost, "the peer's process is gone"));
+  ring_ = nullptr;
+}
+
+bool Inlink::is_stranger(TimePoint now) const { return !peer_ && now - since_ > kHelloTime; }
+
+Inlink::~Inlink() {
+  if (counter_) own_.give_back_counter(*counter_);
+}
+
+}  // namespace ringdist::shm

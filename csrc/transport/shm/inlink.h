@@ -1,0 +1,54 @@
+// The receiving half of a link: from one peer of this host to this Context. Made for a connection
+// that came in; it reads the ring that the peer's hello names. With the lane's token held.
+#pragma once
+
+#include <optional>
+
+#include "transport/shm/hello.h"
+#include "transport/shm/own_segment.h"
+
+namespace ringdist::shm {
+
+class Inlink {
+ public:
+  Inlink(OwnSegment& own, ContextId me, Fd socket)
+      : own_(own), me_(me), socket_(std::move(socket)), since_(Clock::now()) {}
+  ~Inlink();
+  Inlink(const Inlink&) = delete;
+
+  const Fd& socket() const { return socket_; }
+  std::optional<ContextId> peer() const { return peer_; }
+
+  // Its socket has something to say: the hello, or that the peer is gone.
+  void on_event();
+  // Gives messages to the receiver, as many as are there and at most `most`.
+  bool deliver(Receiver& receiver, int most);
+  bool has_messages() const;
+  // The peer's process is gone, or no good: what it has published so far is all there will be.
+  void end(const Error& cause);
+  // The same, and what is still unread is not wanted either.
+  void discard();
+  bool ended() const { return static_cast<bool>(error_); }
+  const Error& error() const { return error_; }
+  // Ended, and nothing is left to deliver.
+  bool finished() const { return ended() && !has_messages(); }
+  // Connected, and has not said who it is.
+  bool is_stranger(TimePoint now) const;
+
+ private:
+  void consume_one(Receiver& receiver);
+
+  OwnSegment& own_;
+  const ContextId me_;
+  Fd socket_;
+  const TimePoint since_;
+  std::optional<ContextId> peer_;
+  std::optional<uint32_t> counter_;
+  const Ring* ring_ = nullptr;
+  Mapping memory_;
+  std::optional<EventFd> doorbell_;
+  uint64_t consumed_ = 0;
+  Error error_;
+};
+
+}  // namespace ringdist::shm

@@ -1,0 +1,153 @@
+#include "transport/shm/outlink.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "os/socket.h"
+
+namespace ringdist::shm {
+
+void Outlink::dial() {
+  Connecting attempt = connect_unix(address_);
+  if (attempt.failure && attempt.failure->errno_value == EAGAIN) {
+    state_ = State::kDialing;  // its queue of connections is full
+    return;
+  }
+  if (attempt.failure) return break_off(attempt.failure->error);
+  socket_ = std::move(attempt.fd);
+  const auto who = peer_credentials(socket_);
+  if (!who.ok()) return break_off(who.error());
+  if (who.value().uid != geteuid())
+    return break_off(Error(ErrorKind::kSystem, "the peer runs as another user"));
+  auto ring = own_.take_ring();
+  if (!ring.ok()) return break_off(ring.error());
+  ring_ = ring.value();
+  state_ = State::kGreeting;
+  if (Error error = send_hello(socket_, me_, peer_, *ring_, own_.file(), own_.doorbell()))
+    break_off(error);
+}
+
+void Outlink::on_event() {
+  if (state_ == State::kBroken) return;
+  auto greeted = receive_hello(socket_, me_, sizeof(Front));
+  if (!greeted.ok()) return break_off(greeted.error());
+  if (!greeted.value()) return;
+  if (state_ != State::kGreeting || greeted.value()->hello.from != peer_)
+    return break_off(Error(ErrorKind::kProtocol, "an answer that nobody asked for"));
+  counter_ = greeted.value()->hello.index;
+  peer_memory_ = std::move(greeted.value()->segment);
+  peer_doorbell_ = std::move(greeted.value()->doorbell);
+  state_ = State::kOpen;
+}
+
+void Outlink::break_off(const Error& cause) {
+  if (state_ == State::kBroken) return;
+  state_ = State::kBroken;
+  error_ = cause;
+  for (; taken_back_ < published_; ++taken_back_)
+    if (const Chunks::Id chunk = chunk_of_[taken_back_ % kSlots]; chunk != kNone)
+      own_.chunks().release(chunk);
+  if (ring_) own_.give_back_ring(*ring_);
+  peer_memory_.reset();
+  socket_.reset();
+  for (Parcel& parcel : std::exchange(waiting_, {})) {
+    if (parcel.chunk != kNone) own_.chunks().release(parcel.chunk);
+    parcel.done(cause);
+  }
+}
+
+void Outlink::send(ConstBytes header, ConstBytes payload, SendDone done) {
+  Parcel parcel{{}, header.size(), payload, kNone, std::move(done)};
+  std::memcpy(parcel.header.data(), header.data(), header.size());
+  enqueue(std::move(parcel));
+}
+
+void Outlink::send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, SendDone done) {
+  own_.chunks().hold(chunk);
+  Parcel parcel{{}, header.size(), own_.chunks().bytes(chunk).first(bytes), chunk, std::move(done)};
+  std::memcpy(parcel.header.data(), header.data(), header.size());
+  enqueue(std::move(parcel));
+}
+
+void Outlink::enqueue(Parcel parcel) {
+  if (state_ == State::kIdle) dial();
+  if (state_ == State::kBroken) {
+    if (parcel.chunk != kNone) own_.chunks().release(parcel.chunk);
+    return parcel.done(error_);
+  }
+  if (state_ == State::kOpen && waiting_.empty() && publish(parcel)) return parcel.done({});
+  if (state_ == State::kBroken) return parcel.done(error_);
+  waiting_.push_back(std::move(parcel));
+}
+
+// The peer's counter, held within what can be true: it is another process's memory.
+uint64_t Outlink::consumed() const {
+  const auto* front = reinterpret_cast<const Front*>(peer_memory_.data());
+  const uint64_t told = front->consumed[counter_].value.load(std::memory_order_acquire);
+  return std::clamp(told, taken_back_, published_);
+}
+
+bool Outlink::take_back() {
+  const uint64_t until = consumed();
+  const bool any = taken_back_ < until;
+  for (; taken_back_ < until; ++taken_back_) {
+    const Chunks::Id chunk = chunk_of_[taken_back_ % kSlots];
+    if (chunk == kNone) continue;
+    large_ -= own_.chunks().is_large(chunk);
+    own_.chunks().release(chunk);
+  }
+  return any;
+}
+
+// Finds a place for the payload: in the slot, or in a chunk, into which it is copied.
+bool Outlink::place(Parcel& parcel) {
+  if (parcel.chunk != kNone || is_short(parcel.header_size, parcel.payload.size())) return true;
+  if (large_ >= kMostLarge) return false;
+  const auto chunk = own_.chunks().take(parcel.payload.size(), /*reserved=*/large_ == 0);
+  if (!chunk) {
+    if (large_ == 0 && own_.chunks().error()) break_off(own_.chunks().error());
+    return false;
+  }
+  parcel.chunk = *chunk;
+  std::memcpy(own_.chunks().bytes(*chunk).data(), parcel.payload.data(), parcel.payload.size());
+  return true;
+}
+
+bool Outlink::publish(Parcel& parcel) {
+  if (published_ - taken_back_ == kSlots && !take_back()) return false;
+  if (!place(parcel) && !(state_ == State::kOpen && take_back() && place(parcel))) return false;
+  Ring& ring = own_.ring(*ring_);
+  Slot& slot = ring.slots[published_ % kSlots];
+  slot.header_size = static_cast<uint32_t>(parcel.header_size);
+  slot.payload_size = static_cast<uint32_t>(parcel.payload.size());
+  slot.payload_at = parcel.chunk == kNone ? 0 : own_.chunks().offset(parcel.chunk);
+  std::memcpy(slot.bytes.data(), parcel.header.data(), parcel.header_size);
+  if (parcel.chunk == kNone && !parcel.payload.empty())
+    std::memcpy(slot.bytes.data() + short_payload_at(parcel.header_size), parcel.payload.data(),
+                parcel.payload.size());
+  chunk_of_[published_ % kSlots] = parcel.chunk;
+  if (parcel.chunk != kNone) large_ += own_.chunks().is_large(parcel.chunk);
+  ring.published.value.store(++published_, std::memory_order_seq_cst);
+  const auto* front = reinterpret_cast<const Front*>(peer_memory_.data());
+  if (front->sleep.load(std::memory_order_seq_cst) != Sleep::kAwake) peer_doorbell_->signal();
+  return true;
+}
+
+bool Outlink::advance() {
+  if (state_ == State::kDialing) dial();
+  if (state_ != State::kOpen || (published_ == taken_back_ && waiting_.empty())) return false;
+  bool any = take_back();
+  while (state_ == State::kOpen && !waiting_.empty() && publish(waiting_.front())) {
+    const SendDone done = std::move(waiting_.front().done);
+    waiting_.pop_front();
+    done({});
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace ringdist::shm

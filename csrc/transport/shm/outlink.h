@@ -1,0 +1,82 @@
+// The sending half of a link: from this Context to one peer of its host. Messages go into the
+// link's ring at once where there is room, else they wait here. With the lane's token held.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "transport/shm/hello.h"
+#include "transport/shm/own_segment.h"
+
+namespace ringdist::shm {
+
+class Outlink {
+ public:
+  enum class State { kIdle, kDialing, kGreeting, kOpen, kBroken };
+
+  Outlink(OwnSegment& own, ContextId me, ContextId peer, std::string address)
+      : own_(own), me_(me), peer_(peer), address_(std::move(address)) {}
+  Outlink(const Outlink&) = delete;
+
+  ContextId peer() const { return peer_; }
+  State state() const { return state_; }
+  const Error& error() const { return error_; }  // once it is broken
+  const Fd& socket() const { return socket_; }
+
+  // Connects, or tries again where the peer could not take a connection at that moment.
+  void dial();
+  // Its socket has something to say.
+  void on_event();
+  // Fails what waits, and gives back the ring and the chunks in it. The first cause stays.
+  void break_off(const Error& cause);
+
+  // From the caller's memory, which is free when `done` is called.
+  void send(ConstBytes header, ConstBytes payload, SendDone done);
+  // From a chunk, of which this message gets a hold of its own.
+  void send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, SendDone done);
+
+  // Takes back what the peer has consumed and publishes what waits. True if anything happened.
+  bool advance();
+  bool waits() const { return !waiting_.empty(); }
+  // The peer has consumed something since advance() was last called.
+  bool has_room_again() const { return state_ == State::kOpen && consumed() != taken_back_; }
+
+ private:
+  static constexpr Chunks::Id kNone = UINT32_MAX;
+  static constexpr size_t kMostLarge = 16;  // a slow peer must not hold them all
+
+  struct Parcel {
+    std::array<std::byte, kMaxHeaderBytes> header;
+    size_t header_size;
+    ConstBytes payload;
+    Chunks::Id chunk = kNone;
+    SendDone done;
+  };
+
+  void enqueue(Parcel parcel);
+  bool publish(Parcel& parcel);
+  bool place(Parcel& parcel);
+  uint64_t consumed() const;
+  bool take_back();
+
+  OwnSegment& own_;
+  const ContextId me_;
+  const ContextId peer_;
+  const std::string address_;
+  State state_ = State::kIdle;
+  Error error_;
+  Fd socket_;
+  std::optional<uint32_t> ring_;
+  uint32_t counter_ = 0;  // of the peer, where it counts what it consumed
+  Mapping peer_memory_;
+  std::optional<EventFd> peer_doorbell_;
+  uint64_t published_ = 0;
+  uint64_t taken_back_ = 0;
+  std::array<Chunks::Id, kSlots> chunk_of_{};
+  size_t large_ = 0;  // chunks of that size in the ring
+  std::deque<Parcel> waiting_;
+};
+
+}  // namespace ringdist::shm

@@ -1,0 +1,44 @@
+// The segment that this Context writes. With the lane's token held.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "os/eventfd.h"
+#include "os/memfd.h"
+#include "transport/shm/chunks.h"
+#include "transport/shm/layout.h"
+
+namespace ringdist::shm {
+
+class OwnSegment {
+ public:
+  static Result<std::unique_ptr<OwnSegment>> create();
+
+  const Fd& file() const { return file_; }
+  const EventFd& doorbell() const { return doorbell_; }  // wakes this Context
+  Front& front() { return segment_->front; }
+  Ring& ring(uint32_t index) { return segment_->rings[index]; }
+  Chunks& chunks() { return chunks_; }
+  ConstBytes memory() const { return {mapping_.data(), mapping_.size()}; }
+
+  // Indices of a ring and of a counter in Front::consumed, at zero; nothing when all are in use.
+  Result<uint32_t> take_ring();
+  std::optional<uint32_t> take_counter();
+  void give_back_ring(uint32_t index) { free_rings_.push_back(index); }
+  void give_back_counter(uint32_t index) { free_counters_.push_back(index); }
+
+ private:
+  OwnSegment(Fd file, EventFd doorbell, Mapping mapping);
+
+  Fd file_;
+  EventFd doorbell_;
+  Mapping mapping_;
+  Segment* segment_;
+  Chunks chunks_;
+  std::vector<uint32_t> free_rings_;
+  std::vector<uint32_t> free_counters_;
+};
+
+}  // namespace ringdist::shm

@@ -1,0 +1,226 @@
+#include "transport/shm/shm_transport.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "transport/fan_out.h"
+#include "transport/shm/shm.h"
+
+namespace ringdist {
+namespace {
+
+using shm::Chunks;
+using shm::Outlink;
+using shm::Sleep;
+
+constexpr uint64_t kDoorbellKey = 0;
+constexpr uint64_t kFirstOutKey = 1;  // and the index in used_
+constexpr uint64_t kFirstInKey = uint64_t{1} << 32;
+constexpr auto kLookTime = std::chrono::milliseconds(1);    // at sockets, while awake
+constexpr auto kRetryTime = std::chrono::milliseconds(20);  // to dial
+constexpr auto kSilence = std::chrono::seconds(2);  // who takes nothing for so long is given up
+
+}  // namespace
+
+Error shm_viable(const TransportConfig&) { return create_memory("ringdist", 4096).error(); }
+
+Result<std::unique_ptr<Transport>> shm_create(const TransportConfig& config, Receiver& receiver) {
+  return ShmTransport::create(config, receiver);
+}
+
+Result<std::unique_ptr<Transport>> ShmTransport::create(const TransportConfig& config,
+                                                        Receiver& receiver) {
+  auto own = shm::OwnSegment::create();
+  if (!own.ok()) return own.error();
+  auto epoll = Epoll::create();
+  if (!epoll.ok()) return epoll.error();
+  std::unique_ptr<ShmTransport> out(
+      new ShmTransport(config, receiver, std::move(own.value()), std::move(epoll.value())));
+  if (Error error = out->epoll_.add(out->own_->doorbell().get(), EPOLLIN, kDoorbellKey))
+    return error;
+  if (Error error = out->inbound_.listen(kFirstInKey)) return error;
+  return std::unique_ptr<Transport>(std::move(out));
+}
+
+ShmTransport::ShmTransport(const TransportConfig& config, Receiver& receiver,
+                           std::unique_ptr<shm::OwnSegment> own, Epoll epoll)
+    : me_(config.context_id),
+      max_payload_(std::min(config.max_payload, shm::kLargeChunk)),
+      receiver_(receiver),
+      own_(std::move(own)),
+      epoll_(std::move(epoll)),
+      inbound_(*own_, me_, epoll_) {}
+
+std::vector<std::byte> ShmTransport::address() const {
+  const ConstBytes bytes = std::as_bytes(std::span(inbound_.address()));
+  return {bytes.begin(), bytes.end()};
+}
+
+Error ShmTransport::add_peer(ContextId id, ConstBytes address) {
+  if (address.empty())
+    return Error(ErrorKind::kPeerLost, "the peer published no name in shared memory");
+  std::string name(reinterpret_cast<const char*>(address.data()), address.size());
+  std::lock_guard lock(peers_mutex_);
+  auto& slot = peers_[id];
+  if (!slot) slot = std::make_unique<Peer>(*own_, me_, id, std::move(name));
+  return {};
+}
+
+bool ShmTransport::reaches(ContextId id) const {
+  const Peer* peer = find(id);
+  return peer && !peer->broken;
+}
+
+ShmTransport::Peer* ShmTransport::find(ContextId id) const {
+  std::lock_guard lock(peers_mutex_);
+  auto it = peers_.find(id);
+  return it == peers_.end() ? nullptr : it->second.get();
+}
+
+void ShmTransport::send(ContextId id, ConstBytes header, ConstBytes payload, SendDone done) {
+  check(payload.size() <= max_payload_ && header.size() <= kMaxHeaderBytes, "message too large");
+  Peer* peer = find(id);
+  if (!peer) return done(Error(ErrorKind::kPeerLost, "no address of this peer is known"));
+  peer->link.send(header, payload, std::move(done));
+  settle(*peer);
+}
+
+std::optional<Bytes> ShmTransport::reserve(size_t bytes) {
+  check(bytes <= max_payload_, "reservation above the transport's largest message");
+  Chunks& chunks = own_->chunks();
+  const auto chunk = chunks.take(bytes, /*reserved=*/false);
+  if (!chunk) return std::nullopt;
+  return chunks.bytes(*chunk).first(bytes);
+}
+
+void ShmTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to,
+                          SendDone done) {
+  const Chunks::Id chunk = own_->chunks().find(reserved.data());
+  const SendDone one_done = fan_out(to.size() + 1, std::move(done));
+  for (const Outgoing& out : to) {
+    Peer* peer = find(out.peer);
+    if (!peer) {
+      one_done(Error(ErrorKind::kPeerLost, "no address of this peer is known"));
+      continue;
+    }
+    peer->link.send_chunk(out.header, chunk, used, one_done);
+    settle(*peer);
+  }
+  own_->chunks().release(chunk);
+  one_done({});
+}
+
+// After a call to its link: it may have a socket now, or be broken.
+void ShmTransport::settle(Peer& peer) {
+  if (!peer.used) {
+    peer.used = true;
+    used_.push_back(&peer);
+  }
+  if (!peer.watched && peer.link.socket()) {
+    const auto at = std::find(used_.begin(), used_.end(), &peer) - used_.begin();
+    const uint64_t key = kFirstOutKey + static_cast<uint64_t>(at);
+    if (Error error = epoll_.add(peer.link.socket().get(), EPOLLIN, key))
+      peer.link.break_off(error);
+    peer.watched = true;
+  }
+  if (peer.link.state() == Outlink::State::kBroken && !peer.broken.exchange(true))
+    newly_broken_.push_back(&peer);
+}
+
+bool ShmTransport::progress() {
+  const TimePoint now = Clock::now();
+  const bool was_asleep = std::exchange(asleep_, false);
+  if (was_asleep) {
+    own_->front().sleep.store(Sleep::kAwake, std::memory_order_relaxed);
+    own_->doorbell().drain();
+  }
+  // First, because a link that opens has something to send.
+  const bool look = was_asleep || in_need_of_a_look(now);
+  if (look) look_at_sockets(now);
+  bool any = inbound_.deliver(receiver_);
+  for (size_t i = 0; i < used_.size(); ++i) {  // more may be added in callbacks
+    any |= used_[i]->link.advance();
+    settle(*used_[i]);
+  }
+  if (look)
+    any |= inbound_.reap(
+        now, [this](ContextId peer, const Error& cause) { receiver_.on_peer_lost(peer, cause); });
+  return report_broken() || any;
+}
+
+// Not before what the peer has sent is delivered.
+bool ShmTransport::report_broken() {
+  bool any = false;
+  for (Peer* peer : std::exchange(newly_broken_, {})) {
+    if (inbound_.has_messages_of(peer->link.peer())) {
+      newly_broken_.push_back(peer);
+      continue;
+    }
+    receiver_.on_peer_lost(peer->link.peer(), peer->link.error());
+    any = true;
+  }
+  return any;
+}
+
+bool ShmTransport::in_need_of_a_look(TimePoint now) const {
+  return now - last_look_ > kLookTime ||
+         std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
+           return peer->link.state() == Outlink::State::kGreeting;
+         });
+}
+
+void ShmTransport::look_at_sockets(TimePoint now) {
+  last_look_ = now;
+  for (const auto& event : epoll_.wait(Duration(0))) {
+    if (event.key == kDoorbellKey || inbound_.on_event(event.key)) continue;
+    const size_t at = event.key - kFirstOutKey;
+    if (at >= used_.size()) continue;
+    Peer& peer = *used_[at];
+    peer.link.on_event();
+    settle(peer);
+  }
+}
+
+// Says that we sleep, then looks a last time; who sends does the reverse.
+bool ShmTransport::arm() {
+  const bool waits =
+      std::any_of(used_.begin(), used_.end(), [](const Peer* peer) { return peer->link.waits(); });
+  asleep_ = true;
+  own_->front().sleep.store(waits ? Sleep::kForRoom : Sleep::kForMessages,
+                            std::memory_order_seq_cst);
+  // What one link gives back may be what another waits for.
+  const bool room = waits && std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
+                      return peer->link.has_room_again();
+                    });
+  return newly_broken_.empty() && !inbound_.has_messages() && !room;
+}
+
+std::optional<TimePoint> ShmTransport::due() const {
+  const bool dials = std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
+    return peer->link.state() == Outlink::State::kDialing;
+  });
+  if (dials) return Clock::now() + kRetryTime;
+  return inbound_.due();
+}
+
+void ShmTransport::drop_peer(ContextId id) {
+  inbound_.drop(id);
+  Peer* peer = find(id);
+  if (!peer) return;
+  peer->broken = true;  // the caller knows
+  peer->link.break_off(Error(ErrorKind::kPeerLost, "the peer's process is gone"));
+}
+
+bool ShmTransport::delivered() const {
+  return Clock::now() - asked_at_ > kSilence ||
+         std::none_of(used_.begin(), used_.end(),
+                      [](const Peer* peer) { return peer->link.waits(); });
+}
+
+void ShmTransport::close() {
+  if (mark_.forked() || std::exchange(closed_, true)) return;
+  for (Peer* peer : used_) peer->link.break_off(Error(ErrorKind::kAborted, "the transport closed"));
+  inbound_.close();
+}
+
+}  // namespace ringdist

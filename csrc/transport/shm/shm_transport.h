@@ -1,0 +1,81 @@
+// Transport `shm`: between the processes of one host, through memory that they share (layout.h).
+// One copy into the sender's segment, and the receiver reduces straight out of it: two passes over
+// the bytes, and no system call while both are awake. A link is made at the first send (hello.h).
+//
+// What was published outlives its sender: the receiver has mapped its memory.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "os/epoll.h"
+#include "transport/shm/inbound.h"
+#include "transport/shm/outlink.h"
+#include "transport/transport.h"
+
+namespace ringdist {
+
+class ShmTransport final : public Transport {
+ public:
+  static Result<std::unique_ptr<Transport>> create(const TransportConfig& config,
+                                                   Receiver& receiver);
+  ~ShmTransport() override { close(); }
+
+  std::string_view name() const override { return "shm"; }
+  size_t max_payload() const override { return max_payload_; }
+  std::vector<std::byte> address() const override;
+  Error add_peer(ContextId peer, ConstBytes address) override;
+  bool reaches(ContextId peer) const override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendDone done) override;
+  std::optional<Bytes> reserve(size_t bytes) override;
+  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to, SendDone done) override;
+  bool progress() override;
+  int event_fd() const override { return epoll_.get(); }
+  bool arm() override;
+  std::optional<TimePoint> due() const override;
+  void drop_peer(ContextId peer) override;
+  void ask_delivery() override { asked_at_ = Clock::now(); }
+  bool delivered() const override;
+  void close() override;
+
+ private:
+  struct Peer {
+    Peer(shm::OwnSegment& own, ContextId me, ContextId peer, std::string address)
+        : link(own, me, peer, std::move(address)) {}
+    shm::Outlink link;
+    bool used = false;
+    bool watched = false;              // its socket is in the epoll set
+    std::atomic<bool> broken = false;  // read by any thread
+  };
+
+  ShmTransport(const TransportConfig& config, Receiver& receiver,
+               std::unique_ptr<shm::OwnSegment> own, Epoll epoll);
+  Error listen();
+  Peer* find(ContextId peer) const;
+  void settle(Peer& peer);
+  void look_at_sockets(TimePoint now);
+  bool report_broken();
+  bool in_need_of_a_look(TimePoint now) const;
+
+  const ContextId me_;
+  const size_t max_payload_;
+  Receiver& receiver_;
+  std::unique_ptr<shm::OwnSegment> own_;
+  Epoll epoll_;  // the doorbell, the listener, every connection
+  shm::Inbound inbound_;
+  mutable std::mutex peers_mutex_;  // add_peer() comes from set-up threads
+  std::map<ContextId, std::unique_ptr<Peer>> peers_ RINGDIST_GUARDED_BY(peers_mutex_);
+  std::vector<Peer*> used_;  // that were sent to: the lane's own list
+  std::vector<Peer*> newly_broken_;
+  bool asleep_ = false;
+  bool closed_ = false;
+  TimePoint last_look_;
+  TimePoint asked_at_;
+  ForkMark mark_;
+};
+
+}  // namespace ringdist

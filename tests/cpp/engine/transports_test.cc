@@ -1,0 +1,102 @@
+// Ops over transports that connect processes, and over several at once.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "codec/block_map.h"
+#include "codec/codec.h"
+#include "support/ranks.h"
+
+namespace ringdist {
+namespace {
+
+constexpr int64_t kCount = 300'007;
+
+RanksOptions all_over(const std::string& transport) {
+  RanksOptions out;
+  out.size = 4;
+  for (int rank = 0; rank < out.size; ++rank) out.transports[rank] = {transport};
+  return out;
+}
+
+// Ranks 0 and 1 share memory; all others reach each other and them by `local` only.
+RanksOptions two_by_memory() {
+  RanksOptions out;
+  out.size = 4;
+  out.transports = {{0, {"shm", "local"}}, {1, {"shm", "local"}}};
+  out.config = {{"algorithm", "direct"}};
+  return out;
+}
+
+// Sums whose result is exact, with or without a codec (fp16 holds these integers).
+void expect_sums(const RanksOptions& options, const std::string& codec) {
+  Ranks ranks(options);
+  std::vector<std::vector<float>> data(options.size, std::vector<float>(kCount));
+  ranks.run([&](int rank) {
+    for (int round = 0; round < 3; ++round) {
+      for (int64_t i = 0; i < kCount; ++i) data[rank][i] = static_cast<float>((i + rank) % 7);
+      OpRequest request = allreduce_request(data[rank], DType::kFloat32, ReduceOp::kSum);
+      if (!codec.empty()) {
+        auto map = std::make_shared<BlockMap>();
+        map->parts.push_back({0, kCount, parse_codec_pair(codec, options.size).value(), nullptr});
+        request.blocks = map;
+      }
+      const Error error = run_op(ranks[rank], std::move(request));
+      ASSERT_FALSE(error) << error.what();
+    }
+  });
+  for (int rank = 0; rank < options.size; ++rank)
+    for (int64_t i = 0; i < kCount; ++i) {
+      float sum = 0;
+      for (int64_t from = 0; from < options.size; ++from) sum += static_cast<float>((i + from) % 7);
+      ASSERT_EQ(data[rank][i], sum) << "rank " << rank << ", element " << i;
+    }
+}
+
+TEST(Transports, RingOverSharedMemory) { expect_sums(all_over("shm"), ""); }
+TEST(Transports, RingOverUcx) { expect_sums(all_over("ucx"), ""); }
+TEST(Transports, CompressedOverSharedMemory) { expect_sums(all_over("shm"), "fp16"); }
+TEST(Transports, SeveralInOneGroup) { expect_sums(two_by_memory(), ""); }
+// One encoded message then goes to peers behind two transports.
+TEST(Transports, SeveralInOneCompressedOp) { expect_sums(two_by_memory(), "fp16"); }
+
+// Messages that no receiver is there for yet, far more than a ring or the chunks hold.
+TEST(Transports, ALateRankOverSharedMemory) {
+  RanksOptions options = all_over("shm");
+  Ranks ranks(options);
+  constexpr int kOps = 100;
+  std::vector<std::vector<std::vector<float>>> data(options.size);
+  ranks.run([&](int rank) {
+    data[rank].assign(kOps, std::vector<float>(50'000, static_cast<float>(rank)));
+    if (rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::vector<std::shared_ptr<Op>> ops;
+    for (auto& one : data[rank]) {
+      auto op = ranks[rank].submit(allreduce_request(one, DType::kFloat32, ReduceOp::kSum), false);
+      ASSERT_TRUE(op.ok());
+      ops.push_back(op.value());
+    }
+    for (const auto& op : ops) {
+      const Error error = wait_op(ranks[rank], *op);
+      ASSERT_FALSE(error) << error.what();
+    }
+  });
+  for (const auto& of_rank : data)
+    for (const auto& one : of_rank) ASSERT_EQ(one[49'999], 6.0f);
+}
+
+TEST(Transports, OneThatDoesNotReachIsNamed) {
+  RanksOptions options = two_by_memory();
+  options.config = {{"transport", "shm"}};
+  Ranks ranks(options);
+  ranks.run([&](int rank) {
+    std::vector<float> data(10, 1.0f);
+    const Error error =
+        run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    ASSERT_TRUE(error);
+    EXPECT_NE(error.message().find("transport 'shm' does not reach it"), std::string::npos)
+        << error.what();
+  });
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,76 @@
+#include "os/memfd.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kBytes = size_t{1} << 20;
+
+Fd made(const char* name = "ringdist-test") {
+  auto file = create_memory(name, kBytes);
+  EXPECT_TRUE(file.ok()) << file.error().what();
+  return std::move(file.value());
+}
+
+TEST(SharedMemory, WhatOneWritesTheOtherReads) {
+  const Fd file = made();
+  auto mine = map_memory(file, kBytes, /*writable=*/true);
+  auto theirs = map_memory(file, 4096, /*writable=*/false);
+  ASSERT_TRUE(mine.ok() && theirs.ok());
+  EXPECT_EQ(theirs.value().size(), 4096u);
+  ASSERT_NE(mine.value().data(), theirs.value().data());
+  mine.value().data()[4095] = std::byte{7};
+  EXPECT_EQ(theirs.value().data()[4095], std::byte{7});
+}
+
+TEST(SharedMemory, ItsSizeCannotChange) {
+  const Fd file = made();
+  EXPECT_NE(ftruncate(file.get(), 4096), 0);
+  EXPECT_NE(ftruncate(file.get(), 2 * kBytes), 0);
+  EXPECT_FALSE(map_memory(file, 2 * kBytes, /*writable=*/false).ok());
+}
+
+TEST(SharedMemory, AFileThatMayShrinkIsRefused) {
+  const Fd file = Fd::open([] { return memfd_create("ringdist-test", MFD_CLOEXEC); });
+  ASSERT_EQ(ftruncate(file.get(), kBytes), 0);
+  auto mapping = map_memory(file, kBytes, /*writable=*/false);
+  ASSERT_FALSE(mapping.ok());
+  EXPECT_EQ(mapping.error().kind(), ErrorKind::kProtocol);
+}
+
+TEST(SharedMemory, OthersCanBeKeptFromWriting) {
+  const Fd file = made();
+  auto mine = map_memory(file, kBytes, /*writable=*/true);
+  seal_against_writing(file);
+  EXPECT_FALSE(map_memory(file, kBytes, /*writable=*/true).ok());
+  ASSERT_FALSE(allocate(file, 0, kBytes));  // the owner may still
+  mine.value().data()[kBytes - 1] = std::byte{1};
+}
+
+// An address that is mapped in the parent only: touching it kills the child.
+TEST(SharedMemory, AForkedChildHasNone) {
+  const Fd file = made();
+  auto mapping = map_memory(file, kBytes, /*writable=*/true);
+  mapping.value().data()[0] = std::byte{1};
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    const volatile std::byte* data = mapping.value().data();
+    const bool there = msync(mapping.value().data(), 4096, MS_ASYNC) == 0;
+    _exit(there && data[0] == std::byte{1} ? 1 : 0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(mapping.value().data()[0], std::byte{1});
+}
+
+}  // namespace
+}  // namespace ringdist

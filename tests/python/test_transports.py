@@ -1,0 +1,151 @@
+"""How messages travel: shared memory inside a host, UCX between hosts, and what can be chosen."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.rank import Raised, caught, new_group, same_bits
+
+import torch_ringdist
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.net import hosts as net  # noqa: E402
+from benchmarks.net.launch import torchrun  # noqa: E402
+
+REASON = net.why_not()
+COUNTS = (1, 1000, 300_007, 4_000_037)
+
+
+def _every_way(transport: str) -> str:
+    """Collectives of several sizes in a group of its own; its line in this process's dump."""
+    group = new_group(pg_options=torch_ringdist.Options(transport=transport))
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for count in COUNTS:
+        given = torch.arange(count, dtype=torch.int64)
+        dist.all_reduce(tensor := given * (rank + 1), group=group)
+        same_bits(tensor, given * (size * (size + 1) // 2), "all_reduce")
+        parts = torch.arange(size * count, dtype=torch.int64) + rank
+        dist.all_to_all_single(got := torch.empty_like(parts), parts, group=group)
+        wanted = [given + rank * count + peer for peer in range(size)]
+        same_bits(got, torch.cat(wanted), "all_to_all")
+        dist.broadcast(tensor := given * (rank == 1), 1, group=group)
+        same_bits(tensor, given, "broadcast")
+        torch_ringdist.all_reduce(tensor := torch.full((count,), 2.0), codec="int8", group=group)
+        assert abs(tensor - 2 * size).max() < 0.05
+    name = group.group_name
+    (line,) = [x for x in torch_ringdist.dump().splitlines() if f"group '{name}'" in x]
+    dist.destroy_process_group(group)
+    return line
+
+
+@pytest.mark.parametrize(("transport", "used"), [("", "shm"), ("shm", "shm"), ("ucx", "ucx")])
+def test_every_transport_moves_everything(pools, transport: str, used: str):
+    for rank, line in enumerate(pools(3).run(_every_way, transport)):
+        others = " ".join(str(peer) for peer in range(3) if peer != rank)
+        assert f"over {used} to rank {others}," in line
+
+
+def _disagree() -> Raised:
+    transport = ("shm", "ucx")[dist.get_rank()]
+    group = new_group(pg_options=torch_ringdist.Options(transport=transport))
+    return caught(dist.all_reduce, torch.ones(10), group=group)
+
+
+def test_ranks_must_agree_on_it(fresh_pool):
+    for error in fresh_pool(2).run(_disagree):
+        assert 'transport="shm"' in error.text and 'transport="ucx"' in error.text
+
+
+def _refused() -> Raised:
+    return caught(new_group, pg_options=torch_ringdist.Options(transport="pigeon"))
+
+
+def test_an_unknown_one_is_refused(fresh_pool):
+    for error in fresh_pool(2).run(_refused):
+        assert 'transport="pigeon" is not valid' in error.text
+        assert '"shm" or "ucx"' in error.text
+
+
+def _memory_of(kind: str) -> int:
+    """Bytes of this process, resident and of that kind."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(rf"{kind}:\s+(\d+) kB", status)[1]) << 10
+
+
+def _held_by_links() -> int:
+    for _ in range(20):
+        dist.all_reduce(torch.ones(16 << 20))
+    return _memory_of("RssShmem")
+
+
+def test_shared_memory_is_bounded(fresh_pool):
+    for held in fresh_pool(2).run(_held_by_links):
+        assert held < 40 << 20  # of which half is the peer's
+
+
+def _busy_time() -> float:
+    dist.barrier()
+    time.sleep(0.3)  # the last messages
+    begin = time.process_time()
+    time.sleep(2)
+    return time.process_time() - begin
+
+
+def test_quiet_when_idle(fresh_pool):
+    for seconds in fresh_pool(2).run(_busy_time):
+        assert seconds < 0.02
+
+
+def _segments() -> list[str]:
+    dist.barrier()
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return [line.split()[1] for line in maps if "memfd:ringdist" in line]
+
+
+def test_nobody_else_can_write_a_ranks_memory(pools):
+    for access in pools(3).run(_segments):
+        assert access.count("rw-s") == 1
+        assert access.count("r--s") >= 2
+
+
+SCRIPT = """
+import os, torch, torch.distributed as dist, torch_ringdist
+dist.init_process_group("ringdist")
+rank, size = dist.get_rank(), dist.get_world_size()
+for count in (1, 1000, 300_007):
+    given = torch.arange(count, dtype=torch.int64)
+    dist.all_reduce(tensor := given * (rank + 1))
+    assert torch.equal(tensor, given * (size * (size + 1) // 2)), "all_reduce"
+    parts = torch.arange(size * count, dtype=torch.int64) + rank
+    dist.all_to_all_single(got := torch.empty_like(parts), parts)
+    wanted = torch.cat([given + rank * count + peer for peer in range(size)])
+    assert torch.equal(got, wanted), "all_to_all"
+    for codec, most in (("int8", 0.1), ("int4", 1.0)):  # one message to peers near and far
+        torch_ringdist.all_reduce(tensor := torch.full((count,), 2.0), codec=codec)
+        assert abs(tensor - 2 * size).max() < most, codec
+dump = torch_ringdist.dump()
+near, far = rank ^ 1, [r for r in range(size) if r // 2 != rank // 2]
+expected = f"over shm to rank {near}, ucx to rank {far[0]} {far[1]}"
+assert expected in dump, (expected, dump)
+dist.destroy_process_group()
+open(os.environ["DONE"] + str(rank), "w").close()
+"""
+
+
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_two_hosts_of_two_ranks_use_both(tmp_path: Path):
+    script = tmp_path / "both.py"
+    script.write_text(SCRIPT)
+    variables = {**os.environ, "DONE": str(tmp_path / "done"), "OMP_NUM_THREADS": "1"}
+    with net.Hosts(2) as hosts:
+        assert torchrun(hosts, [str(script)], tmp_path, per_host=2, environment=variables) == 0
+    assert len(list(tmp_path.glob("done*"))) == 4
