@@ -227,7 +227,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
                      sizes_differ(op->request) ? Fingerprint::kPerEdge : op->request.count};
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
-  patience_.deadline = std::min(patience_.deadline.load(), op->deadline);
+  patience_.shorten(op->deadline);
   context_->lane().post([group = group_, op] { group->enqueue(op); }, !will_wait);
   return op;
 }
@@ -253,7 +253,7 @@ void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   for (const auto& sibling : siblings()) sibling->abort(why);
   // Ranks that have found their peers no longer look into the store: ours must be found to be told.
-  patience_.deadline = std::min(patience_.deadline.load(), Clock::now() + kTellTime);
+  patience_.shorten(Clock::now() + kTellTime);
   withdraw(ErrorKind::kAborted, why);
   const Error cause(ErrorKind::kAborted, why);
   context_->lane().post([group = group_, cause] { group->fail(cause, /*tell_others=*/true); });

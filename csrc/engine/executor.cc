@@ -67,8 +67,8 @@ void Executor::keep_stray(const MessageHeader& header, ConstBytes payload) {
   strays_.push_back({header, {payload.begin(), payload.end()}, now_});
 }
 
-void Executor::on_peer_lost(ContextId peer, const Error& cause) {
-  for (const auto& group : std::set(groups_)) group->connection_lost(peer, cause);
+void Executor::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
+  for (const auto& group : std::set(groups_)) group->connection_lost(transport, peer, cause);
 }
 
 void Executor::process_lost(ContextId context, const Error& cause) {

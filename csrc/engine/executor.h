@@ -52,7 +52,7 @@ class Executor final : public Receiver, public GroupHost {
 
   // Receiver
   void on_message(ConstBytes header, ConstBytes payload) override;
-  void on_peer_lost(ContextId peer, const Error& cause) override;
+  void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) override;
 
   // GroupHost
   TimePoint now() const override { return now_; }

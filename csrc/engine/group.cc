@@ -18,6 +18,9 @@ Group::~Group() {
 void Group::make_ready(uint64_t nonce, std::vector<GroupMember> members) {
   nonce_ = nonce;
   for (int rank = 0; rank < config_.size; ++rank) peers_[rank].member = std::move(members[rank]);
+  for (int peer = 0; peer < config_.size; ++peer)
+    if (peers_[peer].member.transport && !reaches(peer))  // it broke while we were not ready
+      send_failed(peer, Error(ErrorKind::kPeerLost, "the connection broke before the first op"));
   for (auto& op : std::exchange(waiting_, {})) enqueue(std::move(op));
 }
 

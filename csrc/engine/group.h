@@ -44,7 +44,7 @@ struct GroupMember {
 };
 
 // Memory for one message to several peers: of the transport behind which they all lie, or the
-// group's own.
+// group's own where that has none to give or they lie behind several. The peers' grants bound it.
 struct Staged {
   Bytes bytes;
   Transport* transport = nullptr;
@@ -81,7 +81,7 @@ class Group {
   void tick();
   // The connection to a member broke. It may have left in good order, or the control plane may know
   // more in a moment.
-  void connection_lost(ContextId context, const Error& cause);
+  void connection_lost(std::string_view transport, ContextId context, const Error& cause);
   void process_lost(ContextId context, const Error& cause);
   // A process said goodbye; its groups have said which op was their last, if they had one.
   void process_left(ContextId context);
@@ -106,12 +106,13 @@ class Group {
   void queue(OpRun& run, int step);
   void send_data(MessageHeader header, ConstBytes payload, SendDone done);
   void send_control(MessageHeader header);
-  std::optional<Staged> reserve(const std::vector<EdgeName>& to, size_t bytes);
+  Staged reserve(const std::vector<EdgeName>& to, size_t bytes);
   void commit(const Staged& staged, size_t used, std::vector<MessageHeader>& headers,
               SendDone done);
   void consumed_early(int peer, size_t bytes);
   void when_credit_returns(int peer, OpRun& run, int step);
   void send_failed(int peer, const Error& error);
+  bool reaches(int peer) const;
   bool is_oldest(const OpRun& run) const;
   void finished(OpRun& run);
 

@@ -201,12 +201,20 @@ void Group::time_out(const Op& op) {
 }
 
 void Group::send_failed(int peer, const Error& error) {
-  connection_lost(peers_[peer].member.context, error);
+  const GroupMember& member = peers_[peer].member;
+  connection_lost(member.transport->name(), member.context, error);
 }
 
-void Group::connection_lost(ContextId context, const Error& cause) {
+bool Group::reaches(int peer) const {
+  const GroupMember& member = peers_[peer].member;
+  return member.transport->reaches(member.context);
+}
+
+void Group::connection_lost(std::string_view transport, ContextId context, const Error& cause) {
+  if (!ready()) return;
   for (Peer& peer : peers_) {
-    if (peer.member.context != context || peer.broken_since || !ready()) continue;
+    if (peer.member.context != context || peer.broken_since) continue;
+    if (!peer.member.transport || peer.member.transport->name() != transport) continue;
     peer.broken_since = now();
     peer.broken = cause;
   }

@@ -34,18 +34,15 @@ void Group::send_control(MessageHeader header) {
   to.transport->send(to.context, header_bytes(header), {}, [](const Error&) {});
 }
 
-std::optional<Staged> Group::reserve(const std::vector<EdgeName>& to, size_t bytes) {
+Staged Group::reserve(const std::vector<EdgeName>& to, size_t bytes) {
   Transport* transport = peers_[to[0].peer].member.transport;
   const bool one = std::all_of(to.begin(), to.end(), [&](const EdgeName& edge) {
     return peers_[edge.peer].member.transport == transport;
   });
-  if (!one) {
-    auto block = std::make_shared<PooledBlock>(scratch_pool(), bytes);
-    return Staged{block->bytes(), nullptr, block};
-  }
-  const auto memory = transport->reserve(bytes);
-  if (!memory) return std::nullopt;
-  return Staged{*memory, transport, nullptr};
+  if (one)
+    if (const auto memory = transport->reserve(bytes)) return {*memory, transport, nullptr};
+  auto block = std::make_shared<PooledBlock>(scratch_pool(), bytes);
+  return {block->bytes(), nullptr, block};
 }
 
 void Group::commit(const Staged& staged, size_t used, std::vector<MessageHeader>& headers,

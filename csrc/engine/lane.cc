@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <future>
 
 #include "base/check.h"
 #include "transport/self.h"
@@ -85,21 +86,19 @@ void Lane::post(std::function<void()> task, bool wake) {
 }
 
 bool Lane::call(std::function<void()> task, TimePoint deadline) {
-  struct Call {
-    std::mutex mutex;
-    std::condition_variable ended;
-    bool done = false;
-  };
-  if (stopped()) return false;
-  auto call = std::make_shared<Call>();
-  post([call, task = std::move(task)] {
+  auto promise = std::make_shared<std::promise<void>>();
+  std::future<void> ran = promise->get_future();
+  post([promise = std::move(promise), task = std::move(task)] {
     task();
-    std::lock_guard lock(call->mutex);
-    call->done = true;
-    call->ended.notify_all();
+    promise->set_value();
   });
-  std::unique_lock lock(call->mutex);
-  return call->ended.wait_until(lock, deadline, [&] { return call->done; });
+  if (ran.wait_until(deadline) != std::future_status::ready) return false;
+  try {
+    ran.get();
+    return true;
+  } catch (const std::future_error&) {
+    return false;  // the lane has stopped and dropped it
+  }
 }
 
 bool Lane::call_until(std::function<bool()> condition, TimePoint deadline) {
@@ -344,6 +343,9 @@ void Lane::stop() {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   for (const auto& transport : transports_) transport->close();
+  std::unique_lock lock(mutex_);
+  const auto dropped = std::exchange(tasks_, {});
+  lock.unlock();  // their ends may wake who waits for them
 }
 
 }  // namespace ringdist

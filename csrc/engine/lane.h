@@ -42,7 +42,8 @@ class Lane {
   // Runs `task` with the token held, after all tasks posted before. With `wake` false the caller
   // promises to call wait() next. Any thread.
   void post(std::function<void()> task, bool wake = true);
-  // The same, and waits until it ran; false if it did not by the deadline. Not from a task.
+  // The same, and waits until it ran; false if it did not by the deadline, or never will because
+  // the lane has stopped. Not from a task.
   bool call(std::function<void()> task, TimePoint deadline);
   // Calls it, with growing pauses, until it says true; false if it did not by the deadline, or if
   // the lane does not answer. Not from a task.

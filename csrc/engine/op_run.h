@@ -107,6 +107,7 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   bool send_segment(int step, size_t target);
   bool may_send(int step, size_t target, size_t bytes, bool& early);
   MessageHeader data_header(int step, size_t target, int64_t segment, bool early) const;
+  void on_all_sent(int step, int64_t segment, const Error& error);
   void on_sent(int step, size_t target, int64_t segment, const Error& error);
 
   // op_receive.cc

@@ -69,21 +69,30 @@ bool OpRun::advance_send_encoded(int step) {
     if (!may_send(step, target, most, is_early)) return false;
     early[target] = is_early;
   }
-  auto staged = group_.reserve(compiled_step.out, most);
-  if (!staged) return true;  // the transport is out of memory for a moment: try again
-  const size_t used = coder_->encode(step, segment, staged->bytes);
+  const Staged staged = group_.reserve(compiled_step.out, most);
+  const size_t used = coder_->encode(step, segment, staged.bytes);
 
   std::vector<MessageHeader> headers;
   for (size_t target = 0; target < run.out.size(); ++target) {
     ++run.out[target].issued;
     headers.push_back(data_header(step, target, segment, early[target]));
   }
-  group_.commit(*staged, used, headers,
+  group_.commit(staged, used, headers,
                 [self = shared_from_this(), step, segment](const Error& error) {
-                  for (size_t target = 0; target < self->steps_[step].out.size(); ++target)
-                    self->on_sent(step, target, segment, error);
+                  self->on_all_sent(step, segment, error);
                 });
   return true;
+}
+
+// One error for all targets: it concerns those that can no longer be reached, if there are any.
+void OpRun::on_all_sent(int step, int64_t segment, const Error& error) {
+  const auto& out = compiled(step).out;
+  const bool some_lost = std::any_of(
+      out.begin(), out.end(), [&](const EdgeName& edge) { return !group_.reaches(edge.peer); });
+  for (size_t target = 0; target < out.size(); ++target) {
+    const bool its_own = !some_lost || !group_.reaches(out[target].peer);
+    on_sent(step, target, segment, its_own ? error : Error());
+  }
 }
 
 // By the edge's grant, else by the pair's early credit; else asks for a grant, once.

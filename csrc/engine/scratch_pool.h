@@ -48,7 +48,6 @@ class ScratchPool {
 // Memory of a pool, for as long as somebody needs it.
 class PooledBlock {
  public:
-  PooledBlock() = default;
   PooledBlock(std::shared_ptr<ScratchPool> pool, size_t bytes)
       : pool_(std::move(pool)), block_(bytes ? pool_->take(bytes) : nullptr), size_(bytes) {}
   PooledBlock(PooledBlock&&) = default;

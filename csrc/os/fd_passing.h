@@ -23,7 +23,8 @@ struct Received {
   std::vector<Fd> fds;
 };
 // At most note.size() bytes and what came along with them; nothing there: no bytes and `empty`.
-// Error: kPeerLost where the connection is broken.
+// Errors: kPeerLost where the connection is broken; kSystem where this process can hold no more
+// descriptors.
 Result<Received> receive_with_fds(const Fd& socket, Bytes note, bool& empty);
 
 }  // namespace ringdist

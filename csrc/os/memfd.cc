@@ -73,8 +73,9 @@ void seal_against_writing(const Fd& fd) {
 }
 
 Error allocate(const Fd& fd, size_t offset, size_t bytes) {
-  if (fallocate(fd.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
-    return system_error("fallocate of shared memory", errno);
+  // It goes on where a signal interrupted it.
+  while (fallocate(fd.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
+    if (errno != EINTR) return system_error("fallocate of shared memory", errno);
   return {};
 }
 

@@ -25,6 +25,12 @@ namespace ringdist {
 // How long to wait for others; any thread may shorten it meanwhile.
 struct Patience {
   explicit Patience(TimePoint until) : deadline(until) {}
+  // Never longer, whoever else says how long.
+  void shorten(TimePoint until) {
+    TimePoint now = deadline;
+    while (until < now && !deadline.compare_exchange_weak(now, until)) {
+    }
+  }
   std::atomic<TimePoint> deadline;
   std::atomic<bool> cancelled{false};
 };

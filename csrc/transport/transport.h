@@ -37,7 +37,7 @@ class Receiver {
   virtual void on_message(ConstBytes header, ConstBytes payload) = 0;
   // The connection to a peer broke. The engine decides whether that is a death: a process that left
   // in good order closes connections too.
-  virtual void on_peer_lost(ContextId peer, const Error& cause) = 0;
+  virtual void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) = 0;
 };
 
 // Called exactly once per send, possibly before send() returns, never after close() returned.

@@ -159,7 +159,8 @@ class LocalTransport final : public Transport {
 
   void report_lost() {
     for (ContextId peer : std::exchange(newly_lost_, {}))
-      receiver_.on_peer_lost(peer, Error(ErrorKind::kPeerLost, "the peer's Context is closed"));
+      receiver_.on_peer_lost(name(), peer,
+                             Error(ErrorKind::kPeerLost, "the peer's Context is closed"));
   }
 
   // The next parcel: a random one of the senders whose first parcel is due.

@@ -7,12 +7,11 @@ namespace ringdist::shm {
 
 std::optional<Chunks::Id> Chunks::take(size_t bytes, bool reserved) {
   check(bytes <= kLargeChunk, "payload above the size of a chunk");
-  Class& small = small_;
-  const bool fits_small =
-      bytes <= kSmallChunk && (!small.free.empty() || small.holders.size() < small.most);
-  Class& from = fits_small ? small : large_;
+  error_ = {};
+  const bool is_small = bytes <= kSmallChunk && small_.in_use < small_.usual;
+  Class& from = is_small ? small_ : large_;
+  if (from.in_use >= (reserved ? from.most : from.usual)) return std::nullopt;
   if (from.free.empty()) {
-    if (from.holders.size() >= (reserved ? from.most : from.usual)) return std::nullopt;
     if (error_ = allocate(file_, from.at + from.holders.size() * from.bytes, from.bytes); error_)
       return std::nullopt;
     from.free.push_back(static_cast<uint32_t>(from.holders.size()));
@@ -21,14 +20,16 @@ std::optional<Chunks::Id> Chunks::take(size_t bytes, bool reserved) {
   const uint32_t taken = from.free.back();
   from.free.pop_back();
   from.holders[taken] = 1;
-  return fits_small ? kFirstSmall + taken : taken;
+  ++from.in_use;
+  return is_small ? kFirstSmall + taken : taken;
 }
 
 void Chunks::release(Id chunk) {
   Class& its_class = class_of(chunk);
   check(its_class.holders[index(chunk)] > 0, "a chunk was released twice");
-  if (--its_class.holders[index(chunk)] == 0)
-    its_class.free.push_back(static_cast<uint32_t>(index(chunk)));
+  if (--its_class.holders[index(chunk)] > 0) return;
+  its_class.free.push_back(static_cast<uint32_t>(index(chunk)));
+  --its_class.in_use;
 }
 
 uint64_t Chunks::offset(Id chunk) const {

@@ -21,8 +21,9 @@ class Chunks {
   // `memory` is the whole segment, `file` what it is mapped from.
   Chunks(const Fd& file, Bytes memory) : file_(file), memory_(memory) {}
 
-  // A chunk for `bytes`, held once; nothing while all are in use. `reserved`: the caller holds none
-  // and gets one all the same, unless the system has no memory: then error() says so.
+  // A chunk for `bytes`, held once; nothing while all are in use, or where the system has no
+  // memory: then error() says so. `reserved`: the caller's link holds none, and gets one all the
+  // same.
   std::optional<Id> take(size_t bytes, bool reserved);
   void hold(Id chunk) { ++class_of(chunk).holders[index(chunk)]; }
   void release(Id chunk);
@@ -38,8 +39,9 @@ class Chunks {
   struct Class {
     size_t at;
     size_t bytes;
-    size_t usual;                        // how many may be in use
-    size_t most;                         // the same where one is reserved
+    size_t usual;  // how many may be in use
+    size_t most;   // the same where one is reserved
+    size_t in_use = 0;
     std::vector<uint32_t> holders = {};  // of those that were ever used
     std::vector<uint32_t> free = {};
   };

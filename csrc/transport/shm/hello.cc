@@ -1,7 +1,5 @@
 #include "transport/shm/hello.h"
 
-#include <cstring>
-
 #include "transport/shm/layout.h"
 
 namespace ringdist::shm {

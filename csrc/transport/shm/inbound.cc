@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/log.h"
 #include "os/random.h"
 #include "os/socket.h"
 
@@ -12,6 +13,7 @@ namespace ringdist::shm {
 namespace {
 
 constexpr int kMostMessages = 8;  // of one link, before others get their turn
+constexpr int kMostAccepts = 16;  // at once: anybody can dial
 constexpr auto kRetryTime = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -38,7 +40,7 @@ bool Inbound::on_event(uint64_t key) {
 }
 
 void Inbound::accept_all() {
-  for (;;) {
+  for (int n = 0; n < kMostAccepts; ++n) {
     Fd fd = accept_connection(listener_);
     if (!fd) {
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
@@ -71,6 +73,11 @@ bool Inbound::has_messages_of(ContextId peer) const {
   });
 }
 
+bool Inbound::has_finished() const {
+  return std::any_of(links_.begin(), links_.end(),
+                     [](const auto& entry) { return entry.second->finished(); });
+}
+
 bool Inbound::reap(TimePoint now, const std::function<void(ContextId, const Error&)>& lost) {
   if (accept_again_ && now >= *accept_again_) {
     accept_again_.reset();
@@ -85,7 +92,10 @@ bool Inbound::reap(TimePoint now, const std::function<void(ContextId, const Erro
       ++it;
       continue;
     }
-    if (link.peer()) lost(*link.peer(), link.error());
+    if (link.peer())
+      lost(*link.peer(), link.error());
+    else
+      log(LogLevel::kWarn, "shared memory: a connection was refused: " + link.error().message());
     it = links_.erase(it);
     any = true;
   }
@@ -96,11 +106,13 @@ std::optional<TimePoint> Inbound::due() const { return accept_again_; }
 
 void Inbound::drop(ContextId peer) {
   for (const auto& [key, link] : links_)
-    if (link->peer() == peer) link->discard();
+    if (link->peer() == peer) link->end(Error(ErrorKind::kPeerLost, "the peer's process is gone"));
 }
 
 void Inbound::close() {
+  for (const auto& [key, link] : links_) epoll_.remove(link->socket().get());
   links_.clear();
+  epoll_.remove(listener_.get());
   listener_.reset();
 }
 

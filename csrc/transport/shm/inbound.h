@@ -27,11 +27,13 @@ class Inbound {
   bool deliver(Receiver& receiver);
   bool has_messages() const;
   bool has_messages_of(ContextId peer) const;
+  // Something for reap() without an event.
+  bool has_finished() const;
   // Lets go of links that have ended and been read to their end, and says whose they were.
   bool reap(TimePoint now, const std::function<void(ContextId, const Error&)>& lost);
   // When to reap() even without an event.
   std::optional<TimePoint> due() const;
-  // What this peer sends is no longer wanted.
+  // This peer's process is gone: what it has sent so far is all there will be.
   void drop(ContextId peer);
   void close();
 

@@ -8,13 +8,14 @@ constexpr auto kHelloTime = std::chrono::seconds(5);
 }  // namespace
 
 void Inlink::on_event() {
-  if (error_) return;
+  if (ended()) return;
   auto greeted = receive_hello(socket_, me_, kSegmentBytes);
   if (!greeted.ok()) return end(greeted.error());
   if (!greeted.value()) return;
   if (ring_) return end(Error(ErrorKind::kProtocol, "a second greeting"));
   counter_ = own_.take_counter();
-  if (!counter_) return end(Error(ErrorKind::kSystem, "too many processes of this host"));
+  if (!counter_)
+    return end(Error(ErrorKind::kSystem, "too many processes of this host send to it"));
   memory_ = std::move(greeted.value()->segment);
   doorbell_ = std::move(greeted.value()->doorbell);
   peer_ = greeted.value()->hello.from;
@@ -23,8 +24,8 @@ void Inlink::on_event() {
     end(error);
 }
 
-bool Inlink::has_messages() const {
-  return ring_ && ring_->published.value.load(std::memory_order_seq_cst) != consumed_;
+uint64_t Inlink::published() const {
+  return ended() ? last_ : ring_->published.value.load(std::memory_order_seq_cst);
 }
 
 bool Inlink::deliver(Receiver& receiver, int most) {
@@ -43,10 +44,12 @@ void Inlink::consume_one(Receiver& receiver) {
   const size_t payload = *static_cast<const volatile uint32_t*>(&slot.payload_size);
   const uint64_t at = *static_cast<const volatile uint64_t*>(&slot.payload_at);
   const bool here = at == 0;
-  if (header > kMaxHeaderBytes || (here && !is_short(header, payload)) ||
+  if (published() - consumed_ > kSlots || header > kMaxHeaderBytes ||
+      (here && !is_short(header, payload)) ||
       (!here && (at > memory_.size() || payload > memory_.size() - at))) {
     end(Error(ErrorKind::kProtocol, "a message that is not in the peer's memory"));
-    return discard();
+    last_ = consumed_;
+    return;
   }
   const std::byte* data = here ? slot.bytes.data() + short_payload_at(header) : memory_.data() + at;
   receiver.on_message({slot.bytes.data(), header}, {data, payload});
@@ -56,12 +59,9 @@ void Inlink::consume_one(Receiver& receiver) {
 }
 
 void Inlink::end(const Error& cause) {
-  if (!error_) error_ = cause;
-}
-
-void Inlink::discard() {
-  end(Error(ErrorKind::kPeerLost, "the peer's process is gone"));
-  ring_ = nullptr;
+  if (ended()) return;
+  last_ = ring_ ? published() : 0;
+  error_ = cause;
 }
 
 bool Inlink::is_stranger(TimePoint now) const { return !peer_ && now - since_ > kHelloTime; }

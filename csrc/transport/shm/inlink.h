@@ -23,11 +23,9 @@ class Inlink {
   void on_event();
   // Gives messages to the receiver, as many as are there and at most `most`.
   bool deliver(Receiver& receiver, int most);
-  bool has_messages() const;
-  // The peer's process is gone, or no good: what it has published so far is all there will be.
+  bool has_messages() const { return ring_ && published() != consumed_; }
+  // What the peer has published so far is all there will be. The first cause stays.
   void end(const Error& cause);
-  // The same, and what is still unread is not wanted either.
-  void discard();
   bool ended() const { return static_cast<bool>(error_); }
   const Error& error() const { return error_; }
   // Ended, and nothing is left to deliver.
@@ -36,6 +34,7 @@ class Inlink {
   bool is_stranger(TimePoint now) const;
 
  private:
+  uint64_t published() const;
   void consume_one(Receiver& receiver);
 
   OwnSegment& own_;
@@ -48,6 +47,7 @@ class Inlink {
   Mapping memory_;
   std::optional<EventFd> doorbell_;
   uint64_t consumed_ = 0;
+  uint64_t last_ = 0;  // once it has ended
   Error error_;
 };
 

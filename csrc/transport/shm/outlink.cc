@@ -1,5 +1,6 @@
 #include "transport/shm/outlink.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,11 +11,19 @@
 #include "os/socket.h"
 
 namespace ringdist::shm {
+namespace {
+
+constexpr auto kRetryTime = std::chrono::milliseconds(20);
+
+}  // namespace
 
 void Outlink::dial() {
+  const TimePoint now = Clock::now();
+  if (state_ == State::kDialing && now < dial_again_) return;
   Connecting attempt = connect_unix(address_);
   if (attempt.failure && attempt.failure->errno_value == EAGAIN) {
     state_ = State::kDialing;  // its queue of connections is full
+    dial_again_ = now + kRetryTime;
     return;
   }
   if (attempt.failure) return break_off(attempt.failure->error);
@@ -32,10 +41,15 @@ void Outlink::dial() {
 }
 
 void Outlink::on_event() {
-  if (state_ == State::kBroken) return;
   auto greeted = receive_hello(socket_, me_, sizeof(Front));
-  if (!greeted.ok()) return break_off(greeted.error());
+  if (!greeted.ok()) {
+    const bool refused = state_ == State::kGreeting;
+    break_off(refused ? greeted.error().suffixed(" before it answered; its own log may say why")
+                      : greeted.error());
+    return end();
+  }
   if (!greeted.value()) return;
+  if (broken()) return;
   if (state_ != State::kGreeting || greeted.value()->hello.from != peer_)
     return break_off(Error(ErrorKind::kProtocol, "an answer that nobody asked for"));
   counter_ = greeted.value()->hello.index;
@@ -45,19 +59,25 @@ void Outlink::on_event() {
 }
 
 void Outlink::break_off(const Error& cause) {
-  if (state_ == State::kBroken) return;
+  if (broken()) return;
   state_ = State::kBroken;
   error_ = cause;
+  if (!socket_ || shutdown(socket_.get(), SHUT_WR) != 0) end();
+  for (Parcel& parcel : std::exchange(waiting_, {})) {
+    if (parcel.chunk != kNone) own_.chunks().release(parcel.chunk);
+    parcel.done(cause);
+  }
+}
+
+// The peer reads no more.
+void Outlink::end() {
+  if (state_ == State::kOver) return;
+  state_ = State::kOver;
   for (; taken_back_ < published_; ++taken_back_)
     if (const Chunks::Id chunk = chunk_of_[taken_back_ % kSlots]; chunk != kNone)
       own_.chunks().release(chunk);
   if (ring_) own_.give_back_ring(*ring_);
   peer_memory_.reset();
-  socket_.reset();
-  for (Parcel& parcel : std::exchange(waiting_, {})) {
-    if (parcel.chunk != kNone) own_.chunks().release(parcel.chunk);
-    parcel.done(cause);
-  }
 }
 
 void Outlink::send(ConstBytes header, ConstBytes payload, SendDone done) {
@@ -75,19 +95,19 @@ void Outlink::send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, Send
 
 void Outlink::enqueue(Parcel parcel) {
   if (state_ == State::kIdle) dial();
-  if (state_ == State::kBroken) {
+  if (broken()) {
     if (parcel.chunk != kNone) own_.chunks().release(parcel.chunk);
     return parcel.done(error_);
   }
   if (state_ == State::kOpen && waiting_.empty() && publish(parcel)) return parcel.done({});
-  if (state_ == State::kBroken) return parcel.done(error_);
+  if (broken()) return parcel.done(error_);
   waiting_.push_back(std::move(parcel));
 }
 
 // The peer's counter, held within what can be true: it is another process's memory.
 uint64_t Outlink::consumed() const {
   const auto* front = reinterpret_cast<const Front*>(peer_memory_.data());
-  const uint64_t told = front->consumed[counter_].value.load(std::memory_order_acquire);
+  const uint64_t told = front->consumed[counter_].value.load(std::memory_order_seq_cst);
   return std::clamp(told, taken_back_, published_);
 }
 
@@ -97,9 +117,11 @@ bool Outlink::take_back() {
   for (; taken_back_ < until; ++taken_back_) {
     const Chunks::Id chunk = chunk_of_[taken_back_ % kSlots];
     if (chunk == kNone) continue;
+    --chunks_;
     large_ -= own_.chunks().is_large(chunk);
     own_.chunks().release(chunk);
   }
+  if (any && asked_ > 0) silent_since_ = Clock::now();
   return any;
 }
 
@@ -107,9 +129,10 @@ bool Outlink::take_back() {
 bool Outlink::place(Parcel& parcel) {
   if (parcel.chunk != kNone || is_short(parcel.header_size, parcel.payload.size())) return true;
   if (large_ >= kMostLarge) return false;
-  const auto chunk = own_.chunks().take(parcel.payload.size(), /*reserved=*/large_ == 0);
+  const auto chunk = own_.chunks().take(parcel.payload.size(), /*reserved=*/chunks_ == 0);
   if (!chunk) {
-    if (large_ == 0 && own_.chunks().error()) break_off(own_.chunks().error());
+    // With some in the ring it may be that one comes back.
+    if (chunks_ == 0 && own_.chunks().error()) break_off(own_.chunks().error());
     return false;
   }
   parcel.chunk = *chunk;
@@ -130,11 +153,24 @@ bool Outlink::publish(Parcel& parcel) {
     std::memcpy(slot.bytes.data() + short_payload_at(parcel.header_size), parcel.payload.data(),
                 parcel.payload.size());
   chunk_of_[published_ % kSlots] = parcel.chunk;
-  if (parcel.chunk != kNone) large_ += own_.chunks().is_large(parcel.chunk);
+  if (parcel.chunk != kNone) {
+    ++chunks_;
+    large_ += own_.chunks().is_large(parcel.chunk);
+  }
   ring.published.value.store(++published_, std::memory_order_seq_cst);
   const auto* front = reinterpret_cast<const Front*>(peer_memory_.data());
   if (front->sleep.load(std::memory_order_seq_cst) != Sleep::kAwake) peer_doorbell_->signal();
   return true;
+}
+
+void Outlink::ask_delivery() {
+  asked_ = published_ + waiting_.size();
+  silent_since_ = Clock::now();
+}
+
+std::optional<TimePoint> Outlink::due() const {
+  if (state_ != State::kDialing) return std::nullopt;
+  return dial_again_;
 }
 
 bool Outlink::advance() {

@@ -14,7 +14,7 @@ namespace ringdist::shm {
 
 class Outlink {
  public:
-  enum class State { kIdle, kDialing, kGreeting, kOpen, kBroken };
+  enum class State { kIdle, kDialing, kGreeting, kOpen, kBroken, kOver };
 
   Outlink(OwnSegment& own, ContextId me, ContextId peer, std::string address)
       : own_(own), me_(me), peer_(peer), address_(std::move(address)) {}
@@ -22,15 +22,17 @@ class Outlink {
 
   ContextId peer() const { return peer_; }
   State state() const { return state_; }
+  bool broken() const { return state_ == State::kBroken || state_ == State::kOver; }
   const Error& error() const { return error_; }  // once it is broken
   const Fd& socket() const { return socket_; }
 
-  // Connects, or tries again where the peer could not take a connection at that moment.
-  void dial();
   // Its socket has something to say.
   void on_event();
-  // Fails what waits, and gives back the ring and the chunks in it. The first cause stays.
+  // Fails what waits, and says to the peer that nothing will follow. It may be reading still: until
+  // it hangs up, ring and chunks stay as they are; then the link is over. The first cause stays.
   void break_off(const Error& cause);
+  // Of a link that is over: nobody watches the socket any more.
+  void close_socket() { socket_.reset(); }
 
   // From the caller's memory, which is free when `done` is called.
   void send(ConstBytes header, ConstBytes payload, SendDone done);
@@ -40,6 +42,13 @@ class Outlink {
   // Takes back what the peer has consumed and publishes what waits. True if anything happened.
   bool advance();
   bool waits() const { return !waiting_.empty(); }
+  // Remembers how much was sent until now, and whether the peer has consumed it.
+  void ask_delivery();
+  bool delivered() const { return broken() || taken_back_ >= asked_; }
+  // Since when the peer has consumed nothing, but not before ask_delivery().
+  TimePoint silent_since() const { return silent_since_; }
+  // When advance() must be called without an event.
+  std::optional<TimePoint> due() const;
   // The peer has consumed something since advance() was last called.
   bool has_room_again() const { return state_ == State::kOpen && consumed() != taken_back_; }
 
@@ -55,6 +64,8 @@ class Outlink {
     SendDone done;
   };
 
+  void dial();
+  void end();
   void enqueue(Parcel parcel);
   bool publish(Parcel& parcel);
   bool place(Parcel& parcel);
@@ -75,7 +86,11 @@ class Outlink {
   uint64_t published_ = 0;
   uint64_t taken_back_ = 0;
   std::array<Chunks::Id, kSlots> chunk_of_{};
-  size_t large_ = 0;  // chunks of that size in the ring
+  size_t chunks_ = 0;  // in the ring
+  size_t large_ = 0;   // of which large
+  TimePoint dial_again_;
+  uint64_t asked_ = 0;
+  TimePoint silent_since_;
   std::deque<Parcel> waiting_;
 };
 

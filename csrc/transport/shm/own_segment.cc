@@ -32,8 +32,8 @@ OwnSegment::OwnSegment(Fd file, EventFd doorbell, Mapping mapping)
 Result<uint32_t> OwnSegment::take_ring() {
   if (free_rings_.empty())
     return Error(ErrorKind::kSystem, "more than " + std::to_string(kMaxLinks) +
-                                         " processes of this host in one group are too many for "
-                                         "shared memory; set RINGDIST_TRANSPORT=ucx");
+                                         " processes of this host are too many for shared "
+                                         "memory; set RINGDIST_TRANSPORT=ucx");
   const uint32_t index = free_rings_.back();
   const auto at = static_cast<size_t>(reinterpret_cast<std::byte*>(&ring(index)) - mapping_.data());
   if (Error error = allocate(file_, at, sizeof(Ring))) return error;

@@ -21,9 +21,9 @@ class OwnSegment {
   Front& front() { return segment_->front; }
   Ring& ring(uint32_t index) { return segment_->rings[index]; }
   Chunks& chunks() { return chunks_; }
-  ConstBytes memory() const { return {mapping_.data(), mapping_.size()}; }
 
-  // Indices of a ring and of a counter in Front::consumed, at zero; nothing when all are in use.
+  // Indices of a ring and of a counter in Front::consumed, at zero. When all are in use: kSystem,
+  // or nothing.
   Result<uint32_t> take_ring();
   std::optional<uint32_t> take_counter();
   void give_back_ring(uint32_t index) { free_rings_.push_back(index); }

@@ -16,8 +16,7 @@ using shm::Sleep;
 constexpr uint64_t kDoorbellKey = 0;
 constexpr uint64_t kFirstOutKey = 1;  // and the index in used_
 constexpr uint64_t kFirstInKey = uint64_t{1} << 32;
-constexpr auto kLookTime = std::chrono::milliseconds(1);    // at sockets, while awake
-constexpr auto kRetryTime = std::chrono::milliseconds(20);  // to dial
+constexpr auto kLookTime = std::chrono::milliseconds(1);  // at sockets, while awake
 constexpr auto kSilence = std::chrono::seconds(2);  // who takes nothing for so long is given up
 
 }  // namespace
@@ -80,7 +79,8 @@ ShmTransport::Peer* ShmTransport::find(ContextId id) const {
 void ShmTransport::send(ContextId id, ConstBytes header, ConstBytes payload, SendDone done) {
   check(payload.size() <= max_payload_ && header.size() <= kMaxHeaderBytes, "message too large");
   Peer* peer = find(id);
-  if (!peer) return done(Error(ErrorKind::kPeerLost, "no address of this peer is known"));
+  if (!peer || closed_)
+    return done(Error(ErrorKind::kPeerLost, "no address of this peer is known"));
   peer->link.send(header, payload, std::move(done));
   settle(*peer);
 }
@@ -99,7 +99,7 @@ void ShmTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing>
   const SendDone one_done = fan_out(to.size() + 1, std::move(done));
   for (const Outgoing& out : to) {
     Peer* peer = find(out.peer);
-    if (!peer) {
+    if (!peer || closed_) {
       one_done(Error(ErrorKind::kPeerLost, "no address of this peer is known"));
       continue;
     }
@@ -110,7 +110,7 @@ void ShmTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing>
   one_done({});
 }
 
-// After a call to its link: it may have a socket now, or be broken.
+// After a call to its link: it may have a socket now, or be broken, or over.
 void ShmTransport::settle(Peer& peer) {
   if (!peer.used) {
     peer.used = true;
@@ -123,17 +123,17 @@ void ShmTransport::settle(Peer& peer) {
       peer.link.break_off(error);
     peer.watched = true;
   }
-  if (peer.link.state() == Outlink::State::kBroken && !peer.broken.exchange(true))
-    newly_broken_.push_back(&peer);
+  if (peer.link.broken() && !peer.broken.exchange(true)) newly_broken_.push_back(&peer);
+  if (peer.link.state() == Outlink::State::kOver && peer.link.socket()) {
+    epoll_.remove(peer.link.socket().get());
+    peer.link.close_socket();
+  }
 }
 
 bool ShmTransport::progress() {
   const TimePoint now = Clock::now();
   const bool was_asleep = std::exchange(asleep_, false);
-  if (was_asleep) {
-    own_->front().sleep.store(Sleep::kAwake, std::memory_order_relaxed);
-    own_->doorbell().drain();
-  }
+  if (was_asleep) own_->front().sleep.store(Sleep::kAwake, std::memory_order_relaxed);
   // First, because a link that opens has something to send.
   const bool look = was_asleep || in_need_of_a_look(now);
   if (look) look_at_sockets(now);
@@ -142,9 +142,10 @@ bool ShmTransport::progress() {
     any |= used_[i]->link.advance();
     settle(*used_[i]);
   }
-  if (look)
-    any |= inbound_.reap(
-        now, [this](ContextId peer, const Error& cause) { receiver_.on_peer_lost(peer, cause); });
+  if (look || inbound_.has_finished())
+    any |= inbound_.reap(now, [this](ContextId peer, const Error& cause) {
+      receiver_.on_peer_lost(name(), peer, cause);
+    });
   return report_broken() || any;
 }
 
@@ -156,7 +157,7 @@ bool ShmTransport::report_broken() {
       newly_broken_.push_back(peer);
       continue;
     }
-    receiver_.on_peer_lost(peer->link.peer(), peer->link.error());
+    receiver_.on_peer_lost(name(), peer->link.peer(), peer->link.error());
     any = true;
   }
   return any;
@@ -172,6 +173,7 @@ bool ShmTransport::in_need_of_a_look(TimePoint now) const {
 void ShmTransport::look_at_sockets(TimePoint now) {
   last_look_ = now;
   for (const auto& event : epoll_.wait(Duration(0))) {
+    if (event.key == kDoorbellKey) own_->doorbell().drain();
     if (event.key == kDoorbellKey || inbound_.on_event(event.key)) continue;
     const size_t at = event.key - kFirstOutKey;
     if (at >= used_.size()) continue;
@@ -192,15 +194,14 @@ bool ShmTransport::arm() {
   const bool room = waits && std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
                       return peer->link.has_room_again();
                     });
-  return newly_broken_.empty() && !inbound_.has_messages() && !room;
+  return newly_broken_.empty() && !inbound_.has_messages() && !inbound_.has_finished() && !room;
 }
 
 std::optional<TimePoint> ShmTransport::due() const {
-  const bool dials = std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
-    return peer->link.state() == Outlink::State::kDialing;
-  });
-  if (dials) return Clock::now() + kRetryTime;
-  return inbound_.due();
+  std::optional<TimePoint> first = inbound_.due();
+  for (const Peer* peer : used_)
+    if (const auto due = peer->link.due(); due && (!first || *due < *first)) first = due;
+  return first;
 }
 
 void ShmTransport::drop_peer(ContextId id) {
@@ -209,17 +210,27 @@ void ShmTransport::drop_peer(ContextId id) {
   if (!peer) return;
   peer->broken = true;  // the caller knows
   peer->link.break_off(Error(ErrorKind::kPeerLost, "the peer's process is gone"));
+  settle(*peer);
+}
+
+void ShmTransport::ask_delivery() {
+  for (Peer* peer : used_) peer->link.ask_delivery();
 }
 
 bool ShmTransport::delivered() const {
-  return Clock::now() - asked_at_ > kSilence ||
-         std::none_of(used_.begin(), used_.end(),
-                      [](const Peer* peer) { return peer->link.waits(); });
+  const TimePoint now = Clock::now();
+  return std::all_of(used_.begin(), used_.end(), [now](const Peer* peer) {
+    return peer->link.delivered() || now - peer->link.silent_since() > kSilence;
+  });
 }
 
 void ShmTransport::close() {
   if (mark_.forked() || std::exchange(closed_, true)) return;
-  for (Peer* peer : used_) peer->link.break_off(Error(ErrorKind::kAborted, "the transport closed"));
+  for (size_t i = 0; i < used_.size(); ++i) {
+    used_[i]->link.break_off(Error(ErrorKind::kAborted, "the transport closed"));
+    epoll_.remove(used_[i]->link.socket().get());
+    used_[i]->link.close_socket();
+  }
   inbound_.close();
 }
 

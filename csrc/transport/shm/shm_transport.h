@@ -1,6 +1,7 @@
 // Transport `shm`: between the processes of one host, through memory that they share (layout.h).
 // One copy into the sender's segment, and the receiver reduces straight out of it: two passes over
-// the bytes, and no system call while both are awake. A link is made at the first send (hello.h).
+// the bytes, and a system call for none of them while both are awake. A link is made at the first
+// send (hello.h).
 //
 // What was published outlives its sender: the receiver has mapped its memory.
 #pragma once
@@ -38,7 +39,7 @@ class ShmTransport final : public Transport {
   bool arm() override;
   std::optional<TimePoint> due() const override;
   void drop_peer(ContextId peer) override;
-  void ask_delivery() override { asked_at_ = Clock::now(); }
+  void ask_delivery() override;
   bool delivered() const override;
   void close() override;
 
@@ -54,7 +55,6 @@ class ShmTransport final : public Transport {
 
   ShmTransport(const TransportConfig& config, Receiver& receiver,
                std::unique_ptr<shm::OwnSegment> own, Epoll epoll);
-  Error listen();
   Peer* find(ContextId peer) const;
   void settle(Peer& peer);
   void look_at_sockets(TimePoint now);
@@ -74,7 +74,6 @@ class ShmTransport final : public Transport {
   bool asleep_ = false;
   bool closed_ = false;
   TimePoint last_look_;
-  TimePoint asked_at_;
   ForkMark mark_;
 };
 

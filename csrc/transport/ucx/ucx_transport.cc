@@ -188,7 +188,7 @@ bool UcxTransport::handle_broken() {
     Peer* peer = newly_broken_.front();
     newly_broken_.pop_front();
     close_endpoint(*peer);
-    receiver_.on_peer_lost(peer->id, peer->broken);
+    receiver_.on_peer_lost(name(), peer->id, peer->broken);
   }
   return true;
 }

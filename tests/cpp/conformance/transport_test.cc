@@ -37,7 +37,9 @@ struct Inbox final : Receiver {
   void on_message(ConstBytes header, ConstBytes payload) override {
     got.push_back({{header.begin(), header.end()}, {payload.begin(), payload.end()}});
   }
-  void on_peer_lost(ContextId peer, const Error&) override { lost.push_back(peer); }
+  void on_peer_lost(std::string_view, ContextId peer, const Error&) override {
+    lost.push_back(peer);
+  }
 };
 
 bool wants_system_ucx() {

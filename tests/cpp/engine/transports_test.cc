@@ -84,6 +84,29 @@ TEST(Transports, ALateRankOverSharedMemory) {
     for (const auto& one : of_rank) ASSERT_EQ(one[49'999], 6.0f);
 }
 
+// Ranks 2 and 3 reach each other by `local`: a link of shared memory between them is others'
+// affair.
+TEST(Transports, ABrokenLinkConcernsItsOwnTransportOnly) {
+  Ranks ranks(two_by_memory());
+  const auto sum = [&](int rank) {
+    std::vector<float> data(10, 1.0f);
+    return run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+  };
+  for (const char* transport : {"shm", "local"}) {
+    ranks.run([&](int rank) { ASSERT_FALSE(sum(rank)) << transport; });
+    Lane& lane = ranks.context(2).lane();
+    ASSERT_TRUE(lane.call(
+        [&] {
+          lane.executor().on_peer_lost(transport, ranks.context(3).id(),
+                                       Error(ErrorKind::kPeerLost, "broken for the test"));
+        },
+        Clock::now() + std::chrono::seconds(5)));
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(700));  // longer than the benefit of doubt
+  }
+  ranks.run([&](int rank) { EXPECT_TRUE(sum(rank)); });
+}
+
 TEST(Transports, OneThatDoesNotReachIsNamed) {
   RanksOptions options = two_by_memory();
   options.config = {{"transport", "shm"}};

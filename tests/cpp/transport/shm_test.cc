@@ -38,7 +38,9 @@ struct End final : Receiver {
     EXPECT_EQ(header.size(), sizeof(int));
     got.emplace_back(payload.begin(), payload.end());
   }
-  void on_peer_lost(ContextId peer, const Error& cause) override { lost.emplace_back(peer, cause); }
+  void on_peer_lost(std::string_view, ContextId peer, const Error& cause) override {
+    lost.emplace_back(peer, cause);
+  }
 
   void knows(End& other) {
     ASSERT_FALSE(transport->add_peer(other.id, other.transport->address()));
@@ -92,7 +94,7 @@ TEST(Shm, AFullRingHoldsBackAndLosesNothing) {
   ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == payloads.size(); }));
   EXPECT_EQ(a.sent, kMessages);
   EXPECT_EQ(b.got, payloads);
-  EXPECT_TRUE(a.transport->delivered());
+  EXPECT_TRUE(together({&a}, [&] { return a.transport->delivered(); }));
 }
 
 TEST(Shm, APeerThatReadsNothingLeavesRoomForOthers) {
@@ -183,6 +185,50 @@ TEST(Shm, WhatADeadPeerSentIsDeliveredBeforeItsLossIsTold) {
   EXPECT_EQ(b.lost.front().first, id);
 }
 
+// A peer that was given up, but lives, must find what was sent to it unchanged.
+TEST(Shm, ADroppedPeerReadsWhatItWasSentThoughOthersAreSentMore) {
+  End a;
+  End slow;
+  End other;
+  connect(a, slow);
+  for (int i = 0; i < 10; ++i) a.send(slow, numbered(100'000, i));
+  a.transport->drop_peer(slow.id);
+  connect(a, other);  // which would get the same ring and chunks
+  for (int i = 0; i < 40; ++i) a.send(other, numbered(100'000, 77));
+  ASSERT_TRUE(together({&a, &other}, [&] { return other.got.size() == 40; }));
+  ASSERT_TRUE(together({&slow}, [&] { return !slow.lost.empty(); }));
+  ASSERT_EQ(slow.got.size(), 10u);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(slow.got[i], numbered(100'000, i));
+}
+
+TEST(Shm, WhatWasAskedForIsDeliveredOnceItIsConsumed) {
+  End a;
+  End b;
+  connect(a, b);
+  a.send(b, numbered(8, 1));
+  a.transport->ask_delivery();
+  EXPECT_EQ(a.sent, 1);
+  EXPECT_FALSE(a.transport->delivered());
+  ASSERT_TRUE(together({&a, &b}, [&] { return a.transport->delivered(); }));
+  // What comes later is not part of the question.
+  a.send(b, numbered(8, 1));
+  EXPECT_TRUE(a.transport->delivered());
+}
+
+// The end of a peer whose last messages are read between two looks at the sockets.
+TEST(Shm, ASleeperHearsOfTheEndOfAPeer) {
+  auto a = std::make_unique<End>();
+  End b;
+  connect(*a, b);
+  for (int i = 0; i < 20; ++i) a->send(b, numbered(8, i));
+  a.reset();
+  while (b.lost.empty()) {
+    if (b.transport->progress() || !b.transport->arm()) continue;
+    ASSERT_TRUE(readable(*b.transport, 5000)) << "asleep, and the loss is not told";
+  }
+  EXPECT_EQ(b.got.size(), 20u);
+}
+
 TEST(Shm, NobodyListens) {
   End a;
   End b;
@@ -245,17 +291,19 @@ TEST(Shm, AMessageOutsideThePeersMemoryEndsTheLink) {
     uint32_t header;
     uint32_t payload;
     uint64_t at;
+    uint64_t published = 1;
   };
   for (const Wrong& wrong :
        {Wrong{4, 100, shm::kSegmentBytes - 99}, Wrong{4, 1, UINT64_MAX}, Wrong{4, 1000, 0},
-        Wrong{shm::kSlotRoom + 1, 0, 0}, Wrong{4, UINT32_MAX, shm::kChunksAt}}) {
+        Wrong{shm::kSlotRoom + 1, 0, 0}, Wrong{4, UINT32_MAX, shm::kChunksAt},
+        Wrong{4, 0, 0, shm::kSlots + 1}}) {
     End a;
     Stranger stranger(a);
     ASSERT_FALSE(stranger.greet(0));
     stranger.ring().slots[0].header_size = wrong.header;
     stranger.ring().slots[0].payload_size = wrong.payload;
     stranger.ring().slots[0].payload_at = wrong.at;
-    stranger.ring().published.value = 1;
+    stranger.ring().published.value = wrong.published;
     EXPECT_TRUE(stranger.is_refused());
     EXPECT_TRUE(a.got.empty());
     ASSERT_EQ(a.lost.size(), 1u);
