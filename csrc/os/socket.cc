@@ -161,6 +161,8 @@ Fd accept_connection(const Fd& listener) {
   return fd;
 }
 
+bool end_output(const Fd& fd) { return shutdown(fd.get(), SHUT_WR) == 0; }
+
 Result<PeerCredentials> peer_credentials(const Fd& fd) {
   ucred given{};
   socklen_t length = sizeof given;

@@ -42,6 +42,9 @@ Result<std::string> local_address(const Fd& fd);
 // The next waiting connection, or an empty Fd when there is none.
 Fd accept_connection(const Fd& listener);
 
+// Says to the other side that nothing follows; false where the connection is gone already.
+bool end_output(const Fd& fd);
+
 // Who is on the other side of an AF_UNIX connection. pid is 0 where it is not visible from here.
 struct PeerCredentials {
   pid_t pid = 0;

@@ -1,6 +1,5 @@
 #include "transport/shm/outlink.h"
 
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,7 +61,7 @@ void Outlink::break_off(const Error& cause) {
   if (broken()) return;
   state_ = State::kBroken;
   error_ = cause;
-  if (!socket_ || shutdown(socket_.get(), SHUT_WR) != 0) end();
+  if (!socket_ || !end_output(socket_)) end();
   for (Parcel& parcel : std::exchange(waiting_, {})) {
     if (parcel.chunk != kNone) own_.chunks().release(parcel.chunk);
     parcel.done(cause);

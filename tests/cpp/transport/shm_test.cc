@@ -194,7 +194,8 @@ TEST(Shm, ADroppedPeerReadsWhatItWasSentThoughOthersAreSentMore) {
   for (int i = 0; i < 10; ++i) a.send(slow, numbered(100'000, i));
   a.transport->drop_peer(slow.id);
   connect(a, other);  // which would get the same ring and chunks
-  for (int i = 0; i < 40; ++i) a.send(other, numbered(100'000, 77));
+  const auto more = numbered(100'000, 77);
+  for (int i = 0; i < 40; ++i) a.send(other, more);
   ASSERT_TRUE(together({&a, &other}, [&] { return other.got.size() == 40; }));
   ASSERT_TRUE(together({&slow}, [&] { return !slow.lost.empty(); }));
   ASSERT_EQ(slow.got.size(), 10u);
