@@ -1,7 +1,6 @@
 #include "transport/self.h"
 
 #include "base/check.h"
-#include "transport/fan_out.h"
 
 namespace ringdist {
 
@@ -12,16 +11,7 @@ void SelfTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, 
 
 void SelfTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to,
                            SendDone done) {
-  if (to.empty()) {
-    staging_.give_back(reserved);
-    return done({});
-  }
-  const SendDone one_done =
-      fan_out(to.size(), [this, reserved, done = std::move(done)](const Error& error) {
-        staging_.give_back(reserved);
-        done(error);
-      });
-  for (const auto& out : to) send(out.peer, out.header, reserved.first(used), one_done);
+  staging_.send(*this, reserved, used, to, std::move(done));
 }
 
 bool SelfTransport::progress() {

@@ -1,6 +1,7 @@
 #include "transport/staging.h"
 
 #include "base/check.h"
+#include "transport/fan_out.h"
 
 namespace ringdist {
 
@@ -17,5 +18,19 @@ std::optional<Bytes> StagingPool::take(size_t bytes) {
 }
 
 void StagingPool::give_back(Bytes buffer) { free_.push_back(buffer.data()); }
+
+void StagingPool::send(Transport& transport, Bytes buffer, size_t used,
+                       std::span<const Outgoing> to, SendDone done) {
+  if (to.empty()) {
+    give_back(buffer);
+    return done({});
+  }
+  const SendDone one_done =
+      fan_out(to.size(), [this, buffer, done = std::move(done)](const Error& error) {
+        give_back(buffer);
+        done(error);
+      });
+  for (const auto& out : to) transport.send(out.peer, out.header, buffer.first(used), one_done);
+}
 
 }  // namespace ringdist

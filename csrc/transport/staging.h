@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/buffers.h"
+#include "transport/transport.h"
 
 namespace ringdist {
 
@@ -18,6 +18,9 @@ class StagingPool {
 
   std::optional<Bytes> take(size_t bytes);
   void give_back(Bytes buffer);
+  // What a transport's commit() does that has nothing better than send(): to all, then back.
+  void send(Transport& transport, Bytes buffer, size_t used, std::span<const Outgoing> to,
+            SendDone done);
   size_t in_use() const { return all_.size() - free_.size(); }
 
  private:

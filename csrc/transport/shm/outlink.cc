@@ -62,19 +62,19 @@ void Outlink::break_off(const Error& cause) {
   state_ = State::kBroken;
   error_ = cause;
   if (!socket_ || !end_output(socket_)) end();
-  for (Parcel& parcel : std::exchange(waiting_, {})) {
-    if (parcel.chunk != kNone) own_.chunks().release(parcel.chunk);
-    parcel.done(cause);
-  }
+  for (Parcel& parcel : std::exchange(waiting_, {})) fail(parcel);
+}
+
+void Outlink::fail(Parcel& parcel) {
+  if (parcel.chunk != kNone) own_.chunks().release(parcel.chunk);
+  parcel.done(error_);
 }
 
 // The peer reads no more.
 void Outlink::end() {
   if (state_ == State::kOver) return;
   state_ = State::kOver;
-  for (; taken_back_ < published_; ++taken_back_)
-    if (const Chunks::Id chunk = chunk_of_[taken_back_ % kSlots]; chunk != kNone)
-      own_.chunks().release(chunk);
+  take_back(published_);
   if (ring_) own_.give_back_ring(*ring_);
   peer_memory_.reset();
 }
@@ -94,12 +94,9 @@ void Outlink::send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, Send
 
 void Outlink::enqueue(Parcel parcel) {
   if (state_ == State::kIdle) dial();
-  if (broken()) {
-    if (parcel.chunk != kNone) own_.chunks().release(parcel.chunk);
-    return parcel.done(error_);
-  }
+  if (broken()) return fail(parcel);
   if (state_ == State::kOpen && waiting_.empty() && publish(parcel)) return parcel.done({});
-  if (broken()) return parcel.done(error_);
+  if (broken()) return fail(parcel);
   waiting_.push_back(std::move(parcel));
 }
 
@@ -110,8 +107,7 @@ uint64_t Outlink::consumed() const {
   return std::clamp(told, taken_back_, published_);
 }
 
-bool Outlink::take_back() {
-  const uint64_t until = consumed();
+bool Outlink::take_back(uint64_t until) {
   const bool any = taken_back_ < until;
   for (; taken_back_ < until; ++taken_back_) {
     const Chunks::Id chunk = chunk_of_[taken_back_ % kSlots];
@@ -140,8 +136,9 @@ bool Outlink::place(Parcel& parcel) {
 }
 
 bool Outlink::publish(Parcel& parcel) {
-  if (published_ - taken_back_ == kSlots && !take_back()) return false;
-  if (!place(parcel) && !(state_ == State::kOpen && take_back() && place(parcel))) return false;
+  if (published_ - taken_back_ == kSlots && !take_back(consumed())) return false;
+  if (!place(parcel) && !(state_ == State::kOpen && take_back(consumed()) && place(parcel)))
+    return false;
   Ring& ring = own_.ring(*ring_);
   Slot& slot = ring.slots[published_ % kSlots];
   slot.header_size = static_cast<uint32_t>(parcel.header_size);
@@ -175,7 +172,7 @@ std::optional<TimePoint> Outlink::due() const {
 bool Outlink::advance() {
   if (state_ == State::kDialing) dial();
   if (state_ != State::kOpen || (published_ == taken_back_ && waiting_.empty())) return false;
-  bool any = take_back();
+  bool any = take_back(consumed());
   while (state_ == State::kOpen && !waiting_.empty() && publish(waiting_.front())) {
     const SendDone done = std::move(waiting_.front().done);
     waiting_.pop_front();

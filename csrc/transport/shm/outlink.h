@@ -67,10 +67,11 @@ class Outlink {
   void dial();
   void end();
   void enqueue(Parcel parcel);
+  void fail(Parcel& parcel);
   bool publish(Parcel& parcel);
   bool place(Parcel& parcel);
   uint64_t consumed() const;
-  bool take_back();
+  bool take_back(uint64_t until);
 
   OwnSegment& own_;
   const ContextId me_;

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "transport/fan_out.h"
 #include "transport/ucx/status.h"
 
 namespace ringdist {
@@ -143,16 +142,7 @@ void UcxTransport::on_sent(void* ucx_request, ucs_status_t status, void* user_da
 
 void UcxTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to,
                           SendDone done) {
-  if (to.empty()) {
-    staging_.give_back(reserved);
-    return done({});
-  }
-  const SendDone one_done =
-      fan_out(to.size(), [this, reserved, done = std::move(done)](const Error& error) {
-        staging_.give_back(reserved);
-        done(error);
-      });
-  for (const auto& out : to) send(out.peer, out.header, reserved.first(used), one_done);
+  staging_.send(*this, reserved, used, to, std::move(done));
 }
 
 ucs_status_t UcxTransport::on_message(void* arg, const void* header, size_t header_length,
