@@ -148,8 +148,7 @@ void ControlSockets::accept_all(Listener& listener, TimePoint now) {
   for (;;) {
     Fd fd = accept_connection(listener.fd);
     if (!fd) {
-      bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      if (!exhausted) return;
+      if (!exhausted(errno)) return;
       epoll_.remove(listener.fd.get());  // else the loop would spin on it
       listener.muted = true;
       return;

@@ -161,6 +161,11 @@ Fd accept_connection(const Fd& listener) {
   return fd;
 }
 
+bool exhausted(int errno_value) {
+  return errno_value == EMFILE || errno_value == ENFILE || errno_value == ENOBUFS ||
+         errno_value == ENOMEM;
+}
+
 bool end_output(const Fd& fd) { return shutdown(fd.get(), SHUT_WR) == 0; }
 
 Result<PeerCredentials> peer_credentials(const Fd& fd) {

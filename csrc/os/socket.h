@@ -39,8 +39,10 @@ int connect_result(const Fd& fd);
 Result<Fd> listen_tcp(const std::string& ip, uint16_t port);
 Result<std::string> local_address(const Fd& fd);
 
-// The next waiting connection, or an empty Fd when there is none.
+// The next waiting connection, or an empty Fd when there is none, or errno says why.
 Fd accept_connection(const Fd& listener);
+// Whether that errno means that the connection waits still, for descriptors or memory.
+bool exhausted(int errno_value);
 
 // Says to the other side that nothing follows; false where the connection is gone already.
 bool end_output(const Fd& fd);

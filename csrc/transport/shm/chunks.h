@@ -32,7 +32,7 @@ class Chunks {
   uint64_t offset(Id chunk) const;
   // The chunk that this memory is the beginning of.
   Id find(const std::byte* data) const;
-  bool is_large(Id chunk) const { return chunk < kLargeChunks + kReservedChunks; }
+  bool is_large(Id chunk) const { return chunk < kFirstSmall; }
   const Error& error() const { return error_; }
 
  private:

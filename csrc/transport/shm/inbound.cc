@@ -43,7 +43,7 @@ void Inbound::accept_all() {
   for (int n = 0; n < kMostAccepts; ++n) {
     Fd fd = accept_connection(listener_);
     if (!fd) {
-      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+      if (!exhausted(errno)) return;
       epoll_.remove(listener_.get());  // else we would be woken for it again and again
       accept_again_ = Clock::now() + kRetryTime;
       return;
