@@ -6,7 +6,8 @@
 
 For each version: makes a virtual environment, installs that torch and nothing it depends on but
 what importing it needs, builds a copy of the sources against its headers, runs 20 steps of the
-digits demo and then every operation (smoke.py) on 2 ranks, and removes the environment (1.4 GB).
+digits demo and then every operation (smoke.py) and what the flight recorder sees of some
+(smoke_flight_recorder.py) on 2 ranks, and removes the environment (1.4 GB).
 Ends with a table, and status 1 if a version failed. Logs stay in the folder.
 
 The wheels of most versions are for CUDA. On a machine without its libraries they can be imported by
@@ -135,6 +136,7 @@ class Trial:
 
     def smoke(self) -> None:
         self._torchrun(ROOT / "tools" / "smoke.py")
+        self._torchrun(ROOT / "tools" / "smoke_flight_recorder.py")
 
     def _timed(self, step: Callable[[], None]) -> None:
         begin = time.monotonic()

@@ -117,6 +117,13 @@ class Smoke:
         dist.gather(self.mine(), parts, 1)
         self.are_by_rank(parts or [])
 
+    def gather_single(self) -> None:
+        if not hasattr(dist, "gather_single"):  # torch 2.14
+            return
+        whole = torch.zeros(self.size * COUNT) if self.rank == 1 else None
+        dist.gather_single(self.mine(), whole, 1)
+        self.are_by_rank(list(whole.split(COUNT)) if self.rank == 1 else [])
+
     def scatter(self) -> None:
         parts = [torch.full((COUNT,), rank + 1.0) for rank in range(self.size)]
         dist.scatter(tensor := torch.zeros(COUNT), parts if self.rank == 1 else None, 1)

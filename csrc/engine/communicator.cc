@@ -13,6 +13,7 @@ constexpr size_t kMaxSchedules = 256;
 constexpr auto kTaskTime = std::chrono::seconds(10);
 constexpr auto kFlushTime = std::chrono::seconds(2);
 constexpr auto kTellTime = std::chrono::seconds(2);
+constexpr auto kHookTime = std::chrono::seconds(40);  // PyTorch's flight recorder takes up to 30
 constexpr auto kLeaveTime = std::chrono::milliseconds(1000);
 
 // Not all edges of the op carry what every rank can work out.
@@ -39,16 +40,18 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   config.size = self.size();
   config.name = self.name();
   config.early_window = EarlyCredit::kSegments * self.options_.config.segment_bytes;
-  config.on_failed = [failure = self.failure_,
+  config.on_failed = [failure = self.failure_, hooks = self.hooks_,
                       context = std::weak_ptr(self.context_)](const Error& error) {
     std::lock_guard lock(failure->mutex);
     failure->first = error;
-    // Not here: an abort may write to the store, and this is a lane.
-    if (auto alive = context.lock())
-      for (const auto& sibling : failure->siblings)
-        alive->pool().run([sibling, why = error.message()] {
-          if (auto one = sibling.lock()) one->abort("the group it belongs to failed: " + why);
-        });
+    const auto alive = context.lock();
+    if (!alive) return;
+    // Not here: hooks may need the GIL, an abort may write to the store, and this is a lane.
+    if (!hooks->failed.empty()) alive->pool().run([hooks] { hooks->call_failed(); });
+    for (const auto& sibling : failure->siblings)
+      alive->pool().run([sibling, why = error.message()] {
+        if (auto one = sibling.lock()) one->abort("the group it belongs to failed: " + why);
+      });
   };
   Lane& lane = self.context_->lane();
   self.group_ = std::make_shared<Group>(lane.executor(), std::move(config));
@@ -71,6 +74,7 @@ Communicator::~Communicator() {
   if (context_->forked()) return;
   context_->remove_leaver(this);
   patience_.cancelled = true;
+  hooks_->end(Clock::now());
   Lane& lane = context_->lane();
   // Dropped without close(): no wait for what is in flight, but no silent end either.
   if (!closed_) {
@@ -86,10 +90,7 @@ Communicator::~Communicator() {
 Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& suffix) {
   CommunicatorOptions options = options_;
   options.name += suffix;
-  {
-    std::lock_guard lock(mutex_);
-    options.timeout = timeout_;
-  }
+  options.timeout = timeout();
   auto made = create(context_, std::move(options));
   if (!made.ok()) return made;
   Error first;
@@ -249,6 +250,11 @@ void Communicator::set_timeout(Milliseconds timeout) {
   timeout_ = timeout;
 }
 
+Milliseconds Communicator::timeout() const {
+  std::lock_guard lock(mutex_);
+  return timeout_;
+}
+
 void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   for (const auto& sibling : siblings()) sibling->abort(why);
@@ -265,6 +271,7 @@ void Communicator::withdraw(ErrorKind kind, const std::string& why) {
 }
 
 void Communicator::leave() {
+  hooks_->end(Clock::now() + kHookTime);
   withdraw(ErrorKind::kPeerLost, "it destroyed the group or exited");
   wait_until_idle(Clock::now() + kLeaveTime);
   patience_.cancelled = true;

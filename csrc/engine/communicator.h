@@ -16,6 +16,7 @@
 
 #include "base/thread_annotations.h"
 #include "engine/context.h"
+#include "engine/hooks.h"
 #include "engine/op.h"
 #include "rendezvous/rendezvous.h"
 
@@ -59,7 +60,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // The number of the last op that was submitted.
   uint64_t sequence_number() const { return next_number_.load() - 1; }
   Error failure() const;
+  // Those for failure are called when failure() is no longer a success.
+  const std::shared_ptr<Hooks>& hooks() const { return hooks_; }
   void set_timeout(Milliseconds timeout);
+  Milliseconds timeout() const;
 
   // Ends all ops of the group, on all ranks.
   void abort(const std::string& why);
@@ -70,6 +74,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
   const std::string& name() const { return options_.name; }
+  const std::vector<int>& members() const { return options_.members; }  // global ranks
   const Config& config() const { return options_.config; }
   Context& context() { return *context_; }
 
@@ -99,6 +104,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     std::vector<std::weak_ptr<Communicator>> siblings RINGDIST_GUARDED_BY(mutex);
   };
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
+  const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
   Rendezvous rendezvous_;
   std::atomic<uint64_t> next_number_{1};
   std::atomic<uint64_t> nonce_{0};

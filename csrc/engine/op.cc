@@ -29,11 +29,17 @@ void Op::when_finished(std::function<void()> callback) {
 }
 
 std::vector<std::function<void()>> Op::finish(Error error) {
-  std::lock_guard lock(mutex_);
-  if (finished()) return {};
-  error_ = std::move(error);
-  finished_.store(true, std::memory_order_release);
-  return std::exchange(callbacks_, {});
+  std::vector<std::function<void()>> callbacks;
+  {
+    std::lock_guard lock(mutex_);
+    if (finished()) return {};
+    error_ = std::move(error);
+    finished_.store(true, std::memory_order_release);
+    callbacks.swap(callbacks_);
+  }
+  // After the store: who registers for it and then finds the op unfinished will hear of it.
+  if (!error_ && request.succeeded) request.succeeded();
+  return callbacks;
 }
 
 }  // namespace ringdist

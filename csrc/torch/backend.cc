@@ -14,6 +14,7 @@ ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Communicator> communicator, C
     : Backend(communicator->rank(), communicator->size()),
       communicator_(std::move(communicator)),
       codecs_(std::move(codecs)),
+      coalescing_(getRank(), communicator_->hooks()),
       sparse_(communicator_) {}
 
 // Dropped without shutdown(): what is in flight may still finish, so that others are not left
@@ -23,6 +24,9 @@ ProcessGroupRing::~ProcessGroupRing() = default;
 c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupRing::getBackendOptions() {
   auto options = c10::make_intrusive<c10d::Backend::Options>("ringdist");
   options->group_name = communicator_->name();
+  options->timeout = communicator_->timeout();
+  for (const int rank : communicator_->members())
+    options->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
   return options;
 }
 
@@ -72,10 +76,13 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
 
 ProcessGroupRing::WorkPtr ProcessGroupRing::submit(Call call) {
   call.request.keep_alive = std::make_shared<Tensors>(std::move(call.memory));
+  Completion completion(communicator_->hooks());
+  if (completion.wanted() && !call.staging.must_finish())
+    call.request.succeeded = [completion] { completion.report(); };
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
   throw_if(op.error());
   return RingWork::create(communicator_, op.value(), call.type, call.title, std::move(call.inputs),
-                          std::move(call.outputs), std::move(call.staging));
+                          std::move(call.outputs), std::move(call.staging), std::move(completion));
 }
 
 ProcessGroupRing::WorkPtr ProcessGroupRing::run(const std::function<Call()>& make) {
@@ -99,13 +106,13 @@ ProcessGroupRing::WorkPtr ProcessGroupRing::run_all(
     coalescing_.drop();
     throw;
   }
-  return join_works(getRank(), type, std::move(parts));
+  return join_works(communicator_->hooks(), getRank(), type, std::move(parts));
 }
 
 void ProcessGroupRing::startCoalescing() {
   const c10::weak_intrusive_ptr<ProcessGroupRing> weak(
       c10::intrusive_ptr<ProcessGroupRing>::reclaim_copy(this));
-  coalescing_.begin(getRank(), [weak](Call call) {
+  coalescing_.begin([weak](Call call) {
     const auto self = weak.lock();
     if (!self)
       throw_error(
@@ -114,6 +121,29 @@ void ProcessGroupRing::startCoalescing() {
   });
 }
 
-ProcessGroupRing::WorkPtr ProcessGroupRing::endCoalescing() { return coalescing_.end(getRank()); }
+ProcessGroupRing::WorkPtr ProcessGroupRing::endCoalescing() { return coalescing_.end(); }
+
+#if RINGDIST_TORCH_HAS_ABORT_HOOKS
+void ProcessGroupRing::registerAbortHook(int64_t hook_id, c10d::AbortHook hook) {
+  communicator_->hooks()->failed.add(hook_id, std::move(hook));
+}
+
+void ProcessGroupRing::unregisterAbortHook(int64_t hook_id) {
+  communicator_->hooks()->failed.remove(hook_id);
+}
+#endif
+
+#if RINGDIST_TORCH_HAS_COMPLETION_HOOKS
+void ProcessGroupRing::registerCompletionHook(int64_t hook_id, c10d::CompletionHook hook) {
+  communicator_->hooks()->succeeded.add(hook_id,
+                                        [hook = std::move(hook)](uint64_t key, float milliseconds) {
+                                          hook({.completionKey = key, .duration_ms = milliseconds});
+                                        });
+}
+
+void ProcessGroupRing::unregisterCompletionHook(int64_t hook_id) {
+  communicator_->hooks()->succeeded.remove(hook_id);
+}
+#endif
 
 }  // namespace ringdist

@@ -14,6 +14,7 @@
 #include "torch/call.h"
 #include "torch/coalescing.h"
 #include "torch/coding.h"
+#include "torch/features.h"
 #include "torch/sparse_reducer.h"
 
 namespace ringdist {
@@ -51,6 +52,19 @@ class ProcessGroupRing final : public c10d::Backend {
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
+#if RINGDIST_TORCH_HAS_ABORT_HOOKS
+  // Called once, when the group has failed or was aborted, on a thread of ours without the GIL. A
+  // wait() that throws for this reason does so when the hooks have returned.
+  void registerAbortHook(int64_t hook_id, c10d::AbortHook hook) override;
+  void unregisterAbortHook(int64_t hook_id) override;
+#endif
+#if RINGDIST_TORCH_HAS_COMPLETION_HOOKS
+  bool supportsAbortHooks() const override { return true; }
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(int64_t hook_id, c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(int64_t hook_id) override;
+#endif
+
   // Each raises ValueError or TypeError for arguments that it does not take, before anything is
   // sent.
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts = {}) override;
@@ -71,6 +85,10 @@ class ProcessGroupRing final : public c10d::Backend {
                                           const c10d::AllgatherOptions& opts = {}) override;
   WorkPtr gather(TensorLists& outputs, Tensors& inputs,
                  const c10d::GatherOptions& opts = {}) override;
+#if RINGDIST_TORCH_HAS_GATHER_INTO_TENSOR
+  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                             const c10d::GatherOptions& opts = {}) override;
+#endif
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs,
                   const c10d::ScatterOptions& opts = {}) override;
   // The inputs may differ in size: the output is as large as this rank's input.
@@ -118,6 +136,8 @@ class ProcessGroupRing final : public c10d::Backend {
                       const c10d::AllgatherOptions& opts);
   Call gather_call(const TensorLists& outputs, const Tensors& inputs,
                    const c10d::GatherOptions& opts);
+  // Checked, but without input and output.
+  Call start_gather(const at::Tensor& input, const c10d::GatherOptions& opts) const;
   Call scatter_call(const Tensors& outputs, const TensorLists& inputs,
                     const c10d::ScatterOptions& opts);
   Call reduce_scatter_list_call(const Tensors& outputs, const TensorLists& inputs,

@@ -12,6 +12,17 @@ DType moved_dtype(std::string_view op, const std::string& argument, const at::Te
   return dtype.value();
 }
 
+// An output that holds the inputs of all ranks.
+Error check_whole(std::string_view op, const std::string& suffix, const at::Tensor& output,
+                  const at::Tensor& input, int size) {
+  if (Error error = check_same_dtype(op, "output" + suffix, output, input)) return error;
+  if (output.numel() == input.numel() * size) return {};
+  return invalid_argument(op, "invalid tensor size: output" + suffix + " is " + describe(output) +
+                                  ", but the input is " + describe(input) + " on " +
+                                  std::to_string(size) + " ranks, so it must have " +
+                                  std::to_string(input.numel() * size) + " elements");
+}
+
 }  // namespace
 
 Call ProcessGroupRing::broadcast_call(const Tensors& tensors, const c10d::BroadcastOptions& opts) {
@@ -67,14 +78,8 @@ void ProcessGroupRing::check_allgather_into(const std::string& suffix, const at:
   constexpr std::string_view kOp = "all_gather_into_tensor";
   throw_if(check_tensor(kOp, "input" + suffix, input, /*written=*/false));
   throw_if(check_tensor(kOp, "output" + suffix, output, /*written=*/true));
-  throw_if(check_same_dtype(kOp, "output" + suffix, output, input));
   moved_dtype(kOp, "input" + suffix, input);
-  if (output.numel() != input.numel() * getSize())
-    throw_error(invalid_argument(kOp, "invalid tensor size: output" + suffix + " is " +
-                                          describe(output) + ", but the input is " +
-                                          describe(input) + " on " + std::to_string(getSize()) +
-                                          " ranks, so it must have " +
-                                          std::to_string(input.numel() * getSize()) + " elements"));
+  throw_if(check_whole(kOp, suffix, output, input, getSize()));
 }
 
 // Rank r's part of the output is what all tensors have of r, one after the other.
@@ -111,18 +116,24 @@ ProcessGroupRing::WorkPtr ProcessGroupRing::_allgather_base(at::Tensor& output, 
   });
 }
 
+Call ProcessGroupRing::start_gather(const at::Tensor& input,
+                                    const c10d::GatherOptions& opts) const {
+  const DType dtype = moved_dtype("gather", "input", input);
+  throw_if(check_root("gather", opts.rootRank, getSize()));
+  Call call(Collective::kGather, dtype, c10d::OpType::GATHER, "ringdist:gather",
+            Call::manner(opts));
+  call.inputs = {input};
+  call.request.root = static_cast<int>(opts.rootRank);
+  call.request.count = input.numel();
+  return call;
+}
+
 Call ProcessGroupRing::gather_call(const TensorLists& outputs, const Tensors& inputs,
                                    const c10d::GatherOptions& opts) {
   throw_if(check_single("gather", "input", inputs, /*written=*/false));
   const at::Tensor& input = inputs[0];
-  const DType dtype = moved_dtype("gather", "input", input);
-  throw_if(check_root("gather", opts.rootRank, getSize()));
+  Call call = start_gather(input, opts);
   const bool is_root = opts.rootRank == getRank();
-  Call call(Collective::kGather, dtype, c10d::OpType::GATHER, "ringdist:gather",
-            Call::manner(opts));
-  call.inputs = inputs;
-  call.request.root = static_cast<int>(opts.rootRank);
-  call.request.count = input.numel();
   if (!is_root && !outputs.empty())
     throw_error(invalid_argument("gather", "requires empty output on non-root, " +
                                                std::to_string(outputs.size()) + " lists given"));
@@ -145,6 +156,26 @@ ProcessGroupRing::WorkPtr ProcessGroupRing::gather(TensorLists& outputs, Tensors
                                                    const c10d::GatherOptions& opts) {
   return run([&] { return gather_call(outputs, inputs, opts); });
 }
+
+#if RINGDIST_TORCH_HAS_GATHER_INTO_TENSOR
+ProcessGroupRing::WorkPtr ProcessGroupRing::gather_into_tensor(at::Tensor& output,
+                                                               at::Tensor& input,
+                                                               const c10d::GatherOptions& opts) {
+  return run([&] {
+    throw_if(check_tensor("gather", "input", input, /*written=*/false));
+    Call call = start_gather(input, opts);
+    if (opts.rootRank == getRank()) {
+      throw_if(check_tensor("gather", "output", output, /*written=*/true));
+      throw_if(check_whole("gather", "", output, input, getSize()));
+      call.outputs = {output};
+      call.memory = {call.staging.use(output, /*reads=*/false, /*writes=*/true, /*apart=*/false)};
+      append_by_rank(call.request.output, call.memory, getSize());
+    }
+    call.read(input, /*apart=*/share_memory(input, call.outputs));
+    return call;
+  });
+}
+#endif
 
 Call ProcessGroupRing::scatter_call(const Tensors& outputs, const TensorLists& inputs,
                                     const c10d::ScatterOptions& opts) {

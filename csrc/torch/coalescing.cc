@@ -53,11 +53,11 @@ std::shared_ptr<Coalescing::Region> Coalescing::take() {
   return node.mapped();
 }
 
-void Coalescing::begin(int rank, Submit submit) {
+void Coalescing::begin(Submit submit) {
   drop();
   auto region = std::make_shared<Region>();
   region->work = c10::make_intrusive<JoinedWork>(
-      rank, c10d::OpType::COALESCED,
+      Completion(hooks_), rank_, c10d::OpType::COALESCED,
       [region, submit = std::move(submit)] { return run(*region, submit); });
   std::lock_guard lock(mutex_);
   regions_[std::this_thread::get_id()] = std::move(region);
@@ -70,8 +70,12 @@ c10::intrusive_ptr<c10d::Work> Coalescing::collect(Call& call) {
   std::lock_guard lock(region->mutex);
   if (!region->open) return nullptr;
   call.async = true;
+  auto member = c10::make_intrusive<JoinedWork>(
+      Completion(hooks_), rank_, call.type,
+      [whole = c10::intrusive_ptr<c10d::Work>(region->work)] { return JoinedWork::Parts{whole}; });
   region->calls.push_back(std::move(call));
-  return region->work;
+  region->members.push_back(member);
+  return member;
 }
 
 void Coalescing::adopt(const c10::intrusive_ptr<c10d::Work>& started) {
@@ -97,30 +101,35 @@ JoinedWork::Parts Coalescing::run(Region& region, const Submit& submit) {
   return parts;
 }
 
-c10::intrusive_ptr<c10d::Work> Coalescing::end(int rank) {
+c10::intrusive_ptr<c10d::Work> Coalescing::end() {
   const auto region = take();
-  if (!region) return join_works(rank, c10d::OpType::COALESCED, {});
+  if (!region) return join_works(hooks_, rank_, c10d::OpType::COALESCED, {});
   c10::intrusive_ptr<JoinedWork> work;
+  std::vector<c10::intrusive_ptr<JoinedWork>> members;
   {
     std::lock_guard lock(region->mutex);
     work = region->work;
+    members.swap(region->members);
   }
   work->start();
+  for (const auto& member : members) member->start();
   // What was called after somebody had ended the region by waiting.
   std::lock_guard lock(region->mutex);
   JoinedWork::Parts parts = std::exchange(region->started, {});
   parts.insert(parts.begin(), work);
-  return join_works(rank, c10d::OpType::COALESCED, std::move(parts));
+  return join_works(hooks_, rank_, c10d::OpType::COALESCED, std::move(parts));
 }
 
 void Coalescing::drop() {
   const auto region = take();
   if (!region) return;
   c10::intrusive_ptr<JoinedWork> work;
+  std::vector<c10::intrusive_ptr<JoinedWork>> members;
   std::vector<Call> calls;
   std::lock_guard lock(region->mutex);
   region->open = false;
   calls.swap(region->calls);
+  members.swap(region->members);
   work.swap(region->work);
 }
 

@@ -20,16 +20,19 @@ class Coalescing {
  public:
   using Submit = std::function<c10::intrusive_ptr<c10d::Work>(Call)>;
 
+  Coalescing(int rank, std::shared_ptr<Hooks> hooks) : rank_(rank), hooks_(std::move(hooks)) {}
+
   // Opens a region on this thread. `submit` starts a call, for as long as the region's Work lives.
   // A region that is still open (an exception came between) is dropped.
-  void begin(int rank, Submit submit);
-  // Takes the call if this thread has an open region, and returns the region's Work; else null.
+  void begin(Submit submit);
+  // Takes the call if this thread has an open region, and returns a Work that ends with the
+  // region's; else null.
   c10::intrusive_ptr<c10d::Work> collect(Call& call);
   // Adds what has been started otherwise to this thread's region, if it has one.
   void adopt(const c10::intrusive_ptr<c10d::Work>& started);
   // Starts what was collected; throws what hindered that. A thread without a region gets a Work of
   // nothing. Asking the region's Work for its outcome ends the region, too.
-  c10::intrusive_ptr<c10d::Work> end(int rank);
+  c10::intrusive_ptr<c10d::Work> end();
   // Ends this thread's region without starting anything: one of its calls was refused. Its Work
   // fails.
   void drop();
@@ -40,6 +43,8 @@ class Coalescing {
     bool open RINGDIST_GUARDED_BY(mutex) = true;
     std::vector<Call> calls RINGDIST_GUARDED_BY(mutex);
     JoinedWork::Parts started RINGDIST_GUARDED_BY(mutex);
+    // Of each call: hooks tell calls apart by their Works.
+    std::vector<c10::intrusive_ptr<JoinedWork>> members RINGDIST_GUARDED_BY(mutex);
     // Holds the region until it has run.
     c10::intrusive_ptr<JoinedWork> work RINGDIST_GUARDED_BY(mutex);
   };
@@ -47,6 +52,8 @@ class Coalescing {
   std::shared_ptr<Region> find();
   static JoinedWork::Parts run(Region& region, const Submit& submit);
 
+  const int rank_;
+  const std::shared_ptr<Hooks> hooks_;
   std::atomic<int> count_{0};  // of regions_: spares the others the lock
   std::mutex mutex_;           // before a region's
   std::map<std::thread::id, std::shared_ptr<Region>> regions_ RINGDIST_GUARDED_BY(mutex_);

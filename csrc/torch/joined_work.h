@@ -6,8 +6,9 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
+
+#include "torch/reported_work.h"
 
 namespace ringdist {
 
@@ -32,17 +33,19 @@ class FutureJoin {
 };
 
 // Any thread.
-class JoinedWork final : public c10d::Work {
+class JoinedWork final : public ReportedWork {
  public:
   using Parts = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
   // `make` starts the operations; what it throws is the outcome. It runs once, in start() or when
   // somebody first asks for the outcome.
-  JoinedWork(int rank, c10d::OpType type, std::function<Parts()> make);
+  JoinedWork(Completion completion, int rank, c10d::OpType type, std::function<Parts()> make);
 
   // Starts the operations; throws what hindered that.
   void start();
 
+  // The first question does not start anything: PyTorch's flight recorder asks each Work once,
+  // which must not end a coalescing region.
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
@@ -62,6 +65,7 @@ class JoinedWork final : public c10d::Work {
   const Parts& parts();
   std::exception_ptr failure() const;
 
+  std::atomic<bool> asked_{false};
   mutable std::mutex parts_mutex_;  // a leaf, but for make_
   std::function<Parts()> make_;     // null once it has run
   Parts parts_;
@@ -71,6 +75,7 @@ class JoinedWork final : public c10d::Work {
 };
 
 // One Work for all: itself if it is the only one.
-c10::intrusive_ptr<c10d::Work> join_works(int rank, c10d::OpType type, JoinedWork::Parts parts);
+c10::intrusive_ptr<c10d::Work> join_works(const std::shared_ptr<Hooks>& hooks, int rank,
+                                          c10d::OpType type, JoinedWork::Parts parts);
 
 }  // namespace ringdist

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "torch/errors.h"
+#include "torch/reported_work.h"
 #include "torch/tensors.h"
 #include "torch/work.h"
 
@@ -50,11 +51,11 @@ Error check_alike(const std::vector<Outline>& shapes) {
   return {};
 }
 
-class SparseWork final : public c10d::Work {
+class SparseWork final : public ReportedWork {
  public:
   SparseWork(std::shared_ptr<Communicator> group, const at::Tensor& tensor, uint64_t number)
-      : Work(group->rank(), c10d::OpType::_ALLREDUCE_SPARSE, "ringdist:sparse_all_reduce",
-             std::optional(std::vector<at::Tensor>{tensor})),
+      : ReportedWork(Completion(group->hooks()), group->rank(), c10d::OpType::_ALLREDUCE_SPARSE,
+                     "ringdist:sparse_all_reduce", std::optional(std::vector<at::Tensor>{tensor})),
         group_(std::move(group)),
         tensor_(tensor),
         number_(number) {}
@@ -75,10 +76,12 @@ class SparseWork final : public c10d::Work {
 
   void end(const std::exception_ptr& error) {
     finish(error);  // first: callbacks of the Future may wait for us
-    if (error)
+    if (error) {
       future_->setError(error);
-    else
-      future_->markCompleted(c10::IValue(std::vector<at::Tensor>{tensor_}));
+      return;
+    }
+    completion().report();
+    future_->markCompleted(c10::IValue(std::vector<at::Tensor>{tensor_}));
   }
 
  private:

@@ -19,10 +19,11 @@ void check_not_forked(Communicator& group, const std::string& what) {
 c10::intrusive_ptr<RingWork> RingWork::create(std::shared_ptr<Communicator> communicator,
                                               std::shared_ptr<Op> op, c10d::OpType type,
                                               const char* title, std::vector<at::Tensor> inputs,
-                                              std::vector<at::Tensor> outputs, Staging staging) {
-  auto work =
-      c10::make_intrusive<RingWork>(std::move(communicator), std::move(op), type, title,
-                                    std::move(inputs), std::move(outputs), std::move(staging));
+                                              std::vector<at::Tensor> outputs, Staging staging,
+                                              Completion completion) {
+  auto work = c10::make_intrusive<RingWork>(std::move(communicator), std::move(op), type, title,
+                                            std::move(inputs), std::move(outputs),
+                                            std::move(staging), std::move(completion));
   // Results must reach the caller's tensors, and a profiler its record, also if nobody waits.
   if (work->staging_.must_finish() || work->recordFunctionEndCallback_)
     work->op_->when_finished([work] { work->settle(); });
@@ -32,8 +33,8 @@ c10::intrusive_ptr<RingWork> RingWork::create(std::shared_ptr<Communicator> comm
 RingWork::RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
                    c10d::OpType type, const char* title,
                    const std::optional<std::vector<at::Tensor>>& inputs,
-                   std::vector<at::Tensor> outputs, Staging staging)
-    : Work(communicator->rank(), type, title, inputs),
+                   std::vector<at::Tensor> outputs, Staging staging, Completion completion)
+    : ReportedWork(std::move(completion), communicator->rank(), type, title, inputs),
       communicator_(std::move(communicator)),
       op_(std::move(op)),
       outputs_(std::move(outputs)),
@@ -51,6 +52,8 @@ void RingWork::settle() {
     }
     if (recordFunctionEndCallback_) recordFunctionEndCallback_();
     settled_ = true;
+    // Else the op reports it.
+    if (staging_.must_finish() && !exception()) completion().report();
   });
 }
 
@@ -62,7 +65,8 @@ void RingWork::drive() {
 
 bool RingWork::isCompleted() {
   if (!op_->finished()) {
-    drive();
+    // PyTorch's flight recorder asks each Work once, also of a call that is about to wait.
+    if (asked_.exchange(true)) drive();
     return false;
   }
   return settled_ || (!staging_.must_finish() && !recordFunctionEndCallback_);
@@ -103,7 +107,10 @@ bool RingWork::wait(std::chrono::milliseconds timeout) {
     future = future_;
   }
   if (future) future->wait();  // until it is marked, not until its callbacks have run
-  if (const auto error = exception()) std::rethrow_exception(error);
+  if (const auto error = exception()) {
+    if (communicator_->failure()) completion().hooks()->call_failed();
+    std::rethrow_exception(error);
+  }
   return true;
 }
 

@@ -3,10 +3,10 @@
 
 #include <memory>
 #include <mutex>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "engine/communicator.h"
+#include "torch/reported_work.h"
 #include "torch/tensors.h"
 
 namespace ringdist {
@@ -14,18 +14,19 @@ namespace ringdist {
 // Raises in a process that was forked from the one that waits for `what`.
 void check_not_forked(Communicator& group, const std::string& what);
 
-class RingWork final : public c10d::Work {
+class RingWork final : public ReportedWork {
  public:
   // `outputs` is what the Future resolves to.
   static c10::intrusive_ptr<RingWork> create(std::shared_ptr<Communicator> communicator,
                                              std::shared_ptr<Op> op, c10d::OpType type,
                                              const char* title, std::vector<at::Tensor> inputs,
-                                             std::vector<at::Tensor> outputs, Staging staging);
+                                             std::vector<at::Tensor> outputs, Staging staging,
+                                             Completion completion);
 
   // Public for make_intrusive; use create().
   RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op, c10d::OpType type,
            const char* title, const std::optional<std::vector<at::Tensor>>& inputs,
-           std::vector<at::Tensor> outputs, Staging staging);
+           std::vector<at::Tensor> outputs, Staging staging, Completion completion);
   ~RingWork() override;
 
   bool isCompleted() override;
@@ -57,6 +58,7 @@ class RingWork final : public c10d::Work {
   std::exception_ptr unwritten_;  // why results could not be written; read it once settled_
   std::atomic<bool> settled_{false};
   std::atomic<bool> driven_{false};
+  std::atomic<bool> asked_{false};
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // made on demand
 };

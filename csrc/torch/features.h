@@ -1,0 +1,23 @@
+// What the PyTorch that we are compiled against has: the one place that asks for its version.
+#pragma once
+
+#include <torch/version.h>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#define RINGDIST_TORCH_AT_LEAST(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) ||           \
+   (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+// 2.14: hooks of a backend for its failure.
+#ifdef C10D_BACKEND_HAS_HOOKS
+#define RINGDIST_TORCH_HAS_ABORT_HOOKS 1
+#else
+#define RINGDIST_TORCH_HAS_ABORT_HOOKS 0
+#endif
+
+// 2.14: gather into one tensor.
+#define RINGDIST_TORCH_HAS_GATHER_INTO_TENSOR RINGDIST_TORCH_AT_LEAST(2, 14)
+
+// 2.15: hooks for each operation that has succeeded, and questions whether a backend has either.
+#define RINGDIST_TORCH_HAS_COMPLETION_HOOKS RINGDIST_TORCH_AT_LEAST(2, 15)

@@ -1,0 +1,168 @@
+// Hooks: who is called, when, how often; and that the engine calls them.
+#include "engine/hooks.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "support/ranks.h"
+
+namespace ringdist {
+namespace {
+
+TEST(HookTable, CallsWhatWasAddedUntilItIsRemoved) {
+  HookTable<int> table;
+  std::vector<int> seen;
+  EXPECT_TRUE(table.empty());
+  table.add(1, [&](int value) { seen.push_back(value); });
+  table.add(2, [&](int value) { seen.push_back(10 * value); });
+  EXPECT_FALSE(table.empty());
+  table.call(3);
+  table.add(1, [&](int value) { seen.push_back(-value); });  // in place of the first
+  table.remove(7);                                           // nobody
+  table.call(4);
+  table.remove(1);
+  table.remove(2);
+  EXPECT_TRUE(table.empty());
+  table.call(5);
+  std::ranges::sort(seen);
+  EXPECT_EQ(seen, (std::vector{-4, 3, 30, 40}));
+}
+
+TEST(HookTable, AHookMayRemoveItselfAndAddOthers) {
+  HookTable<> table;
+  int calls = 0;
+  table.add(1, [&] {
+    ++calls;
+    table.remove(1);
+    table.add(2, [&] { calls += 10; });
+  });
+  table.call();
+  EXPECT_EQ(calls, 1);
+  table.call();
+  EXPECT_EQ(calls, 11);
+}
+
+TEST(Hooks, ForFailureAreCalledOnceAndAllWaitForThem) {
+  Hooks hooks;
+  std::atomic<int> calls{0};
+  std::promise<void> begun;
+  hooks.failed.add(1, [&] {
+    begun.set_value();
+    std::this_thread::sleep_for(Milliseconds(50));
+    hooks.call_failed();  // by the hook itself: no deadlock
+    ++calls;
+  });
+  std::thread first([&] { hooks.call_failed(); });
+  begun.get_future().wait();
+  hooks.call_failed();
+  EXPECT_EQ(calls, 1) << "it did not wait";
+  first.join();
+  hooks.call_failed();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Hooks, AreNotCalledAfterTheEndWhichWaitsForThoseThatRun) {
+  Hooks hooks;
+  std::atomic<int> calls{0};
+  std::promise<void> begun;
+  hooks.failed.add(1, [&] {
+    begun.set_value();
+    std::this_thread::sleep_for(Milliseconds(50));
+    ++calls;
+  });
+  std::thread first([&] { hooks.call_failed(); });
+  begun.get_future().wait();
+  hooks.end(Clock::now());  // in vain
+  EXPECT_EQ(calls, 0);
+  hooks.end(Clock::now() + std::chrono::seconds(20));
+  EXPECT_EQ(calls, 1);
+  first.join();
+
+  Hooks ended;
+  ended.failed.add(1, [&] { ++calls; });
+  ended.end(Clock::now());
+  ended.call_failed();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Hooks, AnExceptionOfOneEndsThere) {
+  Hooks hooks;
+  hooks.failed.add(1, [] { throw std::runtime_error("of a hook"); });
+  hooks.call_failed();
+  hooks.call_failed();
+}
+
+TEST(Completion, IsReportedUnderAKeyOfItsOwn) {
+  const auto hooks = std::make_shared<Hooks>();
+  std::vector<uint64_t> seen;
+  const Completion silent(hooks);
+  silent.report();
+  hooks->succeeded.add(1, [&](uint64_t key, float milliseconds) {
+    EXPECT_GE(milliseconds, 0);
+    seen.push_back(key);
+  });
+  const Completion one(hooks);
+  const Completion other(hooks);
+  const Completion copy = one;
+  other.report();
+  copy.report();
+  EXPECT_EQ(seen, (std::vector{other.key(), one.key()}));
+  EXPECT_NE(one.key(), other.key());
+  EXPECT_NE(one.key(), silent.key());
+}
+
+TEST(Hooks, TheEngineTellsOfSuccess) {
+  Ranks ranks({});
+  std::vector<std::atomic<bool>> told(ranks.size());
+  ranks.run([&](int rank) {
+    std::vector<float> data(1000, 1.0f);
+    OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
+    request.succeeded = [&told, rank] { told[rank] = true; };
+    const Error error = run_op(ranks[rank], std::move(request));
+    EXPECT_FALSE(error) << error.what();
+  });
+  // The thread that drives the lane may still be on its way from one to the other.
+  for (const auto& one : told)
+    for (int i = 0; i < 500 && !one; ++i) std::this_thread::sleep_for(Milliseconds(10));
+  for (const auto& one : told) EXPECT_TRUE(one);
+}
+
+TEST(Hooks, TheEngineTellsOfFailureOnEveryRankAndOfNoSuccess) {
+  Ranks ranks({});
+  std::vector<std::promise<void>> failed(ranks.size());
+  std::atomic<bool> succeeded{false};
+  for (int rank = 0; rank < ranks.size(); ++rank)
+    ranks[rank].hooks()->failed.add(1, [&, rank] {
+      EXPECT_TRUE(ranks[rank].failure());
+      failed[rank].set_value();
+    });
+  ranks.run([&](int rank) {
+    std::vector<float> data(rank == 0 ? 10 : 11, 1.0f);
+    OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
+    request.succeeded = [&] { succeeded = true; };
+    (void)run_op(ranks[rank], std::move(request));
+  });
+  for (auto& one : failed)
+    EXPECT_EQ(one.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_FALSE(succeeded);
+}
+
+TEST(Hooks, AGroupThatEndsAsItShouldHasNotFailed) {
+  std::atomic<int> calls{0};
+  {
+    Ranks ranks({});
+    for (int rank = 0; rank < ranks.size(); ++rank)
+      ranks[rank].hooks()->failed.add(1, [&] { ++calls; });
+    ranks.run([&](int rank) {
+      std::vector<float> data(10, 1.0f);
+      EXPECT_FALSE(run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum)));
+      ranks[rank].close();
+    });
+  }
+  EXPECT_EQ(calls, 0);
+}
+
+}  // namespace
+}  // namespace ringdist
