@@ -48,10 +48,17 @@ def run_operations(rank: int, size: int) -> list[str]:
     dist.all_reduce(entry)
     names.append("all_reduce")
     world = dist.group.WORLD
+    mixed = [torch.ones(4), torch.ones(4, dtype=torch.int64)]  # two ops
+    dist.all_reduce_coalesced(mixed)
+    names.append("allreduce_coalesced")
     world._start_coalescing(CPU)
+    before_region = world._get_backend(CPU)._get_sequence_number_for_group()
     for _ in range(3):
         dist.all_reduce(torch.ones(7), async_op=True)
-    names += 3 * ["all_reduce"]
+    dist.all_reduce_coalesced(mixed, async_op=True)
+    names += [*3 * ["all_reduce"], "allreduce_coalesced"]
+    started = world._get_backend(CPU)._get_sequence_number_for_group() - before_region
+    expect(started == 0, "the recorder's question has ended a coalescing region")
     world._end_coalescing(CPU).wait()
     batch = [dist.P2POp(dist.irecv, torch.ones(5), before)]
     batch.append(dist.P2POp(dist.isend, torch.ones(5), after))

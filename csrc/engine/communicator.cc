@@ -13,7 +13,6 @@ constexpr size_t kMaxSchedules = 256;
 constexpr auto kTaskTime = std::chrono::seconds(10);
 constexpr auto kFlushTime = std::chrono::seconds(2);
 constexpr auto kTellTime = std::chrono::seconds(2);
-constexpr auto kHookTime = std::chrono::seconds(40);  // PyTorch's flight recorder takes up to 30
 constexpr auto kLeaveTime = std::chrono::milliseconds(1000);
 
 // Not all edges of the op carry what every rank can work out.
@@ -40,14 +39,15 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   config.size = self.size();
   config.name = self.name();
   config.early_window = EarlyCredit::kSegments * self.options_.config.segment_bytes;
-  config.on_failed = [failure = self.failure_, hooks = self.hooks_,
+  config.on_failed = [failure = self.failure_, hooks = std::weak_ptr(self.hooks_),
                       context = std::weak_ptr(self.context_)](const Error& error) {
     std::lock_guard lock(failure->mutex);
     failure->first = error;
     const auto alive = context.lock();
     if (!alive) return;
     // Not here: hooks may need the GIL, an abort may write to the store, and this is a lane.
-    if (!hooks->failed.empty()) alive->pool().run([hooks] { hooks->call_failed(); });
+    if (auto held = hooks.lock(); held && !held->failed.empty())
+      alive->pool().run([held = std::move(held)] { held->call_failed(); });
     for (const auto& sibling : failure->siblings)
       alive->pool().run([sibling, why = error.message()] {
         if (auto one = sibling.lock()) one->abort("the group it belongs to failed: " + why);
@@ -74,7 +74,7 @@ Communicator::~Communicator() {
   if (context_->forked()) return;
   context_->remove_leaver(this);
   patience_.cancelled = true;
-  hooks_->end(Clock::now());
+  hooks_->end(/*waits=*/false);
   Lane& lane = context_->lane();
   // Dropped without close(): no wait for what is in flight, but no silent end either.
   if (!closed_) {
@@ -244,6 +244,10 @@ Error Communicator::failure() const {
   return failure_->first;
 }
 
+void Communicator::tell_failure() {
+  if (!hooks_->failed.empty() && failure()) hooks_->call_failed();
+}
+
 void Communicator::set_timeout(Milliseconds timeout) {
   for (const auto& sibling : siblings()) sibling->set_timeout(timeout);
   std::lock_guard lock(mutex_);
@@ -271,7 +275,7 @@ void Communicator::withdraw(ErrorKind kind, const std::string& why) {
 }
 
 void Communicator::leave() {
-  hooks_->end(Clock::now() + kHookTime);
+  hooks_->end(/*waits=*/true);
   withdraw(ErrorKind::kPeerLost, "it destroyed the group or exited");
   wait_until_idle(Clock::now() + kLeaveTime);
   patience_.cancelled = true;

@@ -62,6 +62,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Error failure() const;
   // Those for failure are called when failure() is no longer a success.
   const std::shared_ptr<Hooks>& hooks() const { return hooks_; }
+  // If the group has failed: returns when its hooks have. Without the GIL, which they may need.
+  void tell_failure();
   void set_timeout(Milliseconds timeout);
   Milliseconds timeout() const;
 

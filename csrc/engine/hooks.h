@@ -6,15 +6,18 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/thread_annotations.h"
 
 namespace ringdist {
@@ -31,8 +34,18 @@ class HookTable {
   void remove(int64_t id) { change(id, nullptr); }
   bool empty() const { return empty_.load(std::memory_order_relaxed); }
 
+  // What they throw ends here: there may be nobody to catch it.
   void call(Args... args) const {
-    for (const auto& [id, hook] : *entries()) (*hook)(args...);
+    const auto held = entries();  // hooks may remove themselves
+    for (const auto& [id, hook] : *held) {
+      try {
+        (*hook)(args...);
+      } catch (const std::exception& error) {
+        log(LogLevel::kWarn, std::string("a hook of a group raised ") + error.what());
+      } catch (...) {
+        log(LogLevel::kWarn, "a hook of a group raised an exception");
+      }
+    }
   }
 
  private:
@@ -71,14 +84,17 @@ class Hooks {
   HookTable<> failed;
 
   // Calls the functions for failure, once; who comes later waits for them, so that a process does
-  // not end before what they write is written. Returns at once in a function of theirs.
+  // not end before what they write is written, but not for ever. Returns at once in a function of
+  // theirs.
   void call_failed();
 
-  // The group is about to end as it should: what fails from now on is not reported. Waits until the
-  // deadline for functions that are being called.
-  void end(TimePoint deadline);
+  // The group is about to end as it should: what fails from now on is not reported. `waits`: for
+  // functions that are being called, as call_failed() does.
+  void end(bool waits);
 
  private:
+  void await(std::unique_lock<std::mutex>& lock) RINGDIST_REQUIRES(mutex_);
+
   std::mutex mutex_;
   std::condition_variable returned_;
   std::optional<std::thread::id> caller_ RINGDIST_GUARDED_BY(mutex_);
@@ -86,21 +102,27 @@ class Hooks {
   bool ended_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 
-// The success of one operation, to be reported at most once. Copies are of the same operation.
+// The success of one call, which is that of all ops it is made of. Any thread.
 class Completion {
  public:
-  explicit Completion(std::shared_ptr<Hooks> hooks);
+  Completion(std::shared_ptr<Hooks> hooks, size_t parts);
 
   // Unique in the process, never used again.
   uint64_t key() const { return key_; }
   bool wanted() const { return !hooks_->succeeded.empty(); }
-  void report() const;
-  const std::shared_ptr<Hooks>& hooks() const { return hooks_; }
+  // One part has succeeded; the last one is reported.
+  void arrive();
+  // From the call to its success, or to now.
+  float milliseconds() const;
 
  private:
-  std::shared_ptr<Hooks> hooks_;
-  uint64_t key_;
-  TimePoint started_ = Clock::now();
+  const std::shared_ptr<Hooks> hooks_;
+  const uint64_t key_;
+  const TimePoint started_ = Clock::now();
+  std::atomic<size_t> left_;
+  std::atomic<float> milliseconds_{-1};
 };
+
+using CompletionPtr = std::shared_ptr<Completion>;
 
 }  // namespace ringdist

@@ -47,7 +47,7 @@ struct OpRequest {
   std::shared_ptr<const BlockMap> blocks;
   Milliseconds timeout{0};           // 0: the group's
   std::shared_ptr<void> keep_alive;  // holds the memory of both buffers until all sends left
-  // Null, or called on success, before waiters wake: on a lane, so brief and without the GIL.
+  // Null, or called on success, usually on a lane: so brief and without the GIL.
   std::function<void()> succeeded;
 };
 

@@ -76,13 +76,16 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
 
 ProcessGroupRing::WorkPtr ProcessGroupRing::submit(Call call) {
   call.request.keep_alive = std::make_shared<Tensors>(std::move(call.memory));
-  Completion completion(communicator_->hooks());
-  if (completion.wanted() && !call.staging.must_finish())
-    call.request.succeeded = [completion] { completion.report(); };
+  if (call.completions.front()->wanted() && !call.staging.must_finish())
+    call.request.succeeded = [completions = call.completions] {
+      for (const auto& completion : completions) completion->arrive();
+    };
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
+  if (op.error()) communicator_->tell_failure();
   throw_if(op.error());
   return RingWork::create(communicator_, op.value(), call.type, call.title, std::move(call.inputs),
-                          std::move(call.outputs), std::move(call.staging), std::move(completion));
+                          std::move(call.outputs), std::move(call.staging),
+                          std::move(call.completions));
 }
 
 ProcessGroupRing::WorkPtr ProcessGroupRing::run(const std::function<Call()>& make) {
@@ -96,17 +99,21 @@ ProcessGroupRing::WorkPtr ProcessGroupRing::run(const std::function<Call()>& mak
 ProcessGroupRing::WorkPtr ProcessGroupRing::run_all(
     c10d::OpType type, const std::function<std::vector<Call>()>& make) {
   JoinedWork::Parts parts;
+  CompletionPtr completion;
   try {
-    for (Call& call : make()) {
+    std::vector<Call> calls = make();
+    completion = std::make_shared<Completion>(communicator_->hooks(), calls.size());
+    for (Call& call : calls) {
+      call.completions = {completion};
       WorkPtr work = coalescing_.collect(call);
       if (!work) coalescing_.adopt(work = submit(std::move(call)));
-      if (parts.empty() || parts.back() != work) parts.push_back(std::move(work));
+      parts.push_back(std::move(work));
     }
   } catch (...) {
     coalescing_.drop();
     throw;
   }
-  return join_works(communicator_->hooks(), getRank(), type, std::move(parts));
+  return join_works(std::move(completion), getRank(), type, std::move(parts));
 }
 
 void ProcessGroupRing::startCoalescing() {

@@ -53,8 +53,9 @@ class ProcessGroupRing final : public c10d::Backend {
   WorkPtr endCoalescing() override;
 
 #if RINGDIST_TORCH_HAS_ABORT_HOOKS
-  // Called once, when the group has failed or was aborted, on a thread of ours without the GIL. A
-  // wait() that throws for this reason does so when the hooks have returned.
+  // Called once, when the group has failed or was aborted, without the GIL: by a thread of ours or
+  // by the first wait() that throws for this reason; all of those throw when the hooks have
+  // returned.
   void registerAbortHook(int64_t hook_id, c10d::AbortHook hook) override;
   void unregisterAbortHook(int64_t hook_id) override;
 #endif

@@ -65,10 +65,12 @@ void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool a
   request.dtype = DType::kBytes;
   if (!unset) request.timeout = opts.timeout;
   auto op = communicator_->submit(std::move(request), /*will_wait=*/true);
+  if (op.error()) communicator_->tell_failure();
   throw_if(op.error());
   communicator_->wait(*op.value(), std::nullopt);
   const Error error = op.value()->error();
   if (!error) return;
+  communicator_->tell_failure();
   const std::vector<int> absent = absent_ranks(error.message());
   if (!absent.empty() && getRank() == 0)
     throw_error(error.prefixed("ringdist: " + failed_to_pass(absent, all_ranks, limit) + ": "));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/hooks.h"
 #include "engine/op.h"
 #include "torch/tensors.h"
 
@@ -79,9 +80,10 @@ struct Call {
 
   OpRequest request;
   Staging staging;
-  Tensors inputs;   // for the profiler
-  Tensors outputs;  // for the Future
-  Tensors memory;   // behind the buffers
+  std::vector<CompletionPtr> completions;  // of the calls that this is a part of
+  Tensors inputs;                          // for the profiler
+  Tensors outputs;                         // for the Future
+  Tensors memory;                          // behind the buffers
   c10d::OpType type;
   const char* title;
   bool async;

@@ -22,6 +22,7 @@ void fuse(Call& into, Call from) {
   into.staging.add(std::move(from.staging));
   into.inputs.insert(into.inputs.end(), from.inputs.begin(), from.inputs.end());
   into.outputs.insert(into.outputs.end(), from.outputs.begin(), from.outputs.end());
+  into.completions.insert(into.completions.end(), from.completions.begin(), from.completions.end());
   into.type = c10d::OpType::ALLREDUCE_COALESCED;
 }
 
@@ -36,6 +37,9 @@ std::vector<Call> fused(std::vector<Call> calls) {
 }
 
 }  // namespace
+
+// Of a region as a whole, which no hook hears of.
+CompletionPtr Coalescing::completion() const { return std::make_shared<Completion>(hooks_, 0); }
 
 std::shared_ptr<Coalescing::Region> Coalescing::find() {
   if (count_ == 0) return nullptr;
@@ -57,7 +61,7 @@ void Coalescing::begin(Submit submit) {
   drop();
   auto region = std::make_shared<Region>();
   region->work = c10::make_intrusive<JoinedWork>(
-      Completion(hooks_), rank_, c10d::OpType::COALESCED,
+      completion(), rank_, c10d::OpType::COALESCED,
       [region, submit = std::move(submit)] { return run(*region, submit); });
   std::lock_guard lock(mutex_);
   regions_[std::this_thread::get_id()] = std::move(region);
@@ -71,7 +75,7 @@ c10::intrusive_ptr<c10d::Work> Coalescing::collect(Call& call) {
   if (!region->open) return nullptr;
   call.async = true;
   auto member = c10::make_intrusive<JoinedWork>(
-      Completion(hooks_), rank_, call.type,
+      call.completions.front(), rank_, call.type,
       [whole = c10::intrusive_ptr<c10d::Work>(region->work)] { return JoinedWork::Parts{whole}; });
   region->calls.push_back(std::move(call));
   region->members.push_back(member);
@@ -103,7 +107,7 @@ JoinedWork::Parts Coalescing::run(Region& region, const Submit& submit) {
 
 c10::intrusive_ptr<c10d::Work> Coalescing::end() {
   const auto region = take();
-  if (!region) return join_works(hooks_, rank_, c10d::OpType::COALESCED, {});
+  if (!region) return join_works(completion(), rank_, c10d::OpType::COALESCED, {});
   c10::intrusive_ptr<JoinedWork> work;
   std::vector<c10::intrusive_ptr<JoinedWork>> members;
   {
@@ -117,7 +121,7 @@ c10::intrusive_ptr<c10d::Work> Coalescing::end() {
   std::lock_guard lock(region->mutex);
   JoinedWork::Parts parts = std::exchange(region->started, {});
   parts.insert(parts.begin(), work);
-  return join_works(hooks_, rank_, c10d::OpType::COALESCED, std::move(parts));
+  return join_works(completion(), rank_, c10d::OpType::COALESCED, std::move(parts));
 }
 
 void Coalescing::drop() {

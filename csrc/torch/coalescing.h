@@ -31,7 +31,8 @@ class Coalescing {
   // Adds what has been started otherwise to this thread's region, if it has one.
   void adopt(const c10::intrusive_ptr<c10d::Work>& started);
   // Starts what was collected; throws what hindered that. A thread without a region gets a Work of
-  // nothing. Asking the region's Work for its outcome ends the region, too.
+  // nothing. Asking the region's Work for its outcome ends the region, too, but for the first
+  // is_completed().
   c10::intrusive_ptr<c10d::Work> end();
   // Ends this thread's region without starting anything: one of its calls was refused. Its Work
   // fails.
@@ -43,11 +44,12 @@ class Coalescing {
     bool open RINGDIST_GUARDED_BY(mutex) = true;
     std::vector<Call> calls RINGDIST_GUARDED_BY(mutex);
     JoinedWork::Parts started RINGDIST_GUARDED_BY(mutex);
-    // Of each call: hooks tell calls apart by their Works.
+    // Of each call, since hooks tell calls apart by their Works.
     std::vector<c10::intrusive_ptr<JoinedWork>> members RINGDIST_GUARDED_BY(mutex);
     // Holds the region until it has run.
     c10::intrusive_ptr<JoinedWork> work RINGDIST_GUARDED_BY(mutex);
   };
+  CompletionPtr completion() const;
   std::shared_ptr<Region> take();
   std::shared_ptr<Region> find();
   static JoinedWork::Parts run(Region& region, const Submit& submit);

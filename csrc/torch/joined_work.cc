@@ -27,40 +27,20 @@ void FutureJoin::arrive(const std::exception_ptr& error) {
     future_->markCompleted(c10::IValue(value_));
 }
 
-namespace {
-
-c10::intrusive_ptr<c10::ivalue::Future> join_futures(std::vector<at::Tensor> value,
-                                                     const JoinedWork::Parts& parts) {
-  auto join = std::make_shared<FutureJoin>(std::move(value), parts.size());
-  for (const auto& part : parts)
-    part->getFuture()->addCallback([join](c10::ivalue::Future& done) {
-      join->arrive(done.hasError() ? done.exception_ptr() : nullptr);
-    });
-  return join->future();
-}
-
-}  // namespace
-
-JoinedWork::JoinedWork(Completion completion, int rank, c10d::OpType type,
+JoinedWork::JoinedWork(CompletionPtr completion, int rank, c10d::OpType type,
                        std::function<Parts()> make)
     : ReportedWork(std::move(completion), rank, type), make_(std::move(make)) {}
 
 const JoinedWork::Parts& JoinedWork::parts() {
-  {
-    std::lock_guard lock(parts_mutex_);
-    const auto make = std::exchange(make_, nullptr);
-    if (!make) return parts_;  // never changes again
+  std::lock_guard lock(parts_mutex_);
+  if (const auto make = std::exchange(make_, nullptr)) {
     try {
       parts_ = make();
     } catch (...) {
       failure_ = std::current_exception();
     }
   }
-  if (completion().wanted() && !failure())
-    join_futures({}, parts_)->addCallback([completion = completion()](c10::ivalue::Future& done) {
-      if (!done.hasError()) completion.report();
-    });
-  return parts_;
+  return parts_;  // never changes again
 }
 
 std::exception_ptr JoinedWork::failure() const {
@@ -145,13 +125,14 @@ c10::intrusive_ptr<c10::ivalue::Future> JoinedWork::getFuture() {
   std::lock_guard lock(future_mutex_);
   if (future_) return future_;
   const Parts& all = parts();
-  if (const auto error = failure()) {
-    future_ =
-        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-    future_->setError(error);
-    return future_;
-  }
-  return future_ = join_futures(result(), all);
+  const auto error = failure();
+  auto join = std::make_shared<FutureJoin>(result(), error ? 1 : all.size());
+  if (error) join->arrive(error);
+  for (const auto& part : all)
+    part->getFuture()->addCallback([join](c10::ivalue::Future& done) {
+      join->arrive(done.hasError() ? done.exception_ptr() : nullptr);
+    });
+  return future_ = join->future();
 }
 
 uint64_t JoinedWork::getSequencenumber() const {
@@ -159,11 +140,11 @@ uint64_t JoinedWork::getSequencenumber() const {
   return parts_.empty() ? 0 : parts_.back()->getSequencenumber();
 }
 
-c10::intrusive_ptr<c10d::Work> join_works(const std::shared_ptr<Hooks>& hooks, int rank,
-                                          c10d::OpType type, JoinedWork::Parts parts) {
+c10::intrusive_ptr<c10d::Work> join_works(CompletionPtr completion, int rank, c10d::OpType type,
+                                          JoinedWork::Parts parts) {
   if (parts.size() == 1) return parts[0];
   auto work = c10::make_intrusive<JoinedWork>(
-      Completion(hooks), rank, type,
+      std::move(completion), rank, type,
       [parts = std::move(parts)]() mutable { return std::move(parts); });
   work->start();
   return work;

@@ -39,7 +39,7 @@ class JoinedWork final : public ReportedWork {
 
   // `make` starts the operations; what it throws is the outcome. It runs once, in start() or when
   // somebody first asks for the outcome.
-  JoinedWork(Completion completion, int rank, c10d::OpType type, std::function<Parts()> make);
+  JoinedWork(CompletionPtr completion, int rank, c10d::OpType type, std::function<Parts()> make);
 
   // Starts the operations; throws what hindered that.
   void start();
@@ -75,7 +75,7 @@ class JoinedWork final : public ReportedWork {
 };
 
 // One Work for all: itself if it is the only one.
-c10::intrusive_ptr<c10d::Work> join_works(const std::shared_ptr<Hooks>& hooks, int rank,
-                                          c10d::OpType type, JoinedWork::Parts parts);
+c10::intrusive_ptr<c10d::Work> join_works(CompletionPtr completion, int rank, c10d::OpType type,
+                                          JoinedWork::Parts parts);
 
 }  // namespace ringdist

@@ -12,18 +12,20 @@ namespace ringdist {
 class ReportedWork : public c10d::Work {
  public:
   template <typename... Args>
-  explicit ReportedWork(Completion completion, Args&&... args)
+  explicit ReportedWork(CompletionPtr completion, Args&&... args)
       : Work(std::forward<Args>(args)...), completion_(std::move(completion)) {}
 
 #if RINGDIST_TORCH_HAS_COMPLETION_HOOKS
-  uint64_t getCompletionKey() const override { return completion_.key(); }
+  uint64_t getCompletionKey() const override { return completion_->key(); }
 #endif
+  // In milliseconds; while it is open, until now.
+  float getDuration() const override { return completion_->milliseconds(); }
 
  protected:
-  const Completion& completion() const { return completion_; }
+  void report_success() { completion_->arrive(); }
 
  private:
-  const Completion completion_;
+  const CompletionPtr completion_;
 };
 
 }  // namespace ringdist

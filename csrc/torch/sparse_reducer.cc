@@ -54,8 +54,9 @@ Error check_alike(const std::vector<Outline>& shapes) {
 class SparseWork final : public ReportedWork {
  public:
   SparseWork(std::shared_ptr<Communicator> group, const at::Tensor& tensor, uint64_t number)
-      : ReportedWork(Completion(group->hooks()), group->rank(), c10d::OpType::_ALLREDUCE_SPARSE,
-                     "ringdist:sparse_all_reduce", std::optional(std::vector<at::Tensor>{tensor})),
+      : ReportedWork(std::make_shared<Completion>(group->hooks(), 1), group->rank(),
+                     c10d::OpType::_ALLREDUCE_SPARSE, "ringdist:sparse_all_reduce",
+                     std::optional(std::vector<at::Tensor>{tensor})),
         group_(std::move(group)),
         tensor_(tensor),
         number_(number) {}
@@ -65,7 +66,12 @@ class SparseWork final : public ReportedWork {
   uint64_t getSequencenumber() const override { return number_; }
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
     check_not_forked(*group_, "a sparse all_reduce");
-    Work::wait(timeout);
+    try {
+      Work::wait(timeout);
+    } catch (...) {
+      group_->tell_failure();
+      throw;
+    }
     future_->wait();  // until it is marked, not until its callbacks have run
     return true;
   }
@@ -80,7 +86,7 @@ class SparseWork final : public ReportedWork {
       future_->setError(error);
       return;
     }
-    completion().report();
+    report_success();
     future_->markCompleted(c10::IValue(std::vector<at::Tensor>{tensor_}));
   }
 

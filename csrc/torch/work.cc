@@ -20,10 +20,10 @@ c10::intrusive_ptr<RingWork> RingWork::create(std::shared_ptr<Communicator> comm
                                               std::shared_ptr<Op> op, c10d::OpType type,
                                               const char* title, std::vector<at::Tensor> inputs,
                                               std::vector<at::Tensor> outputs, Staging staging,
-                                              Completion completion) {
+                                              std::vector<CompletionPtr> completions) {
   auto work = c10::make_intrusive<RingWork>(std::move(communicator), std::move(op), type, title,
                                             std::move(inputs), std::move(outputs),
-                                            std::move(staging), std::move(completion));
+                                            std::move(staging), std::move(completions));
   // Results must reach the caller's tensors, and a profiler its record, also if nobody waits.
   if (work->staging_.must_finish() || work->recordFunctionEndCallback_)
     work->op_->when_finished([work] { work->settle(); });
@@ -33,12 +33,14 @@ c10::intrusive_ptr<RingWork> RingWork::create(std::shared_ptr<Communicator> comm
 RingWork::RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
                    c10d::OpType type, const char* title,
                    const std::optional<std::vector<at::Tensor>>& inputs,
-                   std::vector<at::Tensor> outputs, Staging staging, Completion completion)
-    : ReportedWork(std::move(completion), communicator->rank(), type, title, inputs),
+                   std::vector<at::Tensor> outputs, Staging staging,
+                   std::vector<CompletionPtr> completions)
+    : ReportedWork(completions.front(), communicator->rank(), type, title, inputs),
       communicator_(std::move(communicator)),
       op_(std::move(op)),
       outputs_(std::move(outputs)),
-      staging_(std::move(staging)) {}
+      staging_(std::move(staging)),
+      completions_(std::move(completions)) {}
 
 RingWork::~RingWork() { drive(); }  // others wait for what this one drops
 
@@ -52,8 +54,8 @@ void RingWork::settle() {
     }
     if (recordFunctionEndCallback_) recordFunctionEndCallback_();
     settled_ = true;
-    // Else the op reports it.
-    if (staging_.must_finish() && !exception()) completion().report();
+    if (staging_.must_finish() && !exception())
+      for (const auto& completion : completions_) completion->arrive();
   });
 }
 
@@ -64,12 +66,14 @@ void RingWork::drive() {
 }
 
 bool RingWork::isCompleted() {
+  // PyTorch's flight recorder asks each Work once, also of a call that is about to wait; it must
+  // hear of a success that it was told of before.
+  const bool first = !asked_.exchange(true);
   if (!op_->finished()) {
-    // PyTorch's flight recorder asks each Work once, also of a call that is about to wait.
-    if (asked_.exchange(true)) drive();
+    if (!first) drive();
     return false;
   }
-  return settled_ || (!staging_.must_finish() && !recordFunctionEndCallback_);
+  return settled_ || (!staging_.must_finish() && (first || !recordFunctionEndCallback_));
 }
 
 bool RingWork::isSuccess() const { return op_->finished() && !exception(); }
@@ -108,7 +112,7 @@ bool RingWork::wait(std::chrono::milliseconds timeout) {
   }
   if (future) future->wait();  // until it is marked, not until its callbacks have run
   if (const auto error = exception()) {
-    if (communicator_->failure()) completion().hooks()->call_failed();
+    communicator_->tell_failure();
     std::rethrow_exception(error);
   }
   return true;

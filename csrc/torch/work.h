@@ -16,17 +16,19 @@ void check_not_forked(Communicator& group, const std::string& what);
 
 class RingWork final : public ReportedWork {
  public:
-  // `outputs` is what the Future resolves to.
+  // `outputs` is what the Future resolves to. `completions`: at least one; those are told of
+  // success here if results have to be copied back, else by the op.
   static c10::intrusive_ptr<RingWork> create(std::shared_ptr<Communicator> communicator,
                                              std::shared_ptr<Op> op, c10d::OpType type,
                                              const char* title, std::vector<at::Tensor> inputs,
                                              std::vector<at::Tensor> outputs, Staging staging,
-                                             Completion completion);
+                                             std::vector<CompletionPtr> completions);
 
   // Public for make_intrusive; use create().
   RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op, c10d::OpType type,
            const char* title, const std::optional<std::vector<at::Tensor>>& inputs,
-           std::vector<at::Tensor> outputs, Staging staging, Completion completion);
+           std::vector<at::Tensor> outputs, Staging staging,
+           std::vector<CompletionPtr> completions);
   ~RingWork() override;
 
   bool isCompleted() override;
@@ -54,6 +56,7 @@ class RingWork final : public ReportedWork {
   const std::shared_ptr<Op> op_;
   const std::vector<at::Tensor> outputs_;
   const Staging staging_;
+  const std::vector<CompletionPtr> completions_;
   std::once_flag settled_once_;
   std::exception_ptr unwritten_;  // why results could not be written; read it once settled_
   std::atomic<bool> settled_{false};
