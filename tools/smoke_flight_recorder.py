@@ -33,6 +33,11 @@ def entries() -> list[dict]:
     return json.loads(c10d._dump_fr_trace_json(backend="ringdist"))["entries"]
 
 
+def all_reduce_each(tensors: list[torch.Tensor]) -> dist.Work:
+    """As one call; torch.distributed.all_reduce_coalesced() takes one dtype only."""
+    return dist.group.WORLD.allreduce_coalesced(tensors, dist.AllreduceCoalescedOptions())
+
+
 def run_operations(rank: int, size: int) -> list[str]:
     """Their names, as recorded, in order."""
     after, before = (rank + 1) % size, (rank - 1) % size
@@ -49,13 +54,13 @@ def run_operations(rank: int, size: int) -> list[str]:
     names.append("all_reduce")
     world = dist.group.WORLD
     mixed = [torch.ones(4), torch.ones(4, dtype=torch.int64)]  # two ops
-    dist.all_reduce_coalesced(mixed)
+    all_reduce_each(mixed).wait()
     names.append("allreduce_coalesced")
     world._start_coalescing(CPU)
     before_region = world._get_backend(CPU)._get_sequence_number_for_group()
     for _ in range(3):
         dist.all_reduce(torch.ones(7), async_op=True)
-    dist.all_reduce_coalesced(mixed, async_op=True)
+    all_reduce_each(mixed)
     names += [*3 * ["all_reduce"], "allreduce_coalesced"]
     started = world._get_backend(CPU)._get_sequence_number_for_group() - before_region
     expect(started == 0, "the recorder's question has ended a coalescing region")

@@ -124,6 +124,7 @@ void RingWork::abort() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> RingWork::getFuture() {
+  if (!op_->finished()) check_not_forked(*communicator_, op_->describe());
   std::lock_guard lock(future_mutex_);
   if (future_) return future_;
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));

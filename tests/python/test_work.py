@@ -63,21 +63,30 @@ def test_a_blocking_call_that_is_not_waited_for(pools, how: str):
     pools(2).run(_asked_otherwise, how)
 
 
-def _in_a_child() -> str:
-    """What a forked child is told by the Work of a sparse tensor."""
-    work = dist.all_reduce(torch.eye(3).to_sparse(), async_op=True)
+def _in_a_child(what: str) -> str:
+    """What a forked child is told by the Work of an operation that has not ended."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if what == "sparse":
+        work = dist.all_reduce(torch.eye(3).to_sparse(), async_op=True)
+        ask = work.wait
+    else:
+        work = dist.irecv(torch.ones(3), (rank - 1) % size)  # sent below
+        ask = work.wait if what == "wait" else lambda: work.get_future().wait()
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
-        os.write(writing, str(caught(work.wait)).encode())
+        os.write(writing, str(caught(ask)).encode())
         os._exit(0)
     os.close(writing)
     text = os.read(reading, 4096).decode()
     os.close(reading)
     os.waitpid(child, 0)
+    if what != "sparse":
+        dist.send(torch.ones(3), (rank + 1) % size)
     work.wait()
     return text
 
 
-def test_a_forked_child_does_not_wait(pools):
-    for text in pools(2).run(_in_a_child):
+@pytest.mark.parametrize("what", ["sparse", "wait", "future"])
+def test_a_forked_child_does_not_wait(pools, what: str):
+    for text in pools(2).run(_in_a_child, what):
         assert "belongs to the process that this one was forked from" in text, text
