@@ -15,4 +15,4 @@ def test_operations_and_failures_are_recorded():
     assert done.returncode == 0, done.stdout + done.stderr
     if "has no flight recorder" in done.stdout:
         pytest.skip(done.stdout.strip() + "; tools/check_torch_versions.py tries 2.15")
-    assert "operations and a failure recorded" in done.stdout
+    assert "recorded, torch" in done.stdout
