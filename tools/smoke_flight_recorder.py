@@ -86,6 +86,8 @@ def check_records(wanted: list[str]) -> None:
         time.sleep(0.01)
     names = [entry["profiling_name"] for entry in entries()]
     kinds = [name.split(" ")[0].split(":")[1] for name in names]
+    if not COMPLETE:  # 2.14 names families
+        wanted = ["allreduce" if "reduce" in name else name for name in wanted]
     expect(kinds == wanted, f"recorded {names}, not {wanted}")
     for entry in entries():
         expect(entry["retired"], f"{entry}")
