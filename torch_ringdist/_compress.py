@@ -139,7 +139,8 @@ class CompressState:
     def stats(self) -> dict[str, Any]:
         """What this rank saved and lost, in the last step and in all.
 
-        Keys: step (-1 before the first), codec, reason (of "auto": why it chose what it does),
+        Keys: step (-1 before the first), codec, chosen (by "auto": the codec of each bucket, in the
+        order of their reduction; empty before it has chosen), reason (why),
         residual_norm, and "last" and "total", each with
         bytes_uncompressed and bytes_saved (of what this rank sends, by the size of its gradients
         and the formats of the codecs), and relative_error: the 2-norm of what was lost divided by
@@ -159,6 +160,7 @@ class CompressState:
         return {
             "step": r["step"],
             "codec": r["codec"],
+            "chosen": list(r["chosen"]),
             "reason": r["reason"],
             "residual_norm": r["residual_norm"],
             "measured_step": r["measured_step"] if measured else None,

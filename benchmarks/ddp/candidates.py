@@ -97,8 +97,8 @@ class Attached:
     handle: Any = None  # of torch_ringdist.ddp.compress
 
     def codec(self) -> str:
-        """What "auto" uses now."""
-        return str(self.handle.stats()["codec"])
+        """What "auto" uses now: one codec, or several with commas between them."""
+        return ",".join(dict.fromkeys(self.handle.stats()["chosen"]))
 
 
 def attach(

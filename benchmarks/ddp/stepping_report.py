@@ -50,10 +50,7 @@ def make_cell(result: dict, study: Study) -> Cell:
     samples = {text: each["seconds"] for text, each in told.items()}
     seconds = {text: median(values) for text, values in samples.items()}
     auto_codec = told[AUTO]["codec"] if AUTO in told else None
-    factors = {
-        text: study.more_steps(settings["task"], settings["batch"], _codec(text, auto_codec))
-        for text in told
-    }
+    factors = {text: _more_steps(study, settings, _codec(text, auto_codec)) for text in told}
 
     def cost(text: str) -> float:
         return seconds[text] * (factors[text] or 1.0)
@@ -83,8 +80,15 @@ def make_cell(result: dict, study: Study) -> Cell:
     )
 
 
+def _more_steps(study: Study, settings: dict, codecs: str) -> float | None:
+    """Of several codecs, those of one model's buckets, the one that needs most decides."""
+    found = [study.more_steps(settings["task"], settings["batch"], c) for c in codecs.split(",")]
+    known = [factor for factor in found if factor is not None]
+    return max(known) if len(known) == len(found) else None
+
+
 def _codec(text: str, auto_codec: str | None) -> str:
-    """As the study names it."""
+    """As the study names it; several with commas between them."""
     candidate = Candidate.parse(text)
     if text == AUTO:
         return auto_codec or "none"

@@ -68,6 +68,7 @@ py::dict report(Compression& compression) {
   py::dict out;
   out["step"] = r.step;
   out["codec"] = r.codec;
+  out["chosen"] = r.chosen;
   out["reason"] = r.reason;
   out["residual_norm"] = r.residual_norm;
   out["bytes_uncompressed"] = r.bytes_uncompressed;

@@ -15,6 +15,7 @@
 #include "base/topology.h"
 #include "engine/credit.h"
 #include "engine/history.h"
+#include "engine/inbound_window.h"
 #include "engine/notice.h"
 #include "engine/op_run.h"
 #include "engine/point_to_point.h"
@@ -103,6 +104,7 @@ class Group {
   PromiseBudget& promises() { return host_.promises(); }
   std::shared_ptr<ScratchPool> scratch_pool() { return host_.scratch_pool(); }
   EarlyCredit& early(int peer) { return peers_[peer].credit; }
+  InboundWindow& inbound() { return inbound_; }
   void queue(OpRun& run, int step);
   void send_data(MessageHeader header, ConstBytes payload, SendDone done);
   void send_control(MessageHeader header);
@@ -160,6 +162,7 @@ class Group {
   std::map<uint64_t, std::vector<ParkedMessage>> parked_;  // for ops that are not enqueued yet
   PointToPoint point_to_point_{*this};
   History history_;
+  InboundWindow inbound_;
   uint64_t last_number_ = 0;
   Error failure_;
   bool failure_untold_ = false;  // the others were unknown when it came

@@ -6,12 +6,6 @@
 #include "kernel/reduce.h"
 
 namespace ringdist {
-namespace {
-
-// Segments that an edge may have on their way: enough for loopback and for 10 Gb/s at 1 ms.
-constexpr int64_t kWindow = 8;
-
-}  // namespace
 
 void OpRun::on_data(const MessageHeader& header, ConstBytes payload) {
   auto it = op_->schedule->inbound.find({header.source, header.edge});
@@ -28,6 +22,7 @@ void OpRun::on_data(const MessageHeader& header, ConstBytes payload) {
   if (coder_ ? payload.size() > expected : payload.size() != expected)
     return protocol_error(header, std::to_string(payload.size()) + " bytes instead of " +
                                       (coder_ ? "at most " : "") + std::to_string(expected));
+  if (senders_ > 1) note_arrival(in, header, payload.size());
   const auto others_arrived = [&] {
     for (size_t other = 0; other < run.in.size(); ++other)
       if (static_cast<int>(other) != slot && !run.in[other].kept.contains(segment)) return false;
@@ -41,6 +36,13 @@ void OpRun::on_data(const MessageHeader& header, ConstBytes payload) {
     grant(step, slot);
   }
   if (!stopped_) group_.queue(*this, step);
+}
+
+void OpRun::note_arrival(const In& in, const MessageHeader& header, size_t bytes) {
+  const TimePoint now = group_.now();
+  group_.inbound().arrived(bytes, now);
+  if (header.early == 0 && header.segment == in.first_allowed && in.granted > 0)
+    group_.inbound().answered(now - in.granted_at);
 }
 
 bool OpRun::waits_for(int peer) const {
@@ -166,13 +168,16 @@ void OpRun::set_promise(In& in, int64_t bytes) {
 }
 
 // Senders that start at once (with their first edge to us) and have more for us than their early
-// credit are told before they ask: where ranks share cores, an answer may take a time slice.
+// credit, or than a slow link lets them send unasked, are told before they ask: where ranks share
+// cores, an answer may take a time slice.
 void OpRun::grant_unasked() {
   if (op_->request.endpoint) return;
   for (size_t step = 0; step < steps_.size(); ++step) {
     const int at = static_cast<int>(step);
     if (compiled(at).in.empty() || !compiled(at).after.empty()) continue;
-    if (compiled(at).segments * promise_bytes(at) <= group_.early_window()) continue;
+    const int64_t segments = compiled(at).segments;
+    const bool sends_all = window(at) == kWindow || segments <= window(at);
+    if (sends_all && segments * promise_bytes(at) <= group_.early_window()) continue;
     for (size_t slot = 0; slot < steps_[step].in.size(); ++slot)
       if (compiled(at).in[slot].edge == 0) grant(at, slot, MessageType::kFirstGrant);
   }
@@ -187,9 +192,10 @@ void OpRun::grant(int step, size_t slot, MessageType type) {
   const int64_t consumed = run.written;
   const int64_t here = consumed + static_cast<int64_t>(in.kept.size());
   if (stopped_ || here >= segments || in.granted >= segments) return;
-  if (!in.wanted && in.granted - consumed > kWindow / 2) return;
+  const int64_t most = window(step);
+  if (!in.wanted && in.granted - consumed > most / 2) return;
   const auto bytes = promise_bytes(step);
-  int64_t target = std::min(segments, consumed + kWindow);
+  int64_t target = std::min(segments, consumed + most);
   const auto affordable = [&] {
     return group_.promises().fits((target - consumed) * bytes - in.promised);
   };
@@ -201,6 +207,8 @@ void OpRun::grant(int step, size_t slot, MessageType type) {
     }
   }
   if (target <= in.granted) return;
+  in.first_allowed = std::max(in.granted, here);
+  in.granted_at = group_.now();
   in.granted = target;
   in.wanted = false;
   set_promise(in, (target - consumed) * bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "engine/group.h"
 
@@ -19,8 +20,12 @@ OpRun::OpRun(Group& group, std::shared_ptr<Op> op, uint64_t number)
   const CompiledSchedule& schedule = *op_->schedule;
   if (schedule.scratch_count > 0)
     scratch_.append(scratch_memory_.bytes().data(), schedule.scratch_count);
-  if (op_->request.blocks)
+  if (op_->request.blocks) {
     coder_ = std::make_unique<Coder>(*op_, group.rank(), group.size(), scratch_pool_);
+    std::set<int> senders;
+    for (const auto& [edge, end] : schedule.inbound) senders.insert(edge.first);
+    senders_ = static_cast<int>(senders.size());
+  }
   steps_.resize(schedule.steps.size());
   for (size_t i = 0; i < steps_.size(); ++i) {
     steps_[i].in.resize(schedule.steps[i].in.size());
@@ -94,6 +99,12 @@ size_t OpRun::segment_bytes(int step, int64_t segment) const {
 
 int64_t OpRun::promise_bytes(int step) const {
   return static_cast<int64_t>(coder_ ? coder_->most_bytes(step) : segment_bytes(step, 0));
+}
+
+int64_t OpRun::window(int step) const {
+  if (senders_ < 2) return kWindow;
+  const int64_t share = group_.inbound().share(senders_);
+  return std::clamp<int64_t>(share / std::max<int64_t>(1, promise_bytes(step)), 2, kWindow);
 }
 
 // Elements of a step's range that are there (or, finished, that nothing of ours uses any more).

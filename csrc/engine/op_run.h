@@ -66,6 +66,9 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
     int64_t granted = 0;           // segments below this may be sent to us
     int64_t promised = 0;          // bytes of the budget that stand behind the grant
     bool wanted = false;           // the sender waits for a grant
+    // The first segment that the last grant allowed, and when that was.
+    int64_t first_allowed = 0;
+    TimePoint granted_at;
   };
   // The sending end of an edge.
   struct Out {
@@ -101,17 +104,23 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   bool counts_agree(int step, const MessageHeader& header);
   void protocol_error(const MessageHeader& header, const std::string& what);
 
+  // Segments that an edge may have on their way.
+  static constexpr int64_t kWindow = 8;  // enough for loopback and for 10 Gb/s at 1 ms
+  int64_t window(int step) const;
+
   // op_send.cc
   bool advance_send(int step);
   bool advance_send_encoded(int step);
   bool send_segment(int step, size_t target);
   bool may_send(int step, size_t target, size_t bytes, bool& early);
+  bool may_send_early(int step, const Out& out) const;
   MessageHeader data_header(int step, size_t target, int64_t segment, bool early) const;
   void on_all_sent(int step, int64_t segment, const Error& error);
   void on_sent(int step, size_t target, int64_t segment, const Error& error);
 
   // op_receive.cc
   bool advance_receive(int step);
+  void note_arrival(const In& in, const MessageHeader& header, size_t bytes);
   bool arrived(int step, int64_t segment) const;
   // Consumes the next segment of a step, all of whose sources have arrived: kept, but for the one
   // that `direct` names, whose bytes are still in the transport's memory.
@@ -133,6 +142,7 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   std::unique_ptr<Coder> coder_;  // null: uncompressed
   std::vector<StepRun> steps_;
   int unfinished_steps_ = 0;
+  int senders_ = 0;  // of a compressed op: ranks that send to us
   bool stopped_ = false;
   bool wrote_ = false;
   TimePoint last_progress_;

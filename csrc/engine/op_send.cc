@@ -103,8 +103,9 @@ bool OpRun::may_send(int step, size_t target, size_t bytes, bool& early) {
   if (!early) return true;
   // Whether and when a receive will be posted is anybody's guess: its rank is not to park much.
   const bool is_long = op_->request.endpoint && bytes > kEagerBytes;
-  if (!is_long && group_.early(edge.peer).allows(bytes)) return true;
-  if (!is_long) group_.when_credit_returns(edge.peer, *this, step);
+  const bool unasked = !is_long && may_send_early(step, out);
+  if (unasked && group_.early(edge.peer).allows(bytes)) return true;
+  if (unasked) group_.when_credit_returns(edge.peer, *this, step);
   if (!out.requested) {
     out.requested = true;
     MessageHeader header = data_header(step, target, out.issued, false);
@@ -112,6 +113,12 @@ bool OpRun::may_send(int step, size_t target, size_t bytes, bool& early) {
     group_.send_control(header);
   }
   return false;
+}
+
+// The link into the receiver is taken to be as fast as that to us.
+bool OpRun::may_send_early(int step, const Out& out) const {
+  const int64_t most = window(step);
+  return most == kWindow || out.issued < most;
 }
 
 MessageHeader OpRun::data_header(int step, size_t target, int64_t segment, bool early) const {

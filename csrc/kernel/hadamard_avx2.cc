@@ -3,19 +3,15 @@
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
+#include "kernel/flip_avx2.h"
 
 namespace ringdist {
 namespace {
 
+using namespace avx2;
+
 constexpr size_t kWidth = 8;   // floats in a register
 constexpr size_t kGroup = 64;  // elements transformed in registers
-
-[[gnu::target("avx2"), gnu::always_inline]] inline __m256 flip(__m256 x, std::byte signs) {
-  const __m256i to_top = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
-  const __m256i bits = _mm256_sllv_epi32(_mm256_set1_epi32(static_cast<int>(signs)), to_top);
-  return _mm256_xor_ps(x, _mm256_and_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(-0.0f)));
-}
 
 // Each lane adds its partner to itself, the upper one of a pair with its own sign turned.
 [[gnu::target("avx2"), gnu::always_inline]] inline __m256 stage1(__m256 x) {

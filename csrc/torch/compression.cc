@@ -129,6 +129,8 @@ void Compression::choose_codecs() {
   for (size_t bucket = 0; bucket < std::min(choice.codecs.size(), auto_->buckets.size()); ++bucket)
     for (Parameter* parameter : auto_->buckets[bucket])
       throw_if(table_.use_for(*parameter, AutoCodec::candidates()[choice.codecs[bucket]]));
+  now_.chosen.clear();
+  for (const size_t codec : choice.codecs) now_.chosen.push_back(AutoCodec::candidates()[codec]);
   if (now_.reason == auto_->codec.reason()) return;
   now_.reason = auto_->codec.reason();
   if (group_->getRank() == 0)

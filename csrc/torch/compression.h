@@ -37,8 +37,9 @@ using AtStep = std::function<std::pair<std::string, double>(int64_t step)>;
 struct CompressionReport {
   int64_t step = -1;  // the last one that was complete
   std::string codec;
-  std::string reason;        // of "auto": why it chose what it does
-  double residual_norm = 0;  // of all that this rank owes
+  std::vector<std::string> chosen;  // by "auto", of each bucket; empty before it has chosen
+  std::string reason;               // why
+  double residual_norm = 0;         // of all that this rank owes
   // What this rank sends for the last step's gradients, and for all, without and with codecs.
   double bytes_uncompressed = 0, bytes_sent = 0;
   double total_uncompressed = 0, total_sent = 0;

@@ -193,12 +193,15 @@ def test_results_are_found_by_settings_and_commit(tmp_path: Path) -> None:
 def test_steps_over_two_hosts(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.ddp", "critics", "--quick", "--hosts", "2"]
     command += ["--rate", "1gbit", "--task", "text", "--batch", "8", "--out", str(tmp_path)]
-    command += ["--candidates", "gloo", "gloo+powersgd:1@2", "ringdist", "ringdist:nonesuch"]
+    command += ["--candidates", "gloo", "gloo+powersgd:1@2", "ringdist", "ringdist:auto"]
+    command += ["ringdist:nonesuch"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     [path] = (tmp_path / "quick").glob("stepping-1gbit-text-batch8-*.json")
     told = json.loads(path.read_text())
-    assert list(told["candidates"]) == ["gloo", "gloo+powersgd:1@2", "ringdist"]
+    names = ["gloo", "gloo+powersgd:1@2", "ringdist", "ringdist:auto"]
+    assert list(told["candidates"]) == names
+    assert told["candidates"]["ringdist:auto"]["codec"] == "", "too few steps to choose"
     assert all(len(each["seconds"]) == 4 for each in told["candidates"].values())
     assert "ringdist:nonesuch" in told["absent"]
     assert (tmp_path / "quick" / "critics.png").stat().st_size > 1000

@@ -39,13 +39,17 @@ def test_auto_chooses_alike_and_says_why(pools):
     assert results[0][2] == results[1][2]
     for _, stats, _ in results:
         assert stats["codec"] == "auto"
+        assert set(stats["chosen"]) <= {"none", "bf16", "int8", "int4"}
+        assert len(stats["chosen"]) > 0
         assert "communication outlasts the backward pass" in stats["reason"]
+    assert results[0][1]["chosen"] == results[1][1]["chosen"]
     assert results[0][1]["reason"] == results[1][1]["reason"]
 
 
 def test_auto_waits_until_it_has_seen_some_steps(pools):
     for _, stats, _ in pools(2).run(_train, "auto", 6):
         assert stats["reason"] == ""
+        assert stats["chosen"] == []
         assert stats["total"]["bytes_saved"] == 0
 
 
