@@ -201,7 +201,7 @@ def test_steps_over_two_hosts(tmp_path: Path) -> None:
     told = json.loads(path.read_text())
     names = ["gloo", "gloo+powersgd:1@2", "ringdist", "ringdist:auto"]
     assert list(told["candidates"]) == names
-    assert told["candidates"]["ringdist:auto"]["codec"] == "", "too few steps to choose"
+    assert told["candidates"]["ringdist:auto"]["codec"] in ("none", "bf16", "int8", "int4")
     assert all(len(each["seconds"]) == 4 for each in told["candidates"].values())
     assert "ringdist:nonesuch" in told["absent"]
     assert (tmp_path / "quick" / "critics.png").stat().st_size > 1000
