@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "codec/rotated_codec.h"
-#include "kernel/cast.h"
 #include "kernel/finite_bfloat.h"
+#include "kernel/half.h"
 #include "kernel/rotated_sign.h"
 
 namespace ringdist {
@@ -37,7 +37,8 @@ class RotatedOnebit final : public RotatedCodec {
       const size_t n = std::min(kSignBlock, in.size() - at);
       const auto lost = residual.empty() ? residual : residual.subspan(at, n);
       const bool done =
-          n == kSignBlock && encode_block(&in[at], lost.data(), signs + at / 8, out.subspan(used));
+          n == kSignBlock && encode_block(&in[at], lost.empty() ? nullptr : lost.data(),
+                                          signs + at / 8, out.subspan(used));
       used += done ? kBlockBytes
                    : RotatedCodec::encode_chunk(in.subspan(at, n), dtype, lost, seed,
                                                 signs + at / 8, out.subspan(used));

@@ -134,10 +134,17 @@ size_t Coder::max_bytes(int step, int64_t segment) const {
   return out;
 }
 
-size_t Coder::most_bytes(int step) {
-  const auto [it, fresh] = most_bytes_.try_emplace(step, 0);
-  for (int64_t segment = 0; fresh && segment < op_.schedule->steps[step].segments; ++segment)
-    it->second = std::max(it->second, max_bytes(step, segment));
+const Coder::Lengths& Coder::lengths(int step) {
+  const auto [it, fresh] = lengths_.try_emplace(step);
+  if (!fresh) return it->second;
+  const int64_t segments = op_.schedule->steps[step].segments;
+  size_t sum = 0;
+  for (int64_t segment = 0; segment < segments; ++segment) {
+    const size_t bytes = max_bytes(step, segment);
+    it->second.most = std::max(it->second.most, bytes);
+    sum += bytes;
+  }
+  it->second.mean = sum / static_cast<size_t>(std::max<int64_t>(1, segments));
   return it->second;
 }
 

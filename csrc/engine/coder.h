@@ -28,8 +28,9 @@ class Coder {
   // No message of this segment is longer.
   size_t max_bytes(int step, int64_t segment) const;
 
-  // No message of any segment of the step is longer.
-  size_t most_bytes(int step);
+  // Of max_bytes() over the segments of the step, the greatest and the mean.
+  size_t most_bytes(int step) { return lengths(step).most; }
+  size_t mean_bytes(int step) { return lengths(step).mean; }
 
   // A send of own values: encodes them (residual included); returns the bytes used.
   size_t encode(int step, int64_t segment, Bytes out);
@@ -59,7 +60,12 @@ class Coder {
   };
   using Pieces = std::vector<Piece>;
   enum class Memory { kSum, kOther, kOwn };
+  struct Lengths {
+    size_t most = 0;
+    size_t mean = 0;
+  };
 
+  const Lengths& lengths(int step);
   int64_t index_of(int step) const;
   const Buffer& buffer(BufferId id) const;
   Pieces pieces(int step, int64_t segment) const;
@@ -87,8 +93,8 @@ class Coder {
   const std::shared_ptr<ScratchPool> pool_;
   ScratchPool::Block memory_[3];
   size_t memory_bytes_ = 0;
-  std::vector<bool> silent_;          // by part
-  std::map<int, size_t> most_bytes_;  // by step
+  std::vector<bool> silent_;        // by part
+  std::map<int, Lengths> lengths_;  // by step
   std::vector<std::byte> own_bytes_;
 };
 

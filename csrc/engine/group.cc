@@ -73,10 +73,7 @@ void Group::finished(OpRun& run) {
   else
     runs_.erase(run.number());
   host_.finish_op(run.op(), {});
-  if (runs_.empty())
-    inbound_.pause();
-  else
-    runs_.begin()->second->grant_waiting();
+  if (!runs_.empty()) runs_.begin()->second->grant_waiting();
 }
 
 void Group::fail(const Error& cause, bool tell_others) {

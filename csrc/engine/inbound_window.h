@@ -3,8 +3,9 @@
 // queues: it overflows them and is sent again, and keeps back what is needed sooner. So they share
 // what the link delivers in a moment, or in twice the time that a message takes from its grant on.
 //
-// The rate is the highest of the last samples: pauses of senders only lower it. Pure but for the
-// time that it is told. Lives on a lane.
+// The rate is the highest of the last samples, since senders that are late or busy only lower it;
+// the time is the shortest. Both are of all senders together, near ones included: where some share
+// our host, the limit is the weaker for it. Lives on a lane.
 #pragma once
 
 #include <algorithm>
@@ -22,22 +23,25 @@ class InboundWindow {
   // More than a slow link and a busy processor take to answer, less than routers queue.
   static constexpr Duration kMoment = Milliseconds(20);
 
-  // Part of an op has arrived.
+  // An op that is to be measured, and its end.
+  void begin() { ++ops_; }
+  void end(TimePoint now) {
+    if (--ops_ > 0) return;
+    // What follows is not the link's. An op that ends soon may still tell its rate.
+    if (messages_ >= kFewMessages && now - begun_ >= kMoment / 4) record(now);
+    messages_ = 0;
+  }
+
+  // Part of one has arrived.
   void arrived(size_t bytes, TimePoint now) {
-    if (!sampling_) {  // what came first took nobody knows how long
-      sampling_ = true;
+    if (messages_++ == 0) {  // what came first took nobody knows how long
       begun_ = now;
       bytes_ = 0;
       return;
     }
     bytes_ += static_cast<int64_t>(bytes);
-    if (now - begun_ < kMoment) return;
-    rates_[next_++ % rates_.size()] = static_cast<double>(bytes_) / seconds(now - begun_);
-    begun_ = now;
-    bytes_ = 0;
+    if (now - begun_ >= kMoment) record(now);
   }
-  // Nothing is expected any more: the pause that follows is not the link's.
-  void pause() { sampling_ = false; }
 
   // What a grant allowed has arrived that much later.
   void answered(Duration delay) { shortest_ = std::min(shortest_, delay); }
@@ -52,10 +56,20 @@ class InboundWindow {
   }
 
  private:
+  static constexpr int64_t kFewMessages = 8;
   static constexpr size_t kSamples = 16;
+
+  void record(TimePoint now) {
+    rates_[next_++ % kSamples] = static_cast<double>(bytes_) / seconds(now - begun_);
+    begun_ = now;
+    bytes_ = 0;
+    messages_ = 1;
+  }
+
   std::array<double, kSamples> rates_{};  // bytes per second
   size_t next_ = 0;
-  bool sampling_ = false;
+  int ops_ = 0;
+  int64_t messages_ = 0;  // of the sample that is being taken, the one that began it included
   TimePoint begun_;
   int64_t bytes_ = 0;
   Duration shortest_ = Duration::max();

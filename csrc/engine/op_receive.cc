@@ -22,7 +22,7 @@ void OpRun::on_data(const MessageHeader& header, ConstBytes payload) {
   if (coder_ ? payload.size() > expected : payload.size() != expected)
     return protocol_error(header, std::to_string(payload.size()) + " bytes instead of " +
                                       (coder_ ? "at most " : "") + std::to_string(expected));
-  if (senders_ > 1) note_arrival(in, header, payload.size());
+  if (limits_senders()) note_arrival(in, header, payload.size());
   const auto others_arrived = [&] {
     for (size_t other = 0; other < run.in.size(); ++other)
       if (static_cast<int>(other) != slot && !run.in[other].kept.contains(segment)) return false;
@@ -206,9 +206,11 @@ void OpRun::grant(int step, size_t slot, MessageType type) {
       return;
     }
   }
-  if (target <= in.granted) return;
-  in.first_allowed = std::max(in.granted, here);
-  in.granted_at = group_.now();
+  if (target <= std::max(in.granted, here)) return;
+  if (in.granted == 0 || here > in.first_allowed) {
+    in.first_allowed = std::max(in.granted, here);
+    in.granted_at = group_.now();
+  }
   in.granted = target;
   in.wanted = false;
   set_promise(in, (target - consumed) * bytes);

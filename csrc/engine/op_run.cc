@@ -36,6 +36,7 @@ OpRun::OpRun(Group& group, std::shared_ptr<Op> op, uint64_t number)
 }
 
 void OpRun::start() {
+  if (limits_senders()) group_.inbound().begin();
   if (unfinished_steps_ == 0) return group_.finished(*this);
   for (size_t i = 0; i < steps_.size(); ++i) group_.queue(*this, static_cast<int>(i));
   grant_unasked();
@@ -60,6 +61,8 @@ bool OpRun::advance(int step) {
 }
 
 void OpRun::stop() {
+  if (stopped_) return;
+  if (limits_senders()) group_.inbound().end(group_.now());
   stopped_ = true;
   for (StepRun& run : steps_) {
     run.encoded.clear();
@@ -102,9 +105,11 @@ int64_t OpRun::promise_bytes(int step) const {
 }
 
 int64_t OpRun::window(int step) const {
-  if (senders_ < 2) return kWindow;
+  if (!limits_senders()) return kWindow;
   const int64_t share = group_.inbound().share(senders_);
-  return std::clamp<int64_t>(share / std::max<int64_t>(1, promise_bytes(step)), 2, kWindow);
+  if (share == InboundWindow::kUnlimited) return kWindow;
+  const auto segment = static_cast<int64_t>(coder_->mean_bytes(step));
+  return std::clamp<int64_t>(share / std::max<int64_t>(1, segment), 2, kWindow);
 }
 
 // Elements of a step's range that are there (or, finished, that nothing of ours uses any more).

@@ -66,7 +66,7 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
     int64_t granted = 0;           // segments below this may be sent to us
     int64_t promised = 0;          // bytes of the budget that stand behind the grant
     bool wanted = false;           // the sender waits for a grant
-    // The first segment that the last grant allowed, and when that was.
+    // The first segment that some grant allowed and that has not come, and when that was.
     int64_t first_allowed = 0;
     TimePoint granted_at;
   };
@@ -107,6 +107,7 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   // Segments that an edge may have on their way.
   static constexpr int64_t kWindow = 8;  // enough for loopback and for 10 Gb/s at 1 ms
   int64_t window(int step) const;
+  bool limits_senders() const { return senders_ > 1; }
 
   // op_send.cc
   bool advance_send(int step);

@@ -1,7 +1,6 @@
 // The loops of codec `onebit+h`: what hadamard.h and sign.h do one after the other, over a whole
 // block at a time. The way back from signs is taken in integers, which are smaller: the transform
-// of
-// +-1 is a whole number of at most 9 bits, so that scale * number, with a scale of bf16, is what
+// of +-1 is a whole number of at most 9 bits, so that scale * number, with a scale of bf16, is what
 // fp32 would have summed, without rounding. Any thread. Same bits on every machine.
 #pragma once
 

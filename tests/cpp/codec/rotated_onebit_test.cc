@@ -34,6 +34,7 @@ Floats mixed_blocks(std::mt19937& random) {
     for (size_t i = 0; i < kSignBlock; ++i) out.push_back(scale * normal(random));
   for (size_t i = 0; i < 100; ++i) out.push_back(normal(random));
   out[11 * kSignBlock + 7] = std::numeric_limits<float>::infinity();
+  out[9 * kSignBlock + 8] = std::numeric_limits<float>::quiet_NaN();
   out[10 * kSignBlock + 9] = -0.0f;
   return out;
 }

@@ -13,51 +13,76 @@ TimePoint arrive(InboundWindow& window, TimePoint now, int count, size_t bytes, 
   return now;
 }
 
+// An op of that.
+TimePoint run(InboundWindow& window, TimePoint now, int count, size_t bytes, Duration gap) {
+  window.begin();
+  now = arrive(window, now, count, bytes, gap);
+  window.end(now);
+  return now;
+}
+
+double share(const InboundWindow& window) { return static_cast<double>(window.share(1)); }
+
 TEST(InboundWindow, HasNoLimitBeforeItKnowsARate) {
   InboundWindow window;
   EXPECT_EQ(window.share(3), InboundWindow::kUnlimited);
-  // 19 ms in all: a short op says nothing.
-  arrive(window, TimePoint(), 20, 1000, 1ms);
+  run(window, TimePoint(), 5, 1000, 1ms);  // few messages in a short time say nothing
+  run(window, TimePoint(), 1, 1000, 1ms);
   EXPECT_EQ(window.share(3), InboundWindow::kUnlimited);
 }
 
 TEST(InboundWindow, SharesWhatTheLinkDeliversInAMoment) {
   InboundWindow window;
-  arrive(window, TimePoint(), 100, 12'000, 1ms);  // 12 MB/s
-  EXPECT_NEAR(static_cast<double>(window.share(1)), 240'000, 1);
+  run(window, TimePoint(), 100, 12'000, 1ms);  // 12 MB/s
+  EXPECT_NEAR(share(window), 240'000, 1);
   EXPECT_NEAR(static_cast<double>(window.share(3)), 80'000, 1);
 }
 
-TEST(InboundWindow, PausesDoNotLowerTheRate) {
+TEST(InboundWindow, PausesBetweenOpsDoNotLowerTheRate) {
+  InboundWindow window;
+  TimePoint now;
+  for (int op = 0; op < 50; ++op) now = run(window, now, 30, 12'000, 1ms) + 500ms;
+  EXPECT_NEAR(share(window), 240'000, 1);
+}
+
+TEST(InboundWindow, NorDoLateSenders) {
   InboundWindow window;
   TimePoint now;
   for (int op = 0; op < 50; ++op) {
-    now = arrive(window, now, 30, 12'000, 1ms);
-    window.pause();
-    now += 500ms;
+    window.begin();
+    now = arrive(window, now, 1, 12'000, 1ms) + 500ms;
+    now = arrive(window, now, 10, 12'000, 1ms);  // ends within a moment
+    window.end(now);
   }
-  EXPECT_NEAR(static_cast<double>(window.share(1)), 240'000, 1);
+  EXPECT_NEAR(share(window), 240'000, 1);
+}
+
+TEST(InboundWindow, OpsThatOverlapAreMeasuredTogether) {
+  InboundWindow window;
+  window.begin();
+  const TimePoint now = run(window, TimePoint(), 100, 12'000, 1ms);
+  arrive(window, now, 100, 24'000, 1ms);
+  EXPECT_NEAR(share(window), 480'000, 1);
 }
 
 TEST(InboundWindow, FollowsALinkThatSlowsDown) {
   InboundWindow window;
-  TimePoint now = arrive(window, TimePoint(), 100, 120'000, 1ms);
-  now = arrive(window, now, 200, 12'000, 1ms);
-  EXPECT_NEAR(static_cast<double>(window.share(1)), 2'400'000, 10)
-      << "too early: it may be a pause";
-  arrive(window, now, 200, 12'000, 1ms);
-  EXPECT_NEAR(static_cast<double>(window.share(1)), 240'000, 1);
+  TimePoint now = run(window, TimePoint(), 100, 120'000, 1ms);
+  now = run(window, now, 200, 12'000, 1ms);
+  EXPECT_NEAR(share(window), 2'400'000, 10) << "too early: senders may be late";
+  run(window, now, 200, 12'000, 1ms);
+  EXPECT_NEAR(share(window), 240'000, 1);
 }
 
 TEST(InboundWindow, AFarSenderMayHaveTwiceItsDistance) {
   InboundWindow window;
-  arrive(window, TimePoint(), 100, 12'000, 1ms);
+  run(window, TimePoint(), 100, 12'000, 1ms);
   window.answered(80ms);
   window.answered(50ms);
   window.answered(60ms);
-  EXPECT_NEAR(static_cast<double>(window.share(1)), 1'200'000, 1);
+  EXPECT_NEAR(share(window), 1'200'000, 1);
   window.answered(2ms);
-  EXPECT_NEAR(static_cast<double>(window.share(1)), 240'000, 1);
+  EXPECT_NEAR(share(window), 240'000, 1);
 }
 
 }  // namespace
