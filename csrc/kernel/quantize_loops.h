@@ -214,27 +214,31 @@ template <typename Format, bool kResidual>
 
 // Up to kGroup whole blocks, step by step: the way from a block's largest magnitude to its scale,
 // and from its sums to the final one, is long but idle, and the same step of the next block fills
-// it.
-inline constexpr size_t kGroup = 4;
+// it. Two: what is prefetched for more of them at once does not find room.
+inline constexpr size_t kGroup = 2;
 
 template <typename Format, bool kResidual>
 [[gnu::always_inline]] inline void quantize_group(Block* blocks, size_t count, const float* in,
                                                   float* residual, const uint16_t* random,
                                                   std::byte* out) {
   constexpr size_t kAhead = 512;  // elements; the processor's own prefetching ends with a page
+  constexpr size_t kLine = 16;
   for (size_t b = 0; b < count; ++b) {
     const size_t at = b * kBlock;
-    for (size_t line = at + kAhead; line < at + kAhead + kBlock; line += 16) {
+    for (size_t line = at + kAhead; line < at + kAhead + kBlock; line += kLine)
       __builtin_prefetch(in + line);
-      if (kResidual) __builtin_prefetch(residual + line, 1);
-    }
     load<kResidual>(blocks[b], in + at, kResidual ? residual + at : nullptr);
   }
   for (size_t b = 0; b < count; ++b)
     choose<Format>(blocks[b], random == nullptr ? nullptr : random + b * kBlock);
-  for (size_t b = 0; b < count; ++b)
-    finish<Format, kResidual>(blocks[b], kResidual ? residual + b * kBlock : nullptr, kBlock,
+  for (size_t b = 0; b < count; ++b) {
+    const size_t at = b * kBlock;
+    // Here, not with the other ones: so that memory has something to do all the time.
+    for (size_t line = at + kAhead; kResidual && line < at + kAhead + kBlock; line += kLine)
+      __builtin_prefetch(residual + line, 1);
+    finish<Format, kResidual>(blocks[b], kResidual ? residual + at : nullptr, kBlock,
                               out + b * (kScaleBytes + packed_bytes<Format>(kBlock)));
+  }
 }
 
 // Random bits for a group that begins at element `at`.
