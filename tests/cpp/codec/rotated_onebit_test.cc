@@ -21,7 +21,8 @@ constexpr CodingSeed kCoding{5, 6};
 using Floats = std::vector<float>;
 
 bool same(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // Blocks of every kind side by side, and a tail.
