@@ -74,7 +74,7 @@ class RotatedOnebit final : public RotatedCodec {
     if (largest < kLeast || largest >= kMost) return false;
     const uint16_t field = finite_bfloat(total / static_cast<float>(kSignBlock));
     std::memcpy(out.data(), &field, sizeof field);
-    if (residual != nullptr) loops_.lose(sum, bits, signs, bfloat_to_float(field), residual);
+    if (residual != nullptr) loops_.subtract(bits, signs, bfloat_to_float(field), sum, residual);
     return true;
   }
 
@@ -83,7 +83,8 @@ class RotatedOnebit final : public RotatedCodec {
     uint16_t field;
     std::memcpy(&field, in.data(), sizeof field);
     if (field < kLeastField || field >= kMostField) return false;
-    loops_.decode(in.data() + kFieldBytes, signs, bfloat_to_float(field), accumulate, out);
+    const auto back = accumulate ? loops_.add : loops_.store;
+    back(in.data() + kFieldBytes, signs, bfloat_to_float(field), out, out);
     return true;
   }
 

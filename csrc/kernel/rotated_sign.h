@@ -10,6 +10,8 @@
 
 namespace ringdist {
 
+enum class Into { kStore, kAdd, kSubtract };  // what the loops below are made from
+
 struct RotatedSignLoops {
   // Of kSignBlock elements: sum[i] = in[i] + residual[i] (null: in[i], and `sum` is left alone), as
   // sum_block() of select.h, whose result is returned; these, rotated as by RotationLoops::forward
@@ -17,13 +19,14 @@ struct RotatedSignLoops {
   // SignLoops::take. `flips` are the rotation's signs. May prefetch beyond the block.
   uint32_t (*take)(const float* in, const float* residual, const std::byte* flips, float* sum,
                    std::byte* bits, float* total);
-  // What +-scale rotates back to, by RotationLoops::back with scale 1/16: out = that, or adds it.
-  // `scale` is a bf16 that is neither 0 nor subnormal, and 16 * scale finite.
-  void (*decode)(const std::byte* bits, const std::byte* flips, float scale, bool accumulate,
-                 float* out);
-  // residual = sum - that
-  void (*lose)(const float* sum, const std::byte* bits, const std::byte* flips, float scale,
-               float* residual);
+  // What +-scale rotates back to, by RotationLoops::back with scale 1/16, call it x: out = x, out =
+  // from + x, out = from - x. `from` may be `out`; store() does not look at it. `scale` is a bf16
+  // that is neither 0 nor subnormal, and 16 * scale finite.
+  using Back = void (*)(const std::byte* bits, const std::byte* flips, float scale,
+                        const float* from, float* out);
+  Back store;
+  Back add;
+  Back subtract;
 };
 
 // The fastest loops of this processor, or null: then hadamard.h and sign.h do it.

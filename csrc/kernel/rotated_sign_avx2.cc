@@ -83,8 +83,6 @@ uint32_t take(const float* in, const float* residual, const std::byte* flips, fl
   return stage(x, by4, static_cast<int64_t>(0xffffffff01010101));
 }
 
-enum class Into { kStore, kAdd, kSubtract };  // out = x, out = from + x, out = from - x
-
 struct Target {
   const std::byte* flips;
   __m256 unit;
@@ -131,18 +129,8 @@ template <Into kInto>
   }
 }
 
-void decode(const std::byte* bits, const std::byte* flips, float scale, bool accumulate,
-            float* out) {
-  if (accumulate) return back<Into::kAdd>(bits, flips, scale, out, out);
-  back<Into::kStore>(bits, flips, scale, nullptr, out);
-}
-
-void lose(const float* sum, const std::byte* bits, const std::byte* flips, float scale,
-          float* residual) {
-  back<Into::kSubtract>(bits, flips, scale, sum, residual);
-}
-
-constexpr RotatedSignLoops kLoops{take, decode, lose};
+constexpr RotatedSignLoops kLoops{take, back<Into::kStore>, back<Into::kAdd>,
+                                  back<Into::kSubtract>};
 
 }  // namespace
 

@@ -99,12 +99,12 @@ TEST_F(RotatedSign, GoesBackAsTheTwoStepsDo) {
       }
       for (const RotatedSignLoops* each : loops) {
         Floats got(kSignBlock);
-        each->decode(signs.data(), flips.data(), scale, false, got.data());
+        each->store(signs.data(), flips.data(), scale, nullptr, got.data());
         EXPECT_TRUE(same(got, expected));
         got = sum;
-        each->decode(signs.data(), flips.data(), scale, true, got.data());
+        each->add(signs.data(), flips.data(), scale, got.data(), got.data());
         EXPECT_TRUE(same(got, added));
-        each->lose(sum.data(), signs.data(), flips.data(), scale, got.data());
+        each->subtract(signs.data(), flips.data(), scale, sum.data(), got.data());
         EXPECT_TRUE(same(got, lost));
       }
     }
