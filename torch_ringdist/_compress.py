@@ -160,7 +160,7 @@ class CompressState:
         return {
             "step": r["step"],
             "codec": r["codec"],
-            "chosen": list(r["chosen"]),
+            "chosen": r["chosen"],
             "reason": r["reason"],
             "residual_norm": r["residual_norm"],
             "measured_step": r["measured_step"] if measured else None,

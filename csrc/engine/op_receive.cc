@@ -176,8 +176,8 @@ void OpRun::grant_unasked() {
     const int at = static_cast<int>(step);
     if (compiled(at).in.empty() || !compiled(at).after.empty()) continue;
     const int64_t segments = compiled(at).segments;
-    const bool sends_all = window(at) == kWindow || segments <= window(at);
-    if (sends_all && segments * promise_bytes(at) <= group_.early_window()) continue;
+    if (segments <= most_unasked(at) && segments * promise_bytes(at) <= group_.early_window())
+      continue;
     for (size_t slot = 0; slot < steps_[step].in.size(); ++slot)
       if (compiled(at).in[slot].edge == 0) grant(at, slot, MessageType::kFirstGrant);
   }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
+#include <utility>
 
 #include "engine/group.h"
 
@@ -22,9 +22,9 @@ OpRun::OpRun(Group& group, std::shared_ptr<Op> op, uint64_t number)
     scratch_.append(scratch_memory_.bytes().data(), schedule.scratch_count);
   if (op_->request.blocks) {
     coder_ = std::make_unique<Coder>(*op_, group.rank(), group.size(), scratch_pool_);
-    std::set<int> senders;
-    for (const auto& [edge, end] : schedule.inbound) senders.insert(edge.first);
-    senders_ = static_cast<int>(senders.size());
+    int last = -1;  // they are in order of the sender
+    for (const auto& [edge, end] : schedule.inbound)
+      if (std::exchange(last, edge.first) != edge.first) ++senders_;
   }
   steps_.resize(schedule.steps.size());
   for (size_t i = 0; i < steps_.size(); ++i) {
@@ -110,6 +110,12 @@ int64_t OpRun::window(int step) const {
   if (share == InboundWindow::kUnlimited) return kWindow;
   const auto segment = static_cast<int64_t>(coder_->mean_bytes(step));
   return std::clamp<int64_t>(share / std::max<int64_t>(1, segment), 2, kWindow);
+}
+
+// The link into a receiver is taken to be as fast as that to us.
+int64_t OpRun::most_unasked(int step) const {
+  const int64_t most = window(step);
+  return most == kWindow ? InboundWindow::kUnlimited : most;
 }
 
 // Elements of a step's range that are there (or, finished, that nothing of ours uses any more).

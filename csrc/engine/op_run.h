@@ -107,6 +107,7 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   // Segments that an edge may have on their way.
   static constexpr int64_t kWindow = 8;  // enough for loopback and for 10 Gb/s at 1 ms
   int64_t window(int step) const;
+  int64_t most_unasked(int step) const;  // that may be sent before any grant, credit allowing
   bool limits_senders() const { return senders_ > 1; }
 
   // op_send.cc
@@ -114,7 +115,6 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   bool advance_send_encoded(int step);
   bool send_segment(int step, size_t target);
   bool may_send(int step, size_t target, size_t bytes, bool& early);
-  bool may_send_early(int step, const Out& out) const;
   MessageHeader data_header(int step, size_t target, int64_t segment, bool early) const;
   void on_all_sent(int step, int64_t segment, const Error& error);
   void on_sent(int step, size_t target, int64_t segment, const Error& error);

@@ -103,7 +103,7 @@ bool OpRun::may_send(int step, size_t target, size_t bytes, bool& early) {
   if (!early) return true;
   // Whether and when a receive will be posted is anybody's guess: its rank is not to park much.
   const bool is_long = op_->request.endpoint && bytes > kEagerBytes;
-  const bool unasked = !is_long && may_send_early(step, out);
+  const bool unasked = !is_long && out.issued < most_unasked(step);
   if (unasked && group_.early(edge.peer).allows(bytes)) return true;
   if (unasked) group_.when_credit_returns(edge.peer, *this, step);
   if (!out.requested) {
@@ -113,12 +113,6 @@ bool OpRun::may_send(int step, size_t target, size_t bytes, bool& early) {
     group_.send_control(header);
   }
   return false;
-}
-
-// The link into the receiver is taken to be as fast as that to us.
-bool OpRun::may_send_early(int step, const Out& out) const {
-  const int64_t most = window(step);
-  return most == kWindow || out.issued < most;
 }
 
 MessageHeader OpRun::data_header(int step, size_t target, int64_t segment, bool early) const {
