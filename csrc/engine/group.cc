@@ -73,6 +73,7 @@ void Group::finished(OpRun& run) {
   else
     runs_.erase(run.number());
   host_.finish_op(run.op(), {});
+  check_doom();
   if (!runs_.empty()) runs_.begin()->second->grant_waiting();
 }
 

@@ -78,6 +78,9 @@ class Group {
   void on_notice(const Notice& notice);
   // Ends every op with the error and lets no later one begin. The first cause stays.
   void fail(const Error& cause, bool tell_others);
+  // The same for ops from a number on. Older ones have been given all they need, which may still be
+  // on its way: they finish first, unless nothing of theirs comes in for half a second.
+  void fail_from(uint64_t number, const Error& cause, bool tell_others);
   // Deadlines, stalls and broken connections; every few tens of milliseconds.
   void tick();
   // The connection to a member broke. It may have left in good order, or the control plane may know
@@ -130,6 +133,14 @@ class Group {
     Error broken;
   };
 
+  // A failure that waits for ops older than `number`.
+  struct Doom {
+    uint64_t number = 0;
+    Error cause;
+    bool tell_others = false;
+    TimePoint since;
+  };
+
   void start(std::shared_ptr<Op> op);
   void deliver(OpRun& run, const MessageHeader& header, ConstBytes payload);
   void stamp(MessageHeader& header);
@@ -138,6 +149,7 @@ class Group {
   void mismatch(uint64_t number, int peer, const Fingerprint& theirs, const Fingerprint& ours);
   void check_stall(OpRun& run);
   void announce_failure();
+  void check_doom();
   void check_broken();
   bool waits_in_vain(int peer) const;
   void check_left(uint64_t number);
@@ -164,6 +176,7 @@ class Group {
   History history_;
   InboundWindow inbound_;
   uint64_t last_number_ = 0;
+  std::optional<Doom> doom_;
   Error failure_;
   bool failure_untold_ = false;  // the others were unknown when it came
 };

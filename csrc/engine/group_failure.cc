@@ -58,11 +58,13 @@ void Group::on_notice(const Notice& notice) {
     return;
   switch (notice.kind) {
     case NoticeKind::kAbort:
-      return fail(Error(notice.error_kind, "rank " + std::to_string(notice.rank) +
-                                               " ended the group at op #" +
-                                               std::to_string(notice.op) + ": " + notice.text)
-                      .blame(notice.culprit),
-                  /*tell_others=*/false);
+      return fail_from(
+          notice.op,
+          Error(notice.error_kind, "rank " + std::to_string(notice.rank) +
+                                       " ended the group at op #" + std::to_string(notice.op) +
+                                       ": " + notice.text)
+              .blame(notice.culprit),
+          /*tell_others=*/false);
     case NoticeKind::kStalled:
     case NoticeKind::kArrived:
       return on_roll_call(notice);
@@ -90,15 +92,32 @@ void Group::leaves(Peer& peer, uint64_t last) {
 void Group::check_left(uint64_t number) {
   for (int peer = 0; peer < size(); ++peer) {
     if (!peers_[peer].left || number <= *peers_[peer].left) continue;
-    return fail(Error(ErrorKind::kPeerLost, who(peer) + " has left the group after op #" +
-                                                std::to_string(*peers_[peer].left) +
-                                                " (it destroyed the group or exited)")
-                    .blame(peer),
-                /*tell_others=*/true);
+    return fail_from(*peers_[peer].left + 1,
+                     Error(ErrorKind::kPeerLost, who(peer) + " has left the group after op #" +
+                                                     std::to_string(*peers_[peer].left) +
+                                                     " (it destroyed the group or exited)")
+                         .blame(peer),
+                     /*tell_others=*/true);
   }
 }
 
+void Group::fail_from(uint64_t number, const Error& cause, bool tell_others) {
+  if (!doom_ || number < doom_->number) doom_ = Doom{number, cause, tell_others, now()};
+  check_doom();
+}
+
+void Group::check_doom() {
+  if (!doom_ || failure_) return;
+  if (!runs_.empty()) {
+    const auto& [number, oldest] = *runs_.begin();
+    const TimePoint moved = std::max(oldest->last_progress(), doom_->since);
+    if (number < doom_->number && now() - moved < kBrokenGrace) return;
+  }
+  fail(doom_->cause, doom_->tell_others);
+}
+
 void Group::tick() {
+  check_doom();
   if (failure_) return;
   check_broken();
   for (const auto& op : waiting_)

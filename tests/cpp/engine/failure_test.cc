@@ -159,13 +159,43 @@ TEST(Leave, IsNotADeath) {
   Ranks ranks(three(Milliseconds(20000)));
   ranks.run([&](int rank) {
     std::vector<float> data(64, 1.0f);
-    ASSERT_FALSE(run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum)));
+    const Error first =
+        run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    ASSERT_FALSE(first) << first.what();
     if (rank == 2) return ranks[2].close();
     const Error error =
         run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
     EXPECT_TRUE(contains(error, "rank 2") && contains(error, "left the group"))
         << (error ? error.what() : "no error");
   });
+}
+
+// What the others still miss of an op that the leaver has finished is on its way.
+TEST(Leave, EndsNoOpThatTheLeaverFinished) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    RanksOptions options = three(Milliseconds(20000));
+    options.network = {seed, Milliseconds(100)};
+    Ranks ranks(options);
+    ranks.run([&](int rank) {
+      std::vector<float> data(64, 1.0f);
+      std::vector<float> more(64, 1.0f);
+      auto op = ranks[rank].submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false);
+      ASSERT_TRUE(op.ok());
+      if (rank == 2) {
+        EXPECT_FALSE(wait_op(ranks[2], *op.value()));
+        return ranks[2].close();
+      }
+      // Rank 0 has both under way when it hears of the end, rank 1 the first or none.
+      if (rank == 1) {
+        EXPECT_FALSE(wait_op(ranks[1], *op.value())) << "seed " << seed;
+      }
+      const Error error =
+          run_op(ranks[rank], allreduce_request(more, DType::kFloat32, ReduceOp::kSum));
+      EXPECT_TRUE(contains(error, "left the group")) << (error ? error.what() : "no error");
+      EXPECT_FALSE(wait_op(ranks[rank], *op.value())) << "seed " << seed;
+      EXPECT_EQ(data[63], 3.0f);
+    });
+  }
 }
 
 TEST(Wait, ExpiredEndsOnlyTheWait) {
