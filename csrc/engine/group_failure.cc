@@ -58,13 +58,12 @@ void Group::on_notice(const Notice& notice) {
     return;
   switch (notice.kind) {
     case NoticeKind::kAbort:
-      return fail_from(
-          notice.op,
-          Error(notice.error_kind, "rank " + std::to_string(notice.rank) +
-                                       " ended the group at op #" + std::to_string(notice.op) +
-                                       ": " + notice.text)
-              .blame(notice.culprit),
-          /*tell_others=*/false);
+      return fail_from(notice.op,
+                       Error(notice.error_kind, "rank " + std::to_string(notice.rank) +
+                                                    " ended the group at op #" +
+                                                    std::to_string(notice.op) + ": " + notice.text)
+                           .blame(notice.culprit),
+                       /*tell_others=*/false);
     case NoticeKind::kStalled:
     case NoticeKind::kArrived:
       return on_roll_call(notice);

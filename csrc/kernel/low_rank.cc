@@ -1,3 +1,4 @@
+// Functions name their instruction set themselves, for the reason given in kernel/reduce_avx2.cc.
 #include "kernel/low_rank.h"
 
 #include <algorithm>
@@ -5,15 +6,14 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <vector>
+
+#include "kernel/low_rank_loops.h"
 
 namespace ringdist {
 namespace {
 
-// Partial sums of a dot product: wide enough for any vector unit, and part of the result's bits.
+// Partial sums of a dot product, as in Loops::dots().
 constexpr int64_t kLanes = 16;
-// Columns treated together: a stretch of a row and of the factor stays in the first-level cache.
-constexpr int64_t kStretch = 1024;
 
 [[gnu::always_inline]] inline float dot(const float* a, const float* b, int64_t n) {
   std::array<float, kLanes> sums{};
@@ -26,139 +26,89 @@ constexpr int64_t kStretch = 1024;
   return sums[0];
 }
 
-// One row's stretch with its residual.
-[[gnu::always_inline]] inline void load(const float* values, const float* residual, float* out,
-                                        int64_t n) {
-  if (residual == nullptr)
-    std::copy_n(values, n, out);
-  else
-    for (int64_t i = 0; i < n; ++i) out[i] = values[i] + residual[i];
+template <typename Loop, typename... Args>
+[[gnu::noinline]] void baseline(Args... args) {
+  Loop::template run<4>(args...);
 }
 
-// Inlined into one function for each instruction set.
-struct Loops {
-  [[gnu::always_inline]] static void multiply_right(const MatrixShape& shape, const float* values,
-                                                    const float* residual, const float* right,
-                                                    float* left) {
-    std::array<float, kStretch> row;
-    std::fill_n(left, shape.left(), 0.0f);
-    for (int64_t begin = 0; begin < shape.columns; begin += kStretch) {
-      const int64_t n = std::min(kStretch, shape.columns - begin);
-      for (int64_t i = 0; i < shape.rows; ++i) {
-        const int64_t at = i * shape.columns + begin;
-        load(values + at, residual ? residual + at : nullptr, row.data(), n);
-        for (int64_t k = 0; k < shape.rank; ++k)
-          left[k * shape.rows + i] += dot(row.data(), right + k * shape.columns + begin, n);
-      }
-    }
-  }
-
-  [[gnu::always_inline]] static void multiply_left(const MatrixShape& shape, const float* values,
-                                                   const float* residual, const float* left,
-                                                   float* right) {
-    std::array<float, kStretch> row;
-    std::fill_n(right, shape.right(), 0.0f);
-    for (int64_t begin = 0; begin < shape.columns; begin += kStretch) {
-      const int64_t n = std::min(kStretch, shape.columns - begin);
-      for (int64_t i = 0; i < shape.rows; ++i) {
-        const int64_t at = i * shape.columns + begin;
-        load(values + at, residual ? residual + at : nullptr, row.data(), n);
-        for (int64_t k = 0; k < shape.rank; ++k) {
-          const float factor = left[k * shape.rows + i];
-          float* __restrict out = right + k * shape.columns + begin;
-          for (int64_t j = 0; j < n; ++j) out[j] += factor * row[j];
-        }
-      }
-    }
-  }
-
-  [[gnu::always_inline]] static void reconstruct(const MatrixShape& shape, const float* left,
-                                                 const float* mean_right, const float* own_right,
-                                                 float* values, float* residual) {
-    std::array<float, kStretch> mean;
-    std::array<float, kStretch> own;
-    for (int64_t begin = 0; begin < shape.columns; begin += kStretch) {
-      const int64_t n = std::min(kStretch, shape.columns - begin);
-      for (int64_t i = 0; i < shape.rows; ++i) {
-        std::fill_n(mean.data(), n, 0.0f);
-        std::fill_n(own.data(), n, 0.0f);
-        for (int64_t k = 0; k < shape.rank; ++k) {
-          const float factor = left[k * shape.rows + i];
-          const float* to_mean = mean_right + k * shape.columns + begin;
-          const float* to_own = own_right + k * shape.columns + begin;
-          for (int64_t j = 0; j < n; ++j) mean[j] += factor * to_mean[j];
-          for (int64_t j = 0; residual != nullptr && j < n; ++j) own[j] += factor * to_own[j];
-        }
-        float* __restrict row = values + i * shape.columns + begin;
-        if (residual != nullptr) {
-          float* __restrict lost = residual + i * shape.columns + begin;
-          for (int64_t j = 0; j < n; ++j) lost[j] += row[j] - own[j];
-        }
-        std::copy_n(mean.data(), n, row);
-      }
-    }
-  }
-};
+const LowRankLoops& best_loops() {
+  static const LowRankLoops* best = low_rank_avx512() != nullptr ? low_rank_avx512()
+                                    : low_rank_avx2() != nullptr ? low_rank_avx2()
+                                                                 : low_rank_baseline();
+  return *best;
+}
 
 const float* data_or_null(std::span<const float> values) {
   return values.empty() ? nullptr : values.data();
 }
 float* data_or_null(std::span<float> values) { return values.empty() ? nullptr : values.data(); }
 
+}  // namespace
+
+const LowRankLoops* low_rank_baseline() {
+  static constexpr LowRankLoops kLoops{baseline<low_rank::MultiplyRight>,
+                                       baseline<low_rank::MultiplyLeft>,
+                                       baseline<low_rank::Reconstruct>};
+  return &kLoops;
+}
+
 #if defined(__x86_64__)
 
-[[gnu::target("avx2")]] void right_avx2(const MatrixShape& shape, const float* values,
-                                        const float* residual, const float* right, float* left) {
-  Loops::multiply_right(shape, values, residual, right, left);
-}
-[[gnu::target("avx2")]] void left_avx2(const MatrixShape& shape, const float* values,
-                                       const float* residual, const float* left, float* right) {
-  Loops::multiply_left(shape, values, residual, left, right);
-}
-[[gnu::target("avx2")]] void reconstruct_avx2(const MatrixShape& shape, const float* left,
-                                              const float* mean_right, const float* own_right,
-                                              float* values, float* residual) {
-  Loops::reconstruct(shape, left, mean_right, own_right, values, residual);
-}
-bool has_avx2() {
-  static const bool has = __builtin_cpu_supports("avx2");
-  return has;
+namespace {
+
+template <typename Loop, typename... Args>
+[[gnu::target("avx2"), gnu::noinline]] void avx2(Args... args) {
+  Loop::template run<8>(args...);
 }
 
-#endif
+template <typename Loop, typename... Args>
+[[gnu::target("avx512f"), gnu::noinline]] void avx512(Args... args) {
+  Loop::template run<16>(args...);
+}
 
 }  // namespace
+
+const LowRankLoops* low_rank_avx2() {
+  static const bool can = __builtin_cpu_supports("avx2") != 0;
+  static constexpr LowRankLoops kLoops{avx2<low_rank::MultiplyRight>, avx2<low_rank::MultiplyLeft>,
+                                       avx2<low_rank::Reconstruct>};
+  return can ? &kLoops : nullptr;
+}
+
+const LowRankLoops* low_rank_avx512() {
+  static const bool can = __builtin_cpu_supports("avx512f") != 0;
+  static constexpr LowRankLoops kLoops{avx512<low_rank::MultiplyRight>,
+                                       avx512<low_rank::MultiplyLeft>,
+                                       avx512<low_rank::Reconstruct>};
+  return can ? &kLoops : nullptr;
+}
+
+#else
+
+const LowRankLoops* low_rank_avx2() { return nullptr; }
+const LowRankLoops* low_rank_avx512() { return nullptr; }
+
+#endif
 
 void multiply_right(const MatrixShape& shape, std::span<const float> values,
                     std::span<const float> residual, std::span<const float> right,
                     std::span<float> left) {
-#if defined(__x86_64__)
-  if (has_avx2())
-    return right_avx2(shape, values.data(), data_or_null(residual), right.data(), left.data());
-#endif
-  Loops::multiply_right(shape, values.data(), data_or_null(residual), right.data(), left.data());
+  best_loops().multiply_right(shape, values.data(), data_or_null(residual), right.data(),
+                              left.data());
 }
 
 void multiply_left(const MatrixShape& shape, std::span<const float> values,
                    std::span<const float> residual, std::span<const float> left,
                    std::span<float> right) {
-#if defined(__x86_64__)
-  if (has_avx2())
-    return left_avx2(shape, values.data(), data_or_null(residual), left.data(), right.data());
-#endif
-  Loops::multiply_left(shape, values.data(), data_or_null(residual), left.data(), right.data());
+  best_loops().multiply_left(shape, values.data(), data_or_null(residual), left.data(),
+                             right.data());
 }
 
 void reconstruct(const MatrixShape& shape, std::span<const float> left,
                  std::span<const float> mean_right, std::span<const float> own_right,
                  std::span<float> values, std::span<float> residual) {
-#if defined(__x86_64__)
-  if (has_avx2())
-    return reconstruct_avx2(shape, left.data(), mean_right.data(), own_right.data(), values.data(),
-                            data_or_null(residual));
-#endif
-  Loops::reconstruct(shape, left.data(), mean_right.data(), own_right.data(), values.data(),
-                     data_or_null(residual));
+  best_loops().reconstruct(shape, left.data(), mean_right.data(), own_right.data(), values.data(),
+                           data_or_null(residual));
 }
 
 void orthonormalise(const MatrixShape& shape, std::span<float> left) {

@@ -43,4 +43,20 @@ void reconstruct(const MatrixShape& shape, std::span<const float> left,
 
 bool all_finite(std::span<const float> values);
 
+// The first three for one instruction set each: same contract, same bits; `residual` may be null.
+// For them to choose from, and for tests to compare.
+struct LowRankLoops {
+  void (*multiply_right)(const MatrixShape& shape, const float* values, const float* residual,
+                         const float* right, float* left);
+  void (*multiply_left)(const MatrixShape& shape, const float* values, const float* residual,
+                        const float* left, float* right);
+  void (*reconstruct)(const MatrixShape& shape, const float* left, const float* mean_right,
+                      const float* own_right, float* values, float* residual);
+};
+
+const LowRankLoops* low_rank_baseline();
+// Null where this processor cannot run them.
+const LowRankLoops* low_rank_avx2();
+const LowRankLoops* low_rank_avx512();  // F
+
 }  // namespace ringdist

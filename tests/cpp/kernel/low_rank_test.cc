@@ -1,0 +1,157 @@
+// The loops of PowerSGD against arithmetic in double, and all instruction sets against each other.
+#include "kernel/low_rank.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ringdist {
+namespace {
+
+constexpr uint64_t kSeed = 23;
+
+using Floats = std::vector<float>;
+
+bool same(const Floats& a, const Floats& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class LowRankKernel : public testing::Test {
+ protected:
+  testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(kSeed)};
+  std::mt19937 random{kSeed};
+
+  Floats draw(int64_t count) {
+    std::normal_distribution<float> normal;
+    Floats out(static_cast<size_t>(count));
+    for (float& x : out) x = normal(random);
+    return out;
+  }
+
+  // Whole vectors and tails of rows and columns, ranks in fours and not; more than one stretch.
+  static std::vector<MatrixShape> shapes() {
+    std::vector<MatrixShape> out{{3, 9001, 4}, {70, 300, 64}};
+    for (const int64_t rows : {1, 2, 3, 4, 5, 11})
+      for (const int64_t columns : {1, 7, 16, 17, 40, 67})
+        for (const int64_t rank : {1, 2, 3, 4, 5, 8}) out.push_back({rows, columns, rank});
+    return out;
+  }
+
+  static std::vector<const LowRankLoops*> others() {
+    std::vector<const LowRankLoops*> out;
+    for (const LowRankLoops* each : {low_rank_avx2(), low_rank_avx512()})
+      if (each != nullptr) out.push_back(each);
+    return out;
+  }
+};
+
+const float* pointer(const Floats& values) { return values.empty() ? nullptr : values.data(); }
+float* pointer(Floats& values) { return values.empty() ? nullptr : values.data(); }
+
+TEST_F(LowRankKernel, MultipliesMatrices) {
+  for (const MatrixShape& shape : shapes()) {
+    const Floats values = draw(shape.count());
+    const Floats residual = draw(shape.count());
+    const Floats right = draw(shape.right());
+    const Floats left = draw(shape.left());
+    Floats got_left(left.size()), got_right(right.size());
+    multiply_right(shape, values, residual, right, got_left);
+    multiply_left(shape, values, residual, left, got_right);
+    const auto sum = [&](int64_t row, int64_t column) {
+      const auto i = static_cast<size_t>(row * shape.columns + column);
+      return static_cast<double>(values[i]) + residual[i];
+    };
+    for (int64_t k = 0; k < shape.rank; ++k) {
+      for (int64_t i = 0; i < shape.rows; ++i) {
+        double expected = 0;
+        for (int64_t j = 0; j < shape.columns; ++j)
+          expected += sum(i, j) * right[static_cast<size_t>(k * shape.columns + j)];
+        ASSERT_NEAR(got_left[static_cast<size_t>(k * shape.rows + i)], expected,
+                    1e-5 * static_cast<double>(shape.columns));
+      }
+      for (int64_t j = 0; j < shape.columns; ++j) {
+        double expected = 0;
+        for (int64_t i = 0; i < shape.rows; ++i)
+          expected += sum(i, j) * left[static_cast<size_t>(k * shape.rows + i)];
+        ASSERT_NEAR(got_right[static_cast<size_t>(k * shape.columns + j)], expected,
+                    1e-5 * static_cast<double>(shape.rows));
+      }
+    }
+  }
+}
+
+TEST_F(LowRankKernel, RebuildsAndKeepsWhatIsLost) {
+  for (const MatrixShape& shape : shapes()) {
+    const Floats before = draw(shape.count());
+    const Floats owed = draw(shape.count());
+    const Floats left = draw(shape.left());
+    const Floats mean = draw(shape.right());
+    const Floats own = draw(shape.right());
+    Floats values = before;
+    Floats residual = owed;
+    reconstruct(shape, left, mean, own, values, residual);
+    for (int64_t i = 0; i < shape.rows; ++i)
+      for (int64_t j = 0; j < shape.columns; ++j) {
+        double to_mean = 0;
+        double to_own = 0;
+        for (int64_t k = 0; k < shape.rank; ++k) {
+          const double factor = left[static_cast<size_t>(k * shape.rows + i)];
+          to_mean += factor * mean[static_cast<size_t>(k * shape.columns + j)];
+          to_own += factor * own[static_cast<size_t>(k * shape.columns + j)];
+        }
+        const auto at = static_cast<size_t>(i * shape.columns + j);
+        const double bound = 1e-5 * static_cast<double>(shape.rank);
+        ASSERT_NEAR(values[at], to_mean, bound);
+        ASSERT_NEAR(residual[at], owed[at] + before[at] - to_own, bound);
+      }
+  }
+}
+
+TEST_F(LowRankKernel, HasTheSameBitsOnAllInstructionSets) {
+  if (others().empty()) GTEST_SKIP() << "no AVX2";
+  for (const MatrixShape& shape : shapes()) {
+    for (const bool owes : {false, true}) {
+      const Floats values = draw(shape.count());
+      const Floats residual = owes ? draw(shape.count()) : Floats();
+      const Floats left = draw(shape.left());
+      const Floats right = draw(shape.right());
+      const Floats own = draw(shape.right());
+      const auto run = [&](const LowRankLoops& loops) {
+        std::vector<Floats> out{left, right, values, residual};
+        loops.multiply_right(shape, values.data(), pointer(residual), right.data(), out[0].data());
+        loops.multiply_left(shape, values.data(), pointer(residual), left.data(), out[1].data());
+        loops.reconstruct(shape, left.data(), right.data(), own.data(), out[2].data(),
+                          pointer(out[3]));
+        return out;
+      };
+      const std::vector<Floats> expected = run(*low_rank_baseline());
+      for (const LowRankLoops* each : others()) {
+        const std::vector<Floats> got = run(*each);
+        for (size_t i = 0; i < got.size(); ++i)
+          ASSERT_TRUE(got[i].empty() ? expected[i].empty() : same(got[i], expected[i]))
+              << shape.rows << " x " << shape.columns << ", rank " << shape.rank << ", result "
+              << i;
+      }
+    }
+  }
+}
+
+TEST_F(LowRankKernel, OrthonormalisesAndDropsWhatDepends) {
+  const MatrixShape shape{50, 1, 4};
+  Floats left = draw(shape.left());
+  for (size_t i = 0; i < 50; ++i) left[100 + i] = left[i] - 2 * left[50 + i];  // the third
+  orthonormalise(shape, left);
+  for (size_t a = 0; a < 4; ++a)
+    for (size_t b = 0; b <= a; ++b) {
+      double product = 0;
+      for (size_t i = 0; i < 50; ++i) product += left[a * 50 + i] * left[b * 50 + i];
+      EXPECT_NEAR(product, a == b && a != 2 ? 1 : 0, 1e-5) << a << ", " << b;
+    }
+}
+
+}  // namespace
+}  // namespace ringdist
