@@ -124,8 +124,9 @@ def register_comm_hook(reducer: Any, compression: Compression) -> None:
     """RuntimeError if DDP's reducer has a hook already."""
 
 def codec_traits(spec: str, size: int) -> tuple[str, float, bool]:
-    """Of a codec or pair in a group of `size`: its full name, bits per element of a contribution,
-    and whether it has error feedback by default. ValueError for one that does not exist."""
+    """Of a codec, pair or "powersgd:r" in a group of `size`: its full name, bits per element of a
+    contribution (0 for PowerSGD: less than any codec), and whether it has error feedback by
+    default. ValueError for one that does not exist."""
 
 class LocalRanks:
     """A group whose ranks are all in this process, for studies: one Context each, joined by memory
@@ -137,12 +138,14 @@ class LocalRanks:
     def all_reduce(
         self,
         tensors: list[Tensor],  # one per rank: float32, one dimension, contiguous; in place
-        parts: list[tuple[int, str, bool]],  # elements, codec or pair, error feedback
+        # elements, rows (a parameter's first dimension), codec, error feedback
+        parts: list[tuple[int, int, str, bool]],
         residuals: list[Tensor] | None,  # as tensors: what each rank owes, where a part wants it
         average: bool,  # AVG, else SUM
         algorithm: str = "direct",
     ) -> None:
-        """Every rank calls at once; waits for all. The parts cover the tensors in order.
+        """Every rank calls at once; waits for all. The parts cover the tensors in order. PowerSGD
+        only averages, and begins where its last approximation of the matrix at that offset ended.
 
         ValueError names the argument, with nothing changed. DistBackendError if a rank fails; the
         group is then of no further use."""

@@ -30,7 +30,7 @@ from benchmarks.compression_study.training import Settings
 from benchmarks.compression_study.variants import Variant
 
 OPTIMISERS = ("sgd", "adamw")
-CRITICS_VARIANTS = ("none", "fp16", "int8", "int4", "onebit", "topk:0.01")
+CRITICS_VARIANTS = ("none", "fp16", "int8", "int4", "onebit", "topk:0.01", "powersgd:4")
 CRITICS_CELLS = (("mlp5m", "sgd"), ("text", "adamw"))
 CRITICS_BATCHES = (8, 32, 128)
 

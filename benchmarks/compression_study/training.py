@@ -48,7 +48,7 @@ class Drift:
 
     def __init__(self, parts: list[Part], codec: str, ranks: int) -> None:
         self.ranks = ranks
-        self.counts = torch.cat([torch.full((n,), name == codec) for n, name, _ in parts])
+        self.counts = torch.cat([torch.full((n,), name == codec) for n, _, name, _ in parts])
         self.true = torch.zeros(len(self.counts), dtype=torch.float64)
         self.applied = torch.zeros_like(self.true)
 
@@ -122,7 +122,7 @@ class Training:
 
     def _reduce(self) -> None:
         warm = self.done < self.variant.warmup
-        parts = [(self.elements, UNCOMPRESSED, False)] if warm else self.parts
+        parts = [(self.elements, 1, UNCOMPRESSED, False)] if warm else self.parts
         if self.drift:
             self.drift.before(self.gradients)
         self.ranks.all_reduce(self.gradients, parts, self.residuals, average=True)

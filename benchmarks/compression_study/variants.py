@@ -9,8 +9,8 @@ from torch import nn
 
 from torch_ringdist import _native, _rules
 
-# Elements, codec, error feedback or not: what LocalRanks takes.
-Part = tuple[int, str, bool]
+# Elements, rows, codec, error feedback or not: what LocalRanks takes.
+Part = tuple[int, int, str, bool]
 
 UNCOMPRESSED = "none"
 
@@ -43,7 +43,7 @@ class Variant:
     @property
     def slow(self) -> bool:
         """Judged after more steps than the uncompressed run, not at equal steps."""
-        return self.feedback and self.family in ("onebit", "topk", "randomk")
+        return self.feedback and self.family in ("onebit", "topk", "randomk", "powersgd")
 
     def feeds_back(self, size: int) -> bool:
         return self.feedback and _native.load().codec_traits(self.codec, size)[2]
@@ -65,7 +65,8 @@ def parts_of(
             codec = rule.coarsest
         name, _, feedback = native.codec_traits(codec, size)
         count = parameter.numel()
-        if name == UNCOMPRESSED and parts and parts[-1][1] == UNCOMPRESSED:
-            count += parts.pop()[0]
-        parts.append((count, name, feedback and variant.feedback))
+        rows = parameter.shape[0] if parameter.dim() else 1
+        if name == UNCOMPRESSED and parts and parts[-1][2] == UNCOMPRESSED:
+            count, rows = count + parts.pop()[0], 1
+        parts.append((count, rows, name, feedback and variant.feedback))
     return parts

@@ -2,6 +2,8 @@
 // codecs but no processes and no wire.
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <latch>
 #include <map>
 #include <numeric>
 #include <string>
@@ -10,13 +12,12 @@
 #include <vector>
 
 #include "bindings/bind.h"
-#include "codec/block_map.h"
-#include "codec/residual.h"
 #include "engine/communicator.h"
-#include "torch/coding.h"
+#include "engine/low_rank.h"
 #include "torch/errors.h"
 #include "torch/store.h"
 #include "torch/tensors.h"
+#include "torch/treatment.h"
 #include "transport/local/local.h"
 
 namespace py = pybind11;
@@ -25,8 +26,8 @@ namespace ringdist {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-// Elements, codec, error feedback or not.
-using Part = std::tuple<int64_t, std::string, bool>;
+// Elements, rows (the first dimension of the parameter), codec, error feedback or not.
+using Part = std::tuple<int64_t, int64_t, std::string, bool>;
 
 // All ranks are called at once by the same thread: whoever takes this long hangs.
 constexpr Milliseconds kTimeout{120'000};
@@ -54,16 +55,23 @@ class LocalRanks {
   using Group = std::vector<std::shared_ptr<Communicator>>;
 
   void check_flat(const std::string& argument, const Tensors& tensors, int64_t count) const;
-  std::shared_ptr<const BlockMap> make_map(const std::vector<Part>& parts,
-                                           const at::Tensor* residual, int64_t count);
+  const TreatmentPtr& treatment(const std::string& spec, bool feedback);
+  BucketPlan make_plan(const std::vector<Part>& parts, const at::Tensor* residual, int64_t count);
+  OpRequest make_request(const BucketPlan& plan, const at::Tensor& tensor, bool average) const;
+  Group make_group(const std::string& name, const std::string& algorithm);
   const Group& group(const std::string& algorithm);
   Error reduce(const Group& group, std::vector<OpRequest> requests);
+  Error reduce_low_rank(const std::vector<BucketPlan>& plans, const Tensors& tensors);
+  float* right_factor(size_t rank, const BucketPlan::LowRank& matrix);
 
   const int size_;
   const c10::intrusive_ptr<c10d::Store> store_ = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::shared_ptr<Context>> contexts_;
   std::map<std::string, Group> groups_;  // by algorithm
-  std::map<std::string, CodecPair> codecs_;
+  std::map<std::pair<std::string, bool>, TreatmentPtr> treatments_;
+  std::vector<std::unique_ptr<LowRankReducer>> reducers_;  // by rank; made when first needed
+  // Where the approximation of the matrix at an offset begins, by rank.
+  std::map<std::pair<size_t, int64_t>, std::vector<float>> rights_;
 };
 
 LocalRanks::LocalRanks(int size) : size_(size) {
@@ -82,12 +90,17 @@ LocalRanks::LocalRanks(int size) : size_(size) {
 }
 
 LocalRanks::~LocalRanks() {
+  reducers_.clear();
   groups_.clear();
   for (auto& context : contexts_) context->shutdown();
 }
 
 const LocalRanks::Group& LocalRanks::group(const std::string& algorithm) {
   if (const auto it = groups_.find(algorithm); it != groups_.end()) return it->second;
+  return groups_[algorithm] = make_group("local " + algorithm, algorithm);
+}
+
+LocalRanks::Group LocalRanks::make_group(const std::string& name, const std::string& algorithm) {
   auto config = Config::parse({}, {{"algorithm", algorithm}});
   throw_if(config.error());
   Group out;
@@ -95,7 +108,7 @@ const LocalRanks::Group& LocalRanks::group(const std::string& algorithm) {
     CommunicatorOptions wanted;
     wanted.rank = rank;
     wanted.size = size_;
-    wanted.name = "local " + algorithm;
+    wanted.name = name;
     wanted.members.resize(static_cast<size_t>(size_));
     std::iota(wanted.members.begin(), wanted.members.end(), 0);
     wanted.timeout = kTimeout;
@@ -105,7 +118,7 @@ const LocalRanks::Group& LocalRanks::group(const std::string& algorithm) {
     throw_if(communicator.error());
     out.push_back(communicator.value());
   }
-  return groups_[algorithm] = std::move(out);
+  return out;
 }
 
 void LocalRanks::check_flat(const std::string& argument, const Tensors& tensors,
@@ -127,29 +140,50 @@ void LocalRanks::check_flat(const std::string& argument, const Tensors& tensors,
   }
 }
 
-std::shared_ptr<const BlockMap> LocalRanks::make_map(const std::vector<Part>& parts,
-                                                     const at::Tensor* residual, int64_t count) {
-  auto map = std::make_shared<BlockMap>();
+const TreatmentPtr& LocalRanks::treatment(const std::string& spec, bool feedback) {
+  TreatmentPtr& out = treatments_[{spec, feedback}];
+  if (!out) {
+    auto made = make_treatment("parts", spec, size_, feedback);
+    throw_if(made.error());
+    out = made.value();
+  }
+  return out;
+}
+
+BucketPlan LocalRanks::make_plan(const std::vector<Part>& parts, const at::Tensor* residual,
+                                 int64_t count) {
+  BucketPlan plan;
   float* const owed = residual != nullptr ? residual->data_ptr<float>() : nullptr;
-  bool coded = false;
-  for (const auto& [elements, spec, feedback] : parts) {
-    if (!codecs_.contains(spec)) {
-      auto parsed = parse_coding("parts", spec, size_);
-      throw_if(parsed.error());
-      codecs_[spec] = parsed.value();
-    }
+  int64_t at = 0;
+  for (const auto& [elements, rows, spec, feedback] : parts) {
     if (elements < 0) refuse("parts: a part of " + std::to_string(elements) + " elements");
+    if (rows < 1 || elements % rows != 0)
+      refuse("parts: " + std::to_string(elements) + " elements in " + std::to_string(rows) +
+             " rows");
     if (feedback && owed == nullptr)
       refuse("parts: '" + spec + "' with error feedback needs residuals");
-    coded |= !codecs_[spec].plain();
-    const int64_t at = map->count();
-    map->parts.push_back({at, elements, codecs_[spec], feedback ? owed + at : nullptr});
+    treatment(spec, feedback)->add({at, elements, rows, feedback ? owed + at : nullptr}, plan);
+    at += elements;
   }
-  if (map->count() != count)
-    refuse("parts cover " + std::to_string(map->count()) + " elements of " + std::to_string(count));
-  if (!coded) return nullptr;
-  if (residual != nullptr) map->keep_alive = std::make_shared<at::Tensor>(residual->detach());
-  return map;
+  if (at != count)
+    refuse("parts cover " + std::to_string(at) + " elements of " + std::to_string(count));
+  if (residual != nullptr)
+    plan.blocks->keep_alive = std::make_shared<at::Tensor>(residual->detach());
+  return plan;
+}
+
+OpRequest LocalRanks::make_request(const BucketPlan& plan, const at::Tensor& tensor,
+                                   bool average) const {
+  OpRequest out;
+  out.reduce_op = average ? ReduceOp::kAvg : ReduceOp::kSum;
+  out.output = Buffer(sizeof(float));
+  for (const Slice& piece : plan.pieces) {
+    append(out.output, tensor.narrow(0, piece.offset, piece.count));
+    out.count += piece.count;
+  }
+  if (plan.coded) out.blocks = plan.blocks;
+  out.keep_alive = std::make_shared<at::Tensor>(tensor.detach());
+  return out;
 }
 
 void LocalRanks::all_reduce(const Tensors& tensors, const std::vector<Part>& parts,
@@ -158,18 +192,50 @@ void LocalRanks::all_reduce(const Tensors& tensors, const std::vector<Part>& par
   const int64_t count = tensors.empty() ? 0 : tensors[0].numel();
   check_flat("tensors", tensors, count);
   if (residuals) check_flat("residuals", *residuals, count);
+  std::vector<BucketPlan> plans;
   std::vector<OpRequest> requests;
   for (size_t rank = 0; rank < tensors.size(); ++rank) {
-    OpRequest request;
-    request.reduce_op = average ? ReduceOp::kAvg : ReduceOp::kSum;
-    request.count = count;
-    request.output = Buffer(sizeof(float));
-    append(request.output, tensors[rank]);
-    request.blocks = make_map(parts, residuals ? &(*residuals)[rank] : nullptr, count);
-    request.keep_alive = std::make_shared<at::Tensor>(tensors[rank].detach());
-    requests.push_back(std::move(request));
+    plans.push_back(make_plan(parts, residuals ? &(*residuals)[rank] : nullptr, count));
+    requests.push_back(make_request(plans[rank], tensors[rank], average));
   }
+  const bool low_rank = !plans[0].low_rank.empty();
+  if (low_rank && !average) refuse("parts: powersgd averages; average=False is a sum");
   throw_if(reduce(group(algorithm), std::move(requests)));
+  if (low_rank) throw_if(reduce_low_rank(plans, tensors));
+}
+
+// The ranks begin alike: with the same noise, and then with the last average, which is the same.
+float* LocalRanks::right_factor(size_t rank, const BucketPlan::LowRank& matrix) {
+  std::vector<float>& out = rights_[{rank, matrix.slice.offset}];
+  const auto count = static_cast<size_t>(matrix.shape.right());
+  if (out.size() != count) {
+    out.resize(count);
+    LowRankReducer::seed_right(matrix.shape, count, out);
+  }
+  return out.data();
+}
+
+Error LocalRanks::reduce_low_rank(const std::vector<BucketPlan>& plans, const Tensors& tensors) {
+  if (reducers_.empty())
+    for (auto& communicator : make_group("low rank", "direct"))
+      reducers_.push_back(std::make_unique<LowRankReducer>(std::move(communicator)));
+  std::latch done(size_);
+  std::vector<Error> errors(plans.size());
+  for (size_t rank = 0; rank < plans.size(); ++rank) {
+    std::vector<LowRankMatrix> matrices;
+    for (const BucketPlan::LowRank& matrix : plans[rank].low_rank) {
+      float* values = tensors[rank].data_ptr<float>() + matrix.slice.offset;
+      matrices.push_back({matrix.shape, DType::kFloat32, reinterpret_cast<std::byte*>(values),
+                          matrix.slice.residual, right_factor(rank, matrix)});
+    }
+    reducers_[rank]->reduce(std::move(matrices), [&errors, &done, rank](Error error) {
+      errors[rank] = std::move(error);
+      done.count_down();
+    });
+  }
+  done.wait();
+  const auto first = std::ranges::find_if(errors, [](const Error& error) { return bool(error); });
+  return first == errors.end() ? Error() : *first;
 }
 
 Error LocalRanks::reduce(const Group& group, std::vector<OpRequest> requests) {
@@ -198,10 +264,10 @@ uint64_t LocalRanks::bytes_sent() const {
 }
 
 py::tuple codec_traits(const std::string& spec, int size) {
-  auto codecs = parse_coding("spec", spec, size);
-  throw_if(codecs.error());
-  const CodecPair& pair = codecs.value();
-  return py::make_tuple(pair.name(), pair.contribution->bits(), feedback_by_default(pair));
+  auto treatment = make_treatment("spec", spec, size, std::nullopt);
+  throw_if(treatment.error());
+  const Treatment& found = *treatment.value();
+  return py::make_tuple(found.name(), found.bits(), found.feedback());
 }
 
 }  // namespace

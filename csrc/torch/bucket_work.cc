@@ -50,8 +50,8 @@ FuturePtr BucketWork::run(const at::Tensor& buffer, const BucketPlan& plan,
     const Slice& slice = input.matrix.slice;
     auto* values =
         static_cast<std::byte*>(buffer.data_ptr()) + slice.offset * buffer.element_size();
-    float* residual = slice.residual != nullptr ? slice.residual->values.data() : nullptr;
-    matrices.push_back({input.matrix.shape, dtype.value(), values, residual, input.right->data()});
+    matrices.push_back(
+        {input.matrix.shape, dtype.value(), values, slice.residual, input.right->data()});
   }
   LowRankReducer& low_rank_reducer = reducer();
   if (rest)

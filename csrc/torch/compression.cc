@@ -235,7 +235,7 @@ BucketPlan Compression::plan(c10d::GradBucket& bucket, std::vector<LowRankInput>
       const Treatment& treatment = warm ? *none_ : *parameter.treatment;
       prepare(parameter, treatment, dtype, buffer.narrow(0, offset, count));
       const Slice slice{offset, count, tensor.dim() > 0 ? tensor.size(0) : 1,
-                        treatment.feedback() ? parameter.residual : nullptr};
+                        treatment.feedback() ? parameter.residual->values.data() : nullptr};
       treatment.add(slice, plan);
       if (plan.low_rank.size() > low_rank.size())
         low_rank.push_back({plan.low_rank.back(), right_factor(parameter, plan.low_rank.back())});

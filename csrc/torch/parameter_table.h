@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "codec/residual.h"
 #include "torch/gradient_guard.h"
 #include "torch/treatment.h"
 

@@ -1,5 +1,6 @@
 #include "torch/treatment.h"
 
+#include "codec/residual.h"
 #include "torch/coding.h"
 #include "torch/low_rank_treatment.h"
 
@@ -53,8 +54,7 @@ void BucketPlan::add_part(const Slice& slice, const CodecPair& codecs) {
     parts.back().count += slice.count;
     return;
   }
-  float* residual = slice.residual != nullptr ? slice.residual->values.data() : nullptr;
-  parts.push_back({blocks->count(), slice.count, codecs, residual});
+  parts.push_back({blocks->count(), slice.count, codecs, slice.residual});
 }
 
 Result<TreatmentPtr> make_treatment(std::string_view argument, const std::string& spec, int size,

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "codec/block_map.h"
-#include "codec/residual.h"
 #include "engine/low_rank.h"
 
 namespace ringdist {
@@ -17,8 +16,8 @@ namespace ringdist {
 struct Slice {
   int64_t offset = 0;  // elements
   int64_t count = 0;
-  int64_t rows = 0;              // the first dimension of the parameter
-  Residual* residual = nullptr;  // null without error feedback
+  int64_t rows = 0;           // the first dimension of the parameter
+  float* residual = nullptr;  // `count` of them; null without error feedback
 
   int64_t end() const { return offset + count; }
 };
