@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/check.h"
 
@@ -15,9 +16,10 @@ constexpr int64_t kEvery = 100;
 // Of measurements, where no step is whole because some bucket never comes.
 constexpr size_t kMostSteps = 2 * kEvery;
 
-// From gentle to harsh. What is coarser than int4 costs accuracy at equal steps
+// From gentle to harsh. Codecs coarser than int4 cost accuracy at equal steps
 // (docs/compression.md), which nobody should get without asking.
-const std::array<std::string, 4> kCandidates{"none", "bf16", "int8", "int4"};
+const std::array<std::string, 5> kCandidates{"none", "bf16", "int8", "int4", "powersgd:4"};
+constexpr size_t kCodecs = kCandidates.size() - 1;
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -79,8 +81,10 @@ size_t AutoCodec::codec_of(size_t bucket) const {
   return bucket < choice_.codecs.size() ? choice_.codecs[bucket] : 0;
 }
 
-// [latency, step, buckets' ready times, candidates' costs]
-std::vector<double> AutoCodec::measurement(double latency, std::span<const double> costs) const {
+// [latency, step, buckets' ready times, codecs' costs, buckets' seconds with PowerSGD]
+std::vector<double> AutoCodec::measurement(double latency, std::span<const double> costs,
+                                           std::span<const double> low_rank) const {
+  check(costs.size() == kCodecs, "costs of other codecs than the candidates");
   std::vector<double> steps;
   const Step* last = last_complete();
   for (const Step& step : steps_) {
@@ -97,6 +101,8 @@ std::vector<double> AutoCodec::measurement(double latency, std::span<const doubl
     out.push_back(median(ready));
   }
   out.insert(out.end(), costs.begin(), costs.end());
+  for (size_t i = 0; last != nullptr && i < last->buckets.size(); ++i)
+    out.push_back(i < low_rank.size() ? low_rank[i] : std::numeric_limits<double>::infinity());
   return out;
 }
 
@@ -104,7 +110,7 @@ const CodecChoice& AutoCodec::choose(std::span<const double> mean) {
   const Step* complete = last_complete();
   check(complete != nullptr, "a choice before any whole step");
   const std::vector<Bucket> buckets = complete->buckets;
-  check(mean.size() == 2 + buckets.size() + kCandidates.size(),
+  check(mean.size() == 2 + 2 * buckets.size() + kCodecs,
         "a measurement of other buckets than ours");
   // Other work between steps, as an evaluation, must not count.
   shortest_step_ = shortest_step_ > 0 ? std::min(shortest_step_, mean[1]) : mean[1];
@@ -115,8 +121,9 @@ const CodecChoice& AutoCodec::choose(std::span<const double> mean) {
   pass.end = mean[1 + buckets.size()];
   pass.step = shortest_step_;
   std::vector<CodecCost> costs;
-  for (size_t i = 0; i < kCandidates.size(); ++i)
-    costs.push_back({kCandidates[i], mean[2 + buckets.size() + i]});
+  const auto rest = mean.subspan(2 + buckets.size());
+  for (size_t i = 0; i < kCodecs; ++i) costs.push_back({kCandidates[i], rest[i], {}, false});
+  costs.push_back({low_rank(), 0, {rest.begin() + kCodecs, rest.end()}, true});
   choice_ = choose_codecs(pass, costs);
   reason_ = explain(choice_, pass, costs);
   next_ = step() + kEvery;

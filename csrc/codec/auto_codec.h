@@ -20,8 +20,9 @@ class AutoCodec {
  public:
   explicit AutoCodec(int size);  // of the group
 
-  // What it chooses from, from gentle to harsh.
+  // What it chooses from, from gentle to harsh. The last is PowerSGD: no codec, and coarse.
   static std::span<const std::string> candidates();
+  static const std::string& low_rank() { return candidates().back(); }
 
   // Steps of its own, from 0. A choice is due before the buckets of some of them: the same on all
   // ranks.
@@ -40,9 +41,11 @@ class AutoCodec {
   void put_off() { next_ = count_; }
 
   // What this rank has seen since the last choice, with what ops cost now: `latency` in seconds of
-  // a tiny op, and for each candidate the seconds per element of a large one. The length depends on
-  // the number of buckets alone.
-  std::vector<double> measurement(double latency, std::span<const double> costs) const;
+  // a tiny op, for each codec the seconds per element of a large one, and PowerSGD's seconds for
+  // each bucket (infinite: not to be chosen; so are buckets that are missing). The length depends
+  // on the number of buckets alone.
+  std::vector<double> measurement(double latency, std::span<const double> costs,
+                                  std::span<const double> low_rank) const;
   // From the mean of all ranks' measurements.
   const CodecChoice& choose(std::span<const double> mean);
 

@@ -8,8 +8,12 @@
 namespace ringdist {
 namespace {
 
-double seconds(const BackwardPass& pass, const BucketLoad& bucket, const CodecCost& codec) {
-  return pass.latency + bucket.elements * codec.seconds_per_element;
+// A step that costs more steps must be that much shorter.
+constexpr double kCoarseWorth = 2.0 / 3;
+
+double seconds(const BackwardPass& pass, size_t bucket, const CodecCost& codec) {
+  if (!codec.seconds.empty()) return codec.seconds[bucket];
+  return pass.latency + pass.buckets[bucket].elements * codec.seconds_per_element;
 }
 
 // The gentlest candidate that, used everywhere, brings the exposed time within `enough`; else the
@@ -29,6 +33,20 @@ size_t gentlest(const BackwardPass& pass, std::span<const CodecCost> candidates,
   return best;
 }
 
+// One for all buckets; the first where none is worth it.
+size_t choose_one(const BackwardPass& pass, std::span<const CodecCost> candidates, double margin) {
+  const auto exposed = [&](size_t codec) {
+    return exposed_seconds(pass, candidates, std::vector<size_t>(pass.buckets.size(), codec));
+  };
+  const size_t last = candidates.size() - 1;
+  const bool coarse = candidates[last].coarse;
+  size_t codec = gentlest(pass, coarse ? candidates.first(last) : candidates, margin);
+  if (exposed(0) - exposed(codec) <= margin) codec = 0;
+  const double left = pass.step + exposed(codec);
+  if (coarse && pass.step + exposed(last) < kCoarseWorth * left) codec = last;
+  return codec;
+}
+
 std::string milliseconds(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
@@ -41,8 +59,7 @@ double exposed_seconds(const BackwardPass& pass, std::span<const CodecCost> cand
                        std::span<const size_t> codecs) {
   double free = 0;  // when the link is
   for (size_t i = 0; i < pass.buckets.size(); ++i)
-    free = std::max(free, pass.buckets[i].ready) +
-           seconds(pass, pass.buckets[i], candidates[codecs[i]]);
+    free = std::max(free, pass.buckets[i].ready) + seconds(pass, i, candidates[codecs[i]]);
   return std::max(0.0, free - pass.end);
 }
 
@@ -54,10 +71,8 @@ CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> c
   out.exposed = out.exposed_plain = exposed_seconds(pass, candidates, out.codecs);
   const double margin = worth * pass.step;
   if (out.exposed_plain <= margin) return out;
-  const size_t codec = gentlest(pass, candidates, margin);
-  std::vector<size_t> codecs(pass.buckets.size(), codec);
+  std::vector<size_t> codecs(pass.buckets.size(), choose_one(pass, candidates, margin));
   const double exposed = exposed_seconds(pass, candidates, codecs);
-  if (out.exposed_plain - exposed <= margin) return out;
   // What is hidden anyway may be gentler: from the first bucket on, as far as nothing is lost.
   const double allowed = std::max(exposed, margin);
   for (size_t& one : codecs) {

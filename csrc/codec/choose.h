@@ -14,6 +14,8 @@ namespace ringdist {
 struct CodecCost {
   std::string name;
   double seconds_per_element = 0;
+  std::vector<double> seconds;  // by bucket, in place of the above; empty: it holds
+  bool coarse = false;          // training may take more steps
 };
 
 struct BucketLoad {
@@ -35,7 +37,9 @@ struct CodecChoice {
 };
 
 // Candidates are ordered from gentle to harsh; the first is "none". Buckets travel one after
-// another. A codec is chosen only if it shortens the step by more than `worth` of it (0.03).
+// another. A codec is chosen only if it shortens the step by more than `worth` of it (0.03); a
+// coarse one, of which at most the last is one, only if it shortens what the others leave of the
+// step, communication included, by a third.
 CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> candidates,
                           double worth = 0.03);
 

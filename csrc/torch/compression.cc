@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -36,9 +37,6 @@ std::shared_ptr<std::vector<float>> right_factor(Parameter& parameter,
 }
 
 constexpr const char* kAuto = "auto";
-// What "auto" times each candidate with: 512 KiB uncompressed, some 60 ms at 100 Mb/s.
-constexpr int64_t kProbeCount = 128 * 1024;
-constexpr int kProbes = 3;
 
 // Until it has chosen, "auto" leaves gradients alone.
 std::string base_codec(const std::string& codec) { return codec == kAuto ? "none" : codec; }
@@ -63,6 +61,7 @@ Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, Compression
       at_step_(std::move(at_step)),
       none_(value_of(make_treatment("codec", "none", group_->getSize(), false))),
       auto_(ever_auto(options_) ? std::make_shared<Watch>(group_->getSize()) : nullptr),
+      probe_(group_),
       work_(group_),
       table_(group_->getSize(), options_.error_feedback) {
   check_options(options_, group_->getSize());
@@ -122,10 +121,12 @@ void Compression::choose_codecs() {
   std::lock_guard lock(auto_->mutex);
   auto_->codec.begin_step(Clock::now());
   if (!auto_->codec.due()) return;
-  if (!AutoCodec::agree(mean_of_ranks(auto_->codec.view()))) return auto_->codec.put_off();
-  const double latency = measure_op(1, "none");
+  if (!AutoCodec::agree(probe_.mean(auto_->codec.view()))) return auto_->codec.put_off();
+  const double latency = probe_.latency();
+  const auto candidates = AutoCodec::candidates();
+  const auto costs = probe_.codec_seconds(candidates.first(candidates.size() - 1), latency);
   const CodecChoice& choice = auto_->codec.choose(
-      mean_of_ranks(auto_->codec.measurement(latency, measure_candidates(latency))));
+      probe_.mean(auto_->codec.measurement(latency, costs, low_rank_seconds(latency, costs[0]))));
   for (size_t bucket = 0; bucket < std::min(choice.codecs.size(), auto_->buckets.size()); ++bucket)
     for (Parameter* parameter : auto_->buckets[bucket])
       throw_if(table_.use_for(*parameter, AutoCodec::candidates()[choice.codecs[bucket]]));
@@ -137,41 +138,25 @@ void Compression::choose_codecs() {
     log(LogLevel::kInfo, "auto, from step " + std::to_string(now_.step) + ": " + now_.reason);
 }
 
-// Seconds per element, by candidate.
-std::vector<double> Compression::measure_candidates(double latency) const {
+// What PowerSGD would take for each bucket: its factors travel as they are, in two rounds, and the
+// arithmetic goes over all elements. Infinite without error feedback, which it cannot do without.
+std::vector<double> Compression::low_rank_seconds(double latency, double plain) {
   std::vector<double> out;
-  for (const std::string& candidate : AutoCodec::candidates())
-    out.push_back((measure_op(kProbeCount, candidate) - latency) / kProbeCount);
-  return out;
-}
-
-// Seconds of an average of `count` elements with nothing beside it, the shortest of a few.
-double Compression::measure_op(int64_t count, const std::string& codec) const {
-  auto blocks = std::make_shared<BlockMap>();
-  const CodecPair codecs = value_of(parse_codec_pair(codec, group_->getSize()));
-  blocks->parts.push_back({0, count, codecs, nullptr});
-  const at::Tensor values = at::ones(count, at::kFloat);
-  double shortest = 0;
-  for (int i = 0; i < kProbes; ++i) {
-    mean_of_ranks({0});  // the ranks meet
-    const TimePoint begin = Clock::now();
-    c10d::AllreduceOptions options;
-    options.reduceOp = c10d::ReduceOp::AVG;
-    group_->allreduce_blocks({values}, options, codecs.plain() ? nullptr : blocks)->wait();
-    const double time = seconds(Clock::now() - begin);
-    shortest = i == 0 ? time : std::min(shortest, time);
+  const double arithmetic = probe_.low_rank_seconds();
+  for (const auto& parameters : auto_->buckets) {
+    double seconds = 2 * latency;
+    for (const Parameter* parameter : parameters) {
+      const at::Tensor& tensor = parameter->tensor;
+      const Slice slice{0, tensor.numel(), tensor.dim() > 0 ? tensor.size(0) : 1, nullptr};
+      const TreatmentPtr treatment =
+          value_of(table_.treatment_for(*parameter, AutoCodec::low_rank()));
+      const double bytes = treatment->bytes(slice, DType::kFloat32);
+      seconds += static_cast<double>(slice.count) * arithmetic + bytes / 2 / sizeof(float) * plain;
+    }
+    out.push_back(options_.error_feedback.value_or(true) ? seconds
+                                                         : std::numeric_limits<double>::infinity());
   }
-  return shortest;
-}
-
-std::vector<double> Compression::mean_of_ranks(std::vector<double> values) const {
-  const at::Tensor mean = at::empty(static_cast<int64_t>(values.size()), at::kDouble);
-  std::ranges::copy(values, mean.mutable_data_ptr<double>());
-  c10d::AllreduceOptions options;
-  options.reduceOp = c10d::ReduceOp::AVG;
-  group_->allreduce_blocks({mean}, options, nullptr)->wait();
-  std::ranges::copy_n(mean.const_data_ptr<double>(), values.size(), values.begin());
-  return values;
+  return out;
 }
 
 // Tells "auto" when the bucket was ready and when it is done.

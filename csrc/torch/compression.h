@@ -17,6 +17,7 @@
 #include "base/thread_annotations.h"
 #include "codec/auto_codec.h"
 #include "torch/bucket_work.h"
+#include "torch/link_probe.h"
 #include "torch/parameter_table.h"
 
 namespace ringdist {
@@ -86,9 +87,7 @@ class Compression {
   void finish_measurement() RINGDIST_REQUIRES(mutex_);
   void choose_codecs() RINGDIST_REQUIRES(mutex_);
   void watch(c10d::GradBucket& bucket, c10::ivalue::Future& future) RINGDIST_REQUIRES(mutex_);
-  std::vector<double> mean_of_ranks(std::vector<double> values) const;
-  double measure_op(int64_t count, const std::string& codec) const;
-  std::vector<double> measure_candidates(double latency) const;
+  std::vector<double> low_rank_seconds(double latency, double plain) RINGDIST_REQUIRES(mutex_);
 
   const c10::intrusive_ptr<ProcessGroupRing> group_;
   const CompressionOptions options_;
@@ -103,6 +102,7 @@ class Compression {
   };
   const std::shared_ptr<Watch> auto_;
 
+  const LinkProbe probe_;
   std::mutex mutex_;
   BucketWork work_ RINGDIST_GUARDED_BY(mutex_);
   ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);

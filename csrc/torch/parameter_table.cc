@@ -37,10 +37,15 @@ Error ParameterTable::use(const std::string& spec) {
   return {};
 }
 
-Error ParameterTable::use_for(Parameter& parameter, const std::string& spec) {
+Result<TreatmentPtr> ParameterTable::treatment_for(const Parameter& parameter,
+                                                   const std::string& spec) {
   auto own = treatment("codec", spec);
   if (!own.ok()) return own.error();
-  auto resolved = resolve(parameter.rule, own.value());
+  return resolve(parameter.rule, own.value());
+}
+
+Error ParameterTable::use_for(Parameter& parameter, const std::string& spec) {
+  auto resolved = treatment_for(parameter, spec);
   if (resolved.ok()) parameter.treatment = resolved.value();
   return resolved.error();
 }

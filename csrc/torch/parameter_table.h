@@ -45,6 +45,8 @@ class ParameterTable {
   Error use(const std::string& spec);
   const std::string& codec() const { return spec_; }
 
+  // What one parameter would have if `spec` were its codec: its rule holds. Errors as use().
+  Result<TreatmentPtr> treatment_for(const Parameter& parameter, const std::string& spec);
   // The codec of one parameter in place of the hook's own; its rule still holds. Errors as use().
   Error use_for(Parameter& parameter, const std::string& spec);
 

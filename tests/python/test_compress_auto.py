@@ -39,7 +39,7 @@ def test_auto_chooses_alike_and_says_why(pools):
     assert results[0][2] == results[1][2]
     for _, stats, _ in results:
         assert stats["codec"] == "auto"
-        assert set(stats["chosen"]) <= {"none", "bf16", "int8", "int4"}
+        assert set(stats["chosen"]) <= {"none", "bf16", "int8", "int4", "powersgd:4"}
         assert len(stats["chosen"]) > 0
         assert "communication outlasts the backward pass" in stats["reason"]
     assert results[0][1]["chosen"] == results[1][1]["chosen"]

@@ -25,15 +25,17 @@ class Training {
     for (int i = 0; i < steps; ++i) {
       auto_.begin_step(at(0));
       if (auto_.due()) {
-        chosen.push_back(auto_.choose(auto_.measurement(1e-4, costs(bytes_per_second))));
+        chosen.push_back(auto_.choose(auto_.measurement(1e-4, costs(bytes_per_second), low_rank)));
         due.push_back(step_);
       }
       double free = 0;
       for (size_t bucket = 0; bucket < 4; ++bucket) {
         const double ready = 0.01 * static_cast<double>(bucket);
         auto_.ready(bucket, kElements, at(ready));
-        free = std::max(free, ready) + 1e-4 +
-               kElements * costs(bytes_per_second)[auto_.codec_of(bucket)];
+        const size_t codec = auto_.codec_of(bucket);
+        const auto of_codecs = costs(bytes_per_second);
+        free = std::max(free, ready) +
+               (codec < of_codecs.size() ? 1e-4 + kElements * of_codecs[codec] : low_rank[bucket]);
         auto_.done(auto_.step(), bucket, at(free));
       }
       now_ += std::max(kStep, kStep - 0.03 + free);
@@ -41,6 +43,7 @@ class Training {
     }
   }
 
+  std::vector<double> low_rank;  // PowerSGD's seconds, by bucket
   std::vector<CodecChoice> chosen;
   std::vector<int> due;
   AutoCodec auto_;
@@ -74,6 +77,24 @@ TEST(AutoCodec, FollowsALinkThatChanges) {
   EXPECT_EQ(training.chosen[2].codecs, Codecs(4, 0));
   EXPECT_NE(training.auto_.reason().find("none for 4 of 4"), std::string::npos)
       << training.auto_.reason();
+}
+
+TEST(AutoCodec, TakesPowerSgdOnVerySlowLinks) {
+  Training training;
+  training.low_rank = std::vector<double>(4, 2e-3);
+  training.run(20, 10e6);
+  training.run(100, 10e9);
+  ASSERT_EQ(training.due, (std::vector<int>{8, 108}));
+  EXPECT_EQ(training.chosen[0].codecs, Codecs(4, 4));
+  EXPECT_NE(training.auto_.low_rank().find("powersgd"), std::string::npos);
+  EXPECT_EQ(training.chosen[1].codecs, Codecs(4, 0));
+}
+
+TEST(AutoCodec, TakesNoPowerSgdForBucketsThatItHasNoTimesOf) {
+  Training training;
+  training.low_rank = std::vector<double>(3, 2e-3);
+  training.run(20, 10e6);
+  EXPECT_EQ(training.chosen[0].codecs, Codecs(4, 3));
 }
 
 TEST(AutoCodec, WaitsUntilAllRanksHaveSeenAsMuch) {

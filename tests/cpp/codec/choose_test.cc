@@ -2,16 +2,25 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace ringdist {
 namespace {
 
 // On a link of so many bytes per second, with codecs that take so many seconds per element.
 std::vector<CodecCost> candidates(double bytes_per_second, double coding = 2e-10) {
   const double bit = 1 / bytes_per_second / 8;
-  return {{"none", 32 * bit},
-          {"bf16", 16 * bit + coding},
-          {"int8", 8.125 * bit + coding},
-          {"int4", 4.125 * bit + coding}};
+  return {{"none", 32 * bit, {}, false},
+          {"bf16", 16 * bit + coding, {}, false},
+          {"int8", 8.125 * bit + coding, {}, false},
+          {"int4", 4.125 * bit + coding, {}, false}};
+}
+
+// With one more, that needs so many seconds for each bucket.
+std::vector<CodecCost> with_coarse(double bytes_per_second, std::vector<double> seconds) {
+  std::vector<CodecCost> out = candidates(bytes_per_second);
+  out.push_back({"coarse", 0, std::move(seconds), true});
+  return out;
 }
 
 // 4 buckets of 1M elements that become ready every 10 ms.
@@ -25,6 +34,8 @@ BackwardPass pass() {
 }
 
 using Codecs = std::vector<size_t>;
+
+std::vector<double> four(double seconds) { return std::vector<double>(4, seconds); }
 
 TEST(ChooseCodecs, LeavesAFastLinkAlone) {
   const CodecChoice choice = choose_codecs(pass(), candidates(10e9));
@@ -44,6 +55,25 @@ TEST(ChooseCodecs, TakesTheGentlestThatHides) {
   const CodecChoice choice = choose_codecs(pass(), candidates(0.5e9));
   EXPECT_EQ(choice.codecs, (Codecs{0, 0, 0, 3}));
   EXPECT_LE(choice.exposed, 0.03 * 0.06);
+}
+
+// int4 takes 52 ms for each bucket and ends after 217 ms, of which 177 are left over: with the 60
+// of the step, 237.
+TEST(ChooseCodecs, TakesACoarseOneForAThirdOfTheStep) {
+  EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(0.01))).codecs, Codecs(4, 4));
+  // 158 - 60 + 40 - 10 = 128 ms for four.
+  EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(0.031))).codecs, Codecs(4, 4));
+  EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(0.033))).codecs, Codecs(4, 3));
+}
+
+TEST(ChooseCodecs, TakesNoCoarseOneWhereAGentlerHides) {
+  EXPECT_EQ(choose_codecs(pass(), with_coarse(10e9, four(0))).codecs, Codecs(4, 0));
+  EXPECT_EQ(choose_codecs(pass(), with_coarse(0.5e9, four(0))).codecs, (Codecs{0, 0, 0, 3}));
+}
+
+TEST(ChooseCodecs, TakesNoCoarseOneThatIsNotOffered) {
+  const double never = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(never))).codecs, Codecs(4, 3));
 }
 
 TEST(ChooseCodecs, DoesNotTakeACodecThatCostsMoreThanItSaves) {

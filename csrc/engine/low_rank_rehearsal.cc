@@ -1,0 +1,19 @@
+#include "engine/low_rank_rehearsal.h"
+
+namespace ringdist {
+
+LowRankRehearsal::LowRankRehearsal(const MatrixShape& shape)
+    : shape_(shape),
+      values_(static_cast<size_t>(shape.count()), 1.0f),
+      residual_(values_.size(), 0.0f),
+      left_(static_cast<size_t>(shape.left())),
+      right_(static_cast<size_t>(shape.right()), 1.0f) {}
+
+void LowRankRehearsal::run() {
+  multiply_right(shape_, values_, residual_, right_, left_);
+  orthonormalise(shape_, left_);
+  multiply_left(shape_, values_, residual_, left_, right_);
+  reconstruct(shape_, left_, right_, right_, values_, residual_);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,22 @@
+// The arithmetic of PowerSGD without the exchange, for timing it: over a matrix beyond the caches,
+// as gradients are. One thread at a time.
+#pragma once
+
+#include <vector>
+
+#include "kernel/low_rank.h"
+
+namespace ringdist {
+
+class LowRankRehearsal {
+ public:
+  explicit LowRankRehearsal(const MatrixShape& shape);
+  // What a reduction computes on the way, residual included.
+  void run();
+
+ private:
+  const MatrixShape shape_;
+  std::vector<float> values_, residual_, left_, right_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,72 @@
+#include "torch/link_probe.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "engine/low_rank_rehearsal.h"
+#include "torch/errors.h"
+
+namespace ringdist {
+namespace {
+
+// 512 KiB uncompressed, some 60 ms at 100 Mb/s.
+constexpr int64_t kCount = 128 * 1024;
+constexpr int kTimes = 3;
+constexpr MatrixShape kMatrix{2048, 2048, 4};
+
+// The shortest of a few. `meet` lets the ranks begin together.
+template <typename Meet, typename Body>
+double shortest(const Meet& meet, const Body& body) {
+  double out = 0;
+  for (int i = 0; i < kTimes; ++i) {
+    meet();
+    const TimePoint begin = Clock::now();
+    body();
+    const double time = seconds(Clock::now() - begin);
+    out = i == 0 ? time : std::min(out, time);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<double> LinkProbe::mean(std::vector<double> values) const {
+  const at::Tensor mean = at::empty(static_cast<int64_t>(values.size()), at::kDouble);
+  std::ranges::copy(values, mean.mutable_data_ptr<double>());
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::AVG;
+  group_->allreduce_blocks({mean}, options, nullptr)->wait();
+  std::ranges::copy_n(mean.const_data_ptr<double>(), values.size(), values.begin());
+  return values;
+}
+
+double LinkProbe::time(int64_t count, const std::string& codec) const {
+  auto blocks = std::make_shared<BlockMap>();
+  auto codecs = parse_codec_pair(codec, group_->getSize());
+  throw_if(codecs.error());
+  blocks->parts.push_back({0, count, codecs.value(), nullptr});
+  const at::Tensor values = at::ones(count, at::kFloat);
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::AVG;
+  const bool plain = codecs.value().plain();
+  return shortest(
+      [&] { mean({0}); },
+      [&] { group_->allreduce_blocks({values}, options, plain ? nullptr : blocks)->wait(); });
+}
+
+double LinkProbe::latency() const { return time(1, "none"); }
+
+std::vector<double> LinkProbe::codec_seconds(std::span<const std::string> codecs,
+                                             double latency) const {
+  std::vector<double> out;
+  for (const std::string& codec : codecs) out.push_back((time(kCount, codec) - latency) / kCount);
+  return out;
+}
+
+double LinkProbe::low_rank_seconds() const {
+  LowRankRehearsal rehearsal(kMatrix);
+  const double time = shortest([&] { mean({0}); }, [&] { rehearsal.run(); });
+  return time / static_cast<double>(kMatrix.count());
+}
+
+}  // namespace ringdist

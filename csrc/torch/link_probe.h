@@ -1,0 +1,33 @@
+// What ops cost just now, for the codec "auto". All ranks of the group call the same in the same
+// order, with no op in flight; arithmetic is timed while the other ranks do theirs, because they
+// may share this machine.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "torch/backend.h"
+
+namespace ringdist {
+
+class LinkProbe {
+ public:
+  explicit LinkProbe(c10::intrusive_ptr<ProcessGroupRing> group) : group_(std::move(group)) {}
+
+  // Of what the ranks have put in: the same on all.
+  std::vector<double> mean(std::vector<double> values) const;
+  // Seconds of a tiny average.
+  double latency() const;
+  // Seconds per element of a large average, without the latency, by codec.
+  std::vector<double> codec_seconds(std::span<const std::string> codecs, double latency) const;
+  // Seconds per element of what PowerSGD computes on its way.
+  double low_rank_seconds() const;
+
+ private:
+  double time(int64_t count, const std::string& codec) const;
+
+  const c10::intrusive_ptr<ProcessGroupRing> group_;
+};
+
+}  // namespace ringdist
