@@ -157,24 +157,37 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     rate = rows[0].rate
     parsed = {row.candidate: Candidate.parse(row.candidate) for row in rows}
     ours = [row for row in rows if parsed[row.candidate].ours]
-    lines = []
     rivals = [
         row
         for row in rows
         if parsed[row.candidate].backend == "gloo"
         and parsed[row.candidate].hook in TIME_RIVALS.get(rate, ("fp16", "powersgd"))
     ]
-    fastest = _least([row for row in ours if row.seconds])
     rival = _least([row for row in rivals if row.seconds])
-    if fastest and rival:
+    gloo = next((row for row in rows if row.candidate == "gloo"), None)
+    lines = _best(_least([row for row in ours if row.seconds]), rival, gloo)
+    codecs = [row for row in ours if row.seconds and not _low_rank(row.candidate)]
+    lines += [line for line in _best(_least(codecs), rival, gloo) if line not in lines]
+    return lines + _losses(ours)
+
+
+def _low_rank(candidate: str) -> bool:
+    """PowerSGD, which has no codec; "auto" may take it, too."""
+    return candidate.startswith(("ringdist:powersgd", "ringdist:auto"))
+
+
+def _best(fastest: Row | None, rival: Row | None, gloo: Row | None) -> list[str]:
+    if fastest is None or fastest.seconds is None:
+        return []
+    lines, rate = [], fastest.rate
+    if rival and rival.seconds:
         text = f"time to the target, {fastest.candidate} / {rival.candidate}"
         lines.append(_against(text, fastest.seconds / rival.seconds, TIME_TARGETS.get(rate)))
-    gloo = next((row for row in rows if row.candidate == "gloo"), None)
-    if fastest and gloo:
+    if gloo:
         text = f"a step, {fastest.candidate} / gloo"
         ratio = fastest.step_seconds / gloo.step_seconds
         lines.append(_against(text, ratio, STEP_TARGETS.get(rate)))
-    return lines + _losses(ours)
+    return lines
 
 
 def _least(rows: Sequence[Row]) -> Row | None:
