@@ -216,23 +216,26 @@ float* LocalRanks::right_factor(size_t rank, const BucketPlan::LowRank& matrix) 
 }
 
 Error LocalRanks::reduce_low_rank(const std::vector<BucketPlan>& plans, const Tensors& tensors) {
-  if (reducers_.empty())
+  if (reducers_.empty()) {
+    std::vector<std::unique_ptr<LowRankReducer>> reducers;
     for (auto& communicator : make_group("low rank", "direct"))
-      reducers_.push_back(std::make_unique<LowRankReducer>(std::move(communicator)));
-  std::latch done(size_);
-  std::vector<Error> errors(plans.size());
-  for (size_t rank = 0; rank < plans.size(); ++rank) {
-    std::vector<LowRankMatrix> matrices;
+      reducers.push_back(std::make_unique<LowRankReducer>(std::move(communicator)));
+    reducers_ = std::move(reducers);
+  }
+  std::vector<std::vector<LowRankMatrix>> matrices(plans.size());
+  for (size_t rank = 0; rank < plans.size(); ++rank)
     for (const BucketPlan::LowRank& matrix : plans[rank].low_rank) {
       float* values = tensors[rank].data_ptr<float>() + matrix.slice.offset;
-      matrices.push_back({matrix.shape, DType::kFloat32, reinterpret_cast<std::byte*>(values),
-                          matrix.slice.residual, right_factor(rank, matrix)});
+      matrices[rank].push_back({matrix.shape, DType::kFloat32, reinterpret_cast<std::byte*>(values),
+                                matrix.slice.residual, right_factor(rank, matrix)});
     }
-    reducers_[rank]->reduce(std::move(matrices), [&errors, &done, rank](Error error) {
+  std::latch done(size_);
+  std::vector<Error> errors(plans.size());
+  for (size_t rank = 0; rank < plans.size(); ++rank)
+    reducers_[rank]->reduce(std::move(matrices[rank]), [&errors, &done, rank](Error error) {
       errors[rank] = std::move(error);
       done.count_down();
     });
-  }
   done.wait();
   const auto first = std::ranges::find_if(errors, [](const Error& error) { return bool(error); });
   return first == errors.end() ? Error() : *first;

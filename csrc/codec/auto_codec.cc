@@ -11,7 +11,8 @@ namespace {
 
 // DDP rebuilds its buckets after the first step; caches and connections are warm after some more.
 constexpr int64_t kSkippedSteps = 3;
-constexpr int64_t kFirstChoice = 8;
+constexpr int64_t kFirstChoice = 4;    // soon: on a slow link an uncompressed step takes seconds
+constexpr int64_t kSecondChoice = 12;  // from more than one step
 constexpr int64_t kEvery = 100;
 // Of measurements, where no step is whole because some bucket never comes.
 constexpr size_t kMostSteps = 2 * kEvery;
@@ -126,7 +127,7 @@ const CodecChoice& AutoCodec::choose(std::span<const double> mean) {
   costs.push_back({low_rank(), 0, {rest.begin() + kCodecs, rest.end()}, true});
   choice_ = choose_codecs(pass, costs);
   reason_ = explain(choice_, pass, costs);
-  next_ = step() + kEvery;
+  next_ = step() < kSecondChoice ? kSecondChoice : step() + kEvery;
   steps_.erase(steps_.begin(), steps_.end() - 1);  // the step that has just begun goes on
   return choice_;
 }

@@ -35,10 +35,11 @@ void Executor::make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
   for (const Stray& stray : strays_)
     if (mine(stray)) group->on_message(stray.header, stray.payload);
   std::erase_if(strays_, mine);
-  for (ContextId context : contexts)
-    if (left_.contains(context)) group->process_left(context);
+  // Notices first: they say which op was a leaver's last.
   for (const Notice& notice : stray_notices_)
     if (notice.nonce == nonce) group->on_notice(notice);
+  for (ContextId context : contexts)
+    if (left_.contains(context)) group->process_left(context);
 }
 
 void Executor::remove_group(const std::shared_ptr<Group>& group) {

@@ -43,6 +43,7 @@ void Group::enqueue(std::shared_ptr<Op> op) {
 
 void Group::start(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
+  last_started_ = number;
   auto run = std::make_shared<OpRun>(*this, std::move(op), number);
   runs_[number] = run;
   run->start();
@@ -77,11 +78,11 @@ void Group::finished(OpRun& run) {
   if (!runs_.empty()) runs_.begin()->second->grant_waiting();
 }
 
-void Group::fail(const Error& cause, bool tell_others) {
+void Group::fail(const Error& cause, bool tell_others, uint64_t number) {
   if (failure_) return;
   failure_ = cause;
   if (config_.on_failed) config_.on_failed(failure_);
-  if (tell_others) announce_failure();
+  if (tell_others) announce_failure(number);
   parked_.clear();
   for (auto& [number, run] : std::exchange(runs_, {})) {
     run->stop();
@@ -93,14 +94,15 @@ void Group::fail(const Error& cause, bool tell_others) {
   for (auto& op : std::exchange(waiting_, {})) host_.finish_op(op, for_op(*op, nullptr, failure_));
 }
 
-void Group::announce_failure() {
+// Names the first op that the others cannot finish: ours that is unfinished, or the next.
+void Group::announce_failure(uint64_t number) {
   failure_untold_ = !ready();
   if (failure_untold_) return;
   Notice notice;
   notice.kind = NoticeKind::kAbort;
   notice.error_kind = failure_.kind();
   notice.culprit = failure_.culprit();
-  notice.op = runs_.empty() ? last_number_ : runs_.begin()->first;
+  notice.op = std::min(number, runs_.empty() ? last_started_ + 1 : runs_.begin()->first);
   notice.text = failure_.message();
   notice.nonce = nonce_;
   notice.generation = generation_;
@@ -110,7 +112,7 @@ void Group::announce_failure() {
 
 void Group::peers_known(uint64_t nonce) {
   nonce_ = nonce;
-  if (failure_untold_) announce_failure();
+  if (failure_untold_) announce_failure(kNoOp);
 }
 
 std::string Group::who(int peer) const {

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -62,6 +63,8 @@ struct GroupConfig {
 
 class Group {
  public:
+  static constexpr uint64_t kNoOp = std::numeric_limits<uint64_t>::max();
+
   Group(GroupHost& host, GroupConfig config);
   ~Group();
 
@@ -76,8 +79,9 @@ class Group {
   void enqueue(std::shared_ptr<Op> op);
   void on_message(const MessageHeader& header, ConstBytes payload);
   void on_notice(const Notice& notice);
-  // Ends every op with the error and lets no later one begin. The first cause stays.
-  void fail(const Error& cause, bool tell_others);
+  // Ends every op with the error and lets no later one begin. The first cause stays. `number`: the
+  // op that it is about, if the others shall not finish that either though we have.
+  void fail(const Error& cause, bool tell_others, uint64_t number = kNoOp);
   // The same for ops from a number on. Older ones have been given all they need, which may still be
   // on its way: they finish first, unless nothing of theirs comes in for half a second.
   void fail_from(uint64_t number, const Error& cause, bool tell_others);
@@ -148,7 +152,7 @@ class Group {
   bool agree(uint64_t number, int peer, const Fingerprint& theirs);
   void mismatch(uint64_t number, int peer, const Fingerprint& theirs, const Fingerprint& ours);
   void check_stall(OpRun& run);
-  void announce_failure();
+  void announce_failure(uint64_t number);
   void check_doom();
   void check_broken();
   bool waits_in_vain(int peer) const;
@@ -176,6 +180,7 @@ class Group {
   History history_;
   InboundWindow inbound_;
   uint64_t last_number_ = 0;
+  uint64_t last_started_ = 0;
   std::optional<Doom> doom_;
   Error failure_;
   bool failure_untold_ = false;  // the others were unknown when it came

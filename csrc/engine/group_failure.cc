@@ -32,7 +32,7 @@ void Group::mismatch(uint64_t number, int peer, const Fingerprint& theirs,
   else if (same_plan == ours)
     text +=
         " with another plan: RINGDIST_ALGORITHM, RINGDIST_SEGMENT_BYTES or their options differ";
-  fail(Error(ErrorKind::kMismatch, text).blame(peer), /*tell_others=*/true);
+  fail(Error(ErrorKind::kMismatch, text).blame(peer), /*tell_others=*/true, number);
 }
 
 void Group::announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint) {
@@ -58,12 +58,14 @@ void Group::on_notice(const Notice& notice) {
     return;
   switch (notice.kind) {
     case NoticeKind::kAbort:
-      return fail_from(notice.op,
-                       Error(notice.error_kind, "rank " + std::to_string(notice.rank) +
-                                                    " ended the group at op #" +
-                                                    std::to_string(notice.op) + ": " + notice.text)
-                           .blame(notice.culprit),
-                       /*tell_others=*/false);
+      fail_from(notice.op,
+                Error(notice.error_kind, "rank " + std::to_string(notice.rank) +
+                                             " ended the group at op #" +
+                                             std::to_string(notice.op) + ": " + notice.text)
+                    .blame(notice.culprit),
+                /*tell_others=*/false);
+      // Its exit, which is likely to follow, is no other failure.
+      return leaves(peers_[notice.rank], std::max<uint64_t>(notice.op, 1) - 1);
     case NoticeKind::kStalled:
     case NoticeKind::kArrived:
       return on_roll_call(notice);
@@ -89,15 +91,16 @@ void Group::leaves(Peer& peer, uint64_t last) {
 
 // A rank that left took part in ops up to a number; an op beyond it can never end.
 void Group::check_left(uint64_t number) {
-  for (int peer = 0; peer < size(); ++peer) {
-    if (!peers_[peer].left || number <= *peers_[peer].left) continue;
-    return fail_from(*peers_[peer].left + 1,
-                     Error(ErrorKind::kPeerLost, who(peer) + " has left the group after op #" +
-                                                     std::to_string(*peers_[peer].left) +
-                                                     " (it destroyed the group or exited)")
-                         .blame(peer),
-                     /*tell_others=*/true);
-  }
+  int first = -1;
+  for (int peer = 0; peer < size(); ++peer)
+    if (peers_[peer].left && (first < 0 || *peers_[peer].left < *peers_[first].left)) first = peer;
+  if (first < 0 || number <= *peers_[first].left) return;
+  fail_from(*peers_[first].left + 1,
+            Error(ErrorKind::kPeerLost, who(first) + " has left the group after op #" +
+                                            std::to_string(*peers_[first].left) +
+                                            " (it destroyed the group or exited)")
+                .blame(first),
+            /*tell_others=*/true);
 }
 
 void Group::fail_from(uint64_t number, const Error& cause, bool tell_others) {
@@ -184,7 +187,8 @@ void Group::check_broken() {
 bool Group::waits_in_vain(int peer) const {
   return std::any_of(runs_.begin(), runs_.end(), [&](const auto& entry) {
     const OpRun& run = *entry.second;
-    return run.waits_for(peer) && now() - run.last_progress() > kBrokenGrace;
+    return entry.first <= *peers_[peer].left && run.waits_for(peer) &&
+           now() - run.last_progress() > kBrokenGrace;
   });
 }
 

@@ -32,6 +32,11 @@ std::shared_ptr<std::vector<float>> right_factor(Parameter& parameter,
   return parameter.right;
 }
 
+// Without residual.
+Slice slice_of(const at::Tensor& parameter, int64_t offset) {
+  return {offset, parameter.numel(), parameter.dim() > 0 ? parameter.size(0) : 1, nullptr};
+}
+
 [[noreturn]] void refuse(ErrorKind kind, const std::string& what) {
   throw_error(Error(kind, "ringdist: compress: " + what));
 }
@@ -146,12 +151,14 @@ std::vector<double> Compression::low_rank_seconds(double latency, double plain) 
   for (const auto& parameters : auto_->buckets) {
     double seconds = 2 * latency;
     for (const Parameter* parameter : parameters) {
-      const at::Tensor& tensor = parameter->tensor;
-      const Slice slice{0, tensor.numel(), tensor.dim() > 0 ? tensor.size(0) : 1, nullptr};
+      const Slice slice = slice_of(parameter->tensor, 0);
       const TreatmentPtr treatment =
           value_of(table_.treatment_for(*parameter, AutoCodec::low_rank()));
-      const double bytes = treatment->bytes(slice, DType::kFloat32);
-      seconds += static_cast<double>(slice.count) * arithmetic + bytes / 2 / sizeof(float) * plain;
+      BucketPlan plan;
+      treatment->add(slice, plan);
+      const auto computed = static_cast<double>(plan.low_rank.empty() ? 0 : slice.count);
+      const double sent = treatment->bytes(slice, DType::kFloat32) / 2 / sizeof(float);
+      seconds += computed * arithmetic + sent * plain;
     }
     out.push_back(options_.error_feedback.value_or(true) ? seconds
                                                          : std::numeric_limits<double>::infinity());
@@ -218,9 +225,10 @@ BucketPlan Compression::plan(c10d::GradBucket& bucket, std::vector<LowRankInput>
     if (fits) {
       Parameter& parameter = *value_of(table_.find(tensor));
       const Treatment& treatment = warm ? *none_ : *parameter.treatment;
-      prepare(parameter, treatment, dtype, buffer.narrow(0, offset, count));
-      const Slice slice{offset, count, tensor.dim() > 0 ? tensor.size(0) : 1,
-                        treatment.feedback() ? parameter.residual->values.data() : nullptr};
+      Slice slice = slice_of(tensor, offset);
+      const bool feedback = treatment.feedback_of(slice);
+      prepare(parameter, feedback, dtype, buffer.narrow(0, offset, count));
+      if (feedback) slice.residual = parameter.residual->values.data();
       treatment.add(slice, plan);
       if (plan.low_rank.size() > low_rank.size())
         low_rank.push_back({plan.low_rank.back(), right_factor(parameter, plan.low_rank.back())});
@@ -235,7 +243,7 @@ BucketPlan Compression::plan(c10d::GradBucket& bucket, std::vector<LowRankInput>
 }
 
 // What happens to a gradient before it is encoded.
-void Compression::prepare(Parameter& parameter, const Treatment& treatment, DType dtype,
+void Compression::prepare(Parameter& parameter, bool feedback, DType dtype,
                           const at::Tensor& gradient) {
   const Bytes values = bytes_of(gradient);
   if (options_.guard > 0) {
@@ -243,10 +251,10 @@ void Compression::prepare(Parameter& parameter, const Treatment& treatment, DTyp
     const double factor = parameter.guard.factor(norm, options_.guard);
     if (factor != 1) gradient.mul_(factor);
   }
-  if (treatment.feedback()) throw_if(table_.provide_residual(parameter));
+  if (feedback) throw_if(table_.provide_residual(parameter));
   Residual* residual = parameter.residual;
   if (residual == nullptr) return;
-  if (treatment.feedback()) {
+  if (feedback) {
     residual->owed = true;
     const bool measures = options_.measure_every > 0 && now_.step % options_.measure_every == 0;
     // A parameter without a gradient sends zeros: it loses nothing.

@@ -82,8 +82,8 @@ class Compression {
   std::string codec_at(int64_t step, const std::string& given) const;
   BucketPlan plan(c10d::GradBucket& bucket, std::vector<LowRankInput>& low_rank)
       RINGDIST_REQUIRES(mutex_);
-  void prepare(Parameter& parameter, const Treatment& treatment, DType dtype,
-               const at::Tensor& gradient) RINGDIST_REQUIRES(mutex_);
+  void prepare(Parameter& parameter, bool feedback, DType dtype, const at::Tensor& gradient)
+      RINGDIST_REQUIRES(mutex_);
   void finish_measurement() RINGDIST_REQUIRES(mutex_);
   void choose_codecs() RINGDIST_REQUIRES(mutex_);
   void watch(c10d::GradBucket& bucket, c10::ivalue::Future& future) RINGDIST_REQUIRES(mutex_);

@@ -17,6 +17,7 @@ class LowRankTreatment final : public Treatment {
 
   const std::string& name() const override { return name_; }
   bool feedback() const override { return feedback_; }
+  bool feedback_of(const Slice& slice) const override { return feedback_ && pays(shape_of(slice)); }
   // By the shape; always coarser than codecs of elements, which is what rules ask.
   double bits() const override { return 0; }
 

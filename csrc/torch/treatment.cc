@@ -54,7 +54,8 @@ void BucketPlan::add_part(const Slice& slice, const CodecPair& codecs) {
     parts.back().count += slice.count;
     return;
   }
-  parts.push_back({blocks->count(), slice.count, codecs, slice.residual});
+  parts.push_back(
+      {blocks->count(), slice.count, codecs, codecs.plain() ? nullptr : slice.residual});
 }
 
 Result<TreatmentPtr> make_treatment(std::string_view argument, const std::string& spec, int size,

@@ -16,7 +16,7 @@ namespace ringdist {
 struct Slice {
   int64_t offset = 0;  // elements
   int64_t count = 0;
-  int64_t rows = 0;           // the first dimension of the parameter
+  int64_t rows = 1;           // the first dimension of the parameter
   float* residual = nullptr;  // `count` of them; null without error feedback
 
   int64_t end() const { return offset + count; }
@@ -44,6 +44,8 @@ class Treatment {
   virtual const std::string& name() const = 0;  // "int4", "topk:10>topk:40"
   // What is lost is kept and added to the next gradient.
   virtual bool feedback() const = 0;
+  // The same for one parameter: not where nothing of it is lost.
+  virtual bool feedback_of(const Slice&) const { return feedback(); }
   // Typical bits per element that each rank sends for its contribution.
   virtual double bits() const = 0;
   // At most this many bytes go from a rank to the others, of contributions and of sums, for each

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import random
 import time
 
 import pytest
 import torch
 import torch.distributed as dist
-from support.compress import refuses
+from support.compress import Given, Ledger, noise, refuses, seeds, step
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -47,7 +48,7 @@ def test_auto_chooses_alike_and_says_why(pools):
 
 
 def test_auto_waits_until_it_has_seen_some_steps(pools):
-    for _, stats, _ in pools(2).run(_train, "auto", 6):
+    for _, stats, _ in pools(2).run(_train, "auto", 4):
         assert stats["reason"] == ""
         assert stats["chosen"] == []
         assert stats["total"]["bytes_saved"] == 0
@@ -75,6 +76,35 @@ def _refuses_ranks() -> None:
 
 def test_powersgd_refuses_a_bad_rank(pools):
     pools(2).run(_refuses_ranks)
+
+
+def _vectors(rules: dict, schedule: dict | None, seed: int) -> tuple[float, dict[str, float]]:
+    """PowerSGD leaves vectors as they are. Error of the sums; what is owed, by parameter."""
+    shapes = {"row": (5000,), "big": (70, 90), "column": (3000, 1), "other": (40, 64)}
+    model = DistributedDataParallel(Given(shapes), bucket_cap_mb=25)
+    handle = torch_ringdist.ddp.compress(model, "powersgd:2", rules=rules, schedule=schedule)
+    ledger = Ledger()
+    for each in seeds(seed, 6):
+        given = noise(model.module, each)
+        got = step(model, given)
+        ledger.add(given, got)
+    for name in ("row", "column"):
+        dist.all_reduce(given[name])
+        torch.testing.assert_close(got[name], given[name] / dist.get_world_size())
+    owed = handle.state_dict()["residuals"]
+    return ledger.error(owed), {name: t.norm().item() for name, t in (owed or {}).items()}
+
+
+@pytest.mark.parametrize("rules", [{}, {"other": "none"}, {"other": "int4"}])
+@pytest.mark.parametrize("schedule", [None, {0: "int4", 3: "powersgd:2"}])
+def test_powersgd_owes_nothing_of_vectors(pools, rules: dict, schedule: dict | None):
+    seed = random.randrange(1 << 20)
+    print(f"seed {seed}")
+    for error, owed in pools(2).run(_vectors, rules, schedule, seed):
+        assert error < 1e-6
+        assert owed.get("row", 0) == owed.get("column", 0) == 0
+    # The gatherer of states is rank 0.
+    assert pools(2).run(_vectors, rules, schedule, seed)[0][1]["big"] > 0
 
 
 def _alone() -> bool:

@@ -34,6 +34,27 @@ def test_results_and_residuals_sum_to_the_inputs(codec: str) -> None:
     assert off < 1e-6, f"seed {SEED}"
 
 
+def test_powersgd_keeps_the_residuals_of_neighbours() -> None:
+    group = _native.load().LocalRanks(RANKS)
+    count = 100 + ROWS * COLUMNS + 300 + 256
+    parts = [
+        (100, 100, "powersgd:2", True),  # a vector: travels as it is
+        (ROWS * COLUMNS, ROWS, "powersgd:2", True),
+        (300, 300, "powersgd:2", True),
+        (256, 1, "int4", True),
+    ]
+    owed = [torch.zeros(count) for _ in range(RANKS)]
+    for gradients in draw(count, steps=5):
+        before = torch.stack(owed).sum(0)
+        given = torch.stack(gradients).sum(0)
+        group.all_reduce(gradients, parts, owed, average=True)
+        got = gradients[0] * RANKS + torch.stack(owed).sum(0)
+        torch.testing.assert_close(got, given + before, rtol=1e-4, atol=1e-4)
+    vectors = torch.cat([owed[0][:100], owed[0][100 + ROWS * COLUMNS :][:300]])
+    assert not vectors.any()
+    assert owed[0][100 : 100 + ROWS * COLUMNS].any()
+
+
 def test_powersgd_finds_a_matrix_of_its_rank() -> None:
     group = _native.load().LocalRanks(RANKS)
     random = torch.Generator().manual_seed(SEED)

@@ -198,6 +198,30 @@ TEST(Leave, EndsNoOpThatTheLeaverFinished) {
   }
 }
 
+// Nor does an abort, and what the aborter's exit adds to it is not told in its place.
+TEST(Abort, EndsNoOpThatTheAborterFinished) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    RanksOptions options = three(Milliseconds(20000));
+    options.network = {seed, Milliseconds(100)};
+    Ranks ranks(options);
+    ranks.run([&](int rank) {
+      std::vector<float> data(64, 1.0f);
+      std::vector<float> more(64, 1.0f);
+      const Error first =
+          run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+      EXPECT_FALSE(first) << first.what() << ", seed " << seed;
+      if (rank == 2) {
+        ranks[2].abort("rank 2 was told to");
+        return ranks[2].close();
+      }
+      const Error error =
+          run_op(ranks[rank], allreduce_request(more, DType::kFloat32, ReduceOp::kSum));
+      EXPECT_TRUE(contains(error, "rank 2 was told to"))
+          << (error ? error.what() : "no error") << ", seed " << seed;
+    });
+  }
+}
+
 TEST(Wait, ExpiredEndsOnlyTheWait) {
   Ranks ranks(three(Milliseconds(20000)));
   ranks.run([&](int rank) {
