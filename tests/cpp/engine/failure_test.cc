@@ -174,7 +174,7 @@ TEST(Leave, IsNotADeath) {
 TEST(Leave, EndsNoOpThatTheLeaverFinished) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     RanksOptions options = three(Milliseconds(20000));
-    options.network = {seed, Milliseconds(100)};
+    options.network = {seed, Milliseconds(50)};
     Ranks ranks(options);
     ranks.run([&](int rank) {
       std::vector<float> data(64, 1.0f);
@@ -202,7 +202,7 @@ TEST(Leave, EndsNoOpThatTheLeaverFinished) {
 TEST(Abort, EndsNoOpThatTheAborterFinished) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     RanksOptions options = three(Milliseconds(20000));
-    options.network = {seed, Milliseconds(100)};
+    options.network = {seed, Milliseconds(50)};
     Ranks ranks(options);
     ranks.run([&](int rank) {
       std::vector<float> data(64, 1.0f);
