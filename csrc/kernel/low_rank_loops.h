@@ -20,12 +20,14 @@ struct Loops {
   // Columns treated together: their stretch of the factors stays in the second-level cache.
   static constexpr int64_t kStretch = 4096;
 
-  typedef float Vector __attribute__((vector_size(W * sizeof(float)), aligned(4), may_alias));
+  typedef float Vector __attribute__((vector_size(W * sizeof(float))));
+  // In memory: at any address.
+  typedef float Stored __attribute__((vector_size(W * sizeof(float)), aligned(4), may_alias));
 
-  [[gnu::always_inline]] static const Vector& at(const float* p) {
-    return *reinterpret_cast<const Vector*>(p);
+  [[gnu::always_inline]] static const Stored& at(const float* p) {
+    return *reinterpret_cast<const Stored*>(p);
   }
-  [[gnu::always_inline]] static Vector& at(float* p) { return *reinterpret_cast<Vector*>(p); }
+  [[gnu::always_inline]] static Stored& at(float* p) { return *reinterpret_cast<Stored*>(p); }
 
   [[gnu::always_inline]] static float owed(const float* values, const float* residual, int64_t i) {
     return Owes ? values[i] + residual[i] : values[i];
@@ -149,7 +151,7 @@ struct Loops {
       }
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
-        Vector& value = at(values + r * shape.columns + j);
+        Stored& value = at(values + r * shape.columns + j);
         if constexpr (Owes) at(residual + r * shape.columns + j) += value - own[r];
         value = mean[r];
       }
