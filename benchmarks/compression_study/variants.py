@@ -64,9 +64,6 @@ def parts_of(
         elif rule.coarsest and own_bits < native.codec_traits(rule.coarsest, size)[1]:
             codec = rule.coarsest
         name, _, feedback = native.codec_traits(codec, size)
-        count = parameter.numel()
         rows = parameter.shape[0] if parameter.dim() else 1
-        if name == UNCOMPRESSED and parts and parts[-1][2] == UNCOMPRESSED:
-            count, rows = count + parts.pop()[0], 1
-        parts.append((count, rows, name, feedback and variant.feedback))
+        parts.append((parameter.numel(), rows, name, feedback and variant.feedback))
     return parts

@@ -163,10 +163,10 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
         if parsed[row.candidate].backend == "gloo"
         and parsed[row.candidate].hook in TIME_RIVALS.get(rate, ("fp16", "powersgd"))
     ]
-    rival = _least([row for row in rivals if row.seconds])
+    rival = _least(rivals)
     gloo = next((row for row in rows if row.candidate == "gloo"), None)
-    lines = _best(_least([row for row in ours if row.seconds]), rival, gloo)
-    codecs = [row for row in ours if row.seconds and not _low_rank(row.candidate)]
+    lines = _best(_least(ours), rival, gloo)
+    codecs = [row for row in ours if not _low_rank(row.candidate)]
     lines += [line for line in _best(_least(codecs), rival, gloo) if line not in lines]
     return lines + _losses(ours)
 
@@ -191,7 +191,9 @@ def _best(fastest: Row | None, rival: Row | None, gloo: Row | None) -> list[str]
 
 
 def _least(rows: Sequence[Row]) -> Row | None:
-    return min(rows, key=lambda row: row.seconds or 0.0, default=None)
+    """Of those that reached the target with all seeds."""
+    reached = [row for row in rows if row.seconds]
+    return min(reached, key=lambda row: row.seconds or 0.0, default=None)
 
 
 def _against(text: str, ratio: float, target: float | None) -> str:

@@ -58,7 +58,6 @@ class LocalRanks {
   const TreatmentPtr& treatment(const std::string& spec, bool feedback);
   BucketPlan make_plan(const std::vector<Part>& parts, const at::Tensor* residual, int64_t count);
   OpRequest make_request(const BucketPlan& plan, const at::Tensor& tensor, bool average) const;
-  Group make_group(const std::string& name, const std::string& algorithm);
   const Group& group(const std::string& algorithm);
   Error reduce(const Group& group, std::vector<OpRequest> requests);
   Error reduce_low_rank(const std::vector<BucketPlan>& plans, const Tensors& tensors);
@@ -97,10 +96,6 @@ LocalRanks::~LocalRanks() {
 
 const LocalRanks::Group& LocalRanks::group(const std::string& algorithm) {
   if (const auto it = groups_.find(algorithm); it != groups_.end()) return it->second;
-  return groups_[algorithm] = make_group("local " + algorithm, algorithm);
-}
-
-LocalRanks::Group LocalRanks::make_group(const std::string& name, const std::string& algorithm) {
   auto config = Config::parse({}, {{"algorithm", algorithm}});
   throw_if(config.error());
   Group out;
@@ -108,7 +103,7 @@ LocalRanks::Group LocalRanks::make_group(const std::string& name, const std::str
     CommunicatorOptions wanted;
     wanted.rank = rank;
     wanted.size = size_;
-    wanted.name = name;
+    wanted.name = "local " + algorithm;
     wanted.members.resize(static_cast<size_t>(size_));
     std::iota(wanted.members.begin(), wanted.members.end(), 0);
     wanted.timeout = kTimeout;
@@ -118,7 +113,7 @@ LocalRanks::Group LocalRanks::make_group(const std::string& name, const std::str
     throw_if(communicator.error());
     out.push_back(communicator.value());
   }
-  return out;
+  return groups_[algorithm] = std::move(out);
 }
 
 void LocalRanks::check_flat(const std::string& argument, const Tensors& tensors,
@@ -207,19 +202,18 @@ void LocalRanks::all_reduce(const Tensors& tensors, const std::vector<Part>& par
 // The ranks begin alike: with the same noise, and then with the last average, which is the same.
 float* LocalRanks::right_factor(size_t rank, const BucketPlan::LowRank& matrix) {
   std::vector<float>& out = rights_[{rank, matrix.slice.offset}];
-  const auto count = static_cast<size_t>(matrix.shape.right());
-  if (out.size() != count) {
-    out.resize(count);
-    LowRankReducer::seed_right(matrix.shape, count, out);
-  }
+  LowRankReducer::provide_right(matrix.shape, out);
   return out.data();
 }
 
 Error LocalRanks::reduce_low_rank(const std::vector<BucketPlan>& plans, const Tensors& tensors) {
   if (reducers_.empty()) {
     std::vector<std::unique_ptr<LowRankReducer>> reducers;
-    for (auto& communicator : make_group("low rank", "direct"))
-      reducers.push_back(std::make_unique<LowRankReducer>(std::move(communicator)));
+    for (const auto& communicator : group("direct")) {
+      auto sibling = communicator->sibling("/low_rank");
+      throw_if(sibling.error());
+      reducers.push_back(std::make_unique<LowRankReducer>(sibling.value()));
+    }
     reducers_ = std::move(reducers);
   }
   std::vector<std::vector<LowRankMatrix>> matrices(plans.size());

@@ -225,6 +225,13 @@ void LowRankReducer::run(State& state) {
   }
 }
 
+void LowRankReducer::provide_right(const MatrixShape& shape, std::vector<float>& right) {
+  const auto count = static_cast<size_t>(shape.right());
+  if (right.size() == count) return;
+  right.resize(count);
+  seed_right(shape, count, right);
+}
+
 void LowRankReducer::seed_right(const MatrixShape& shape, uint64_t seed, std::span<float> right) {
   // Two uniforms make a normal: G. E. P. Box, M. E. Muller, Ann. Math. Statist. 29 (1958).
   uint64_t drawn = 0;

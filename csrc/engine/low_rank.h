@@ -42,7 +42,10 @@ class LowRankReducer {
   // calls. `done` runs on the reducer's thread. The memory must stay until then.
   void reduce(std::vector<LowRankMatrix> matrices, std::function<void(Error)> done);
 
-  // Where the approximation of a matrix begins: the same on all ranks for the same seed.
+  // Where the approximation of a matrix begins, the same on all ranks: `right` is left alone if it
+  // is of the matrix's size.
+  static void provide_right(const MatrixShape& shape, std::vector<float>& right);
+  // Noise, the same for the same seed.
   static void seed_right(const MatrixShape& shape, uint64_t seed, std::span<float> right);
 
  private:

@@ -2,7 +2,6 @@
 #include "kernel/low_rank.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -11,20 +10,6 @@
 
 namespace ringdist {
 namespace {
-
-// Partial sums of a dot product, as in Loops::dots().
-constexpr int64_t kLanes = 16;
-
-[[gnu::always_inline]] inline float dot(const float* a, const float* b, int64_t n) {
-  std::array<float, kLanes> sums{};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += a[i + lane] * b[i + lane];
-  for (; i < n; ++i) sums[i % kLanes] += a[i] * b[i];
-  for (int64_t width = kLanes / 2; width > 0; width /= 2)
-    for (int64_t lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
-  return sums[0];
-}
 
 template <typename Loop, typename... Args>
 [[gnu::noinline]] void baseline(Args... args) {
@@ -112,6 +97,11 @@ void reconstruct(const MatrixShape& shape, std::span<const float> left,
 }
 
 void orthonormalise(const MatrixShape& shape, std::span<float> left) {
+  const auto dot = [](const float* a, const float* b, int64_t n) {
+    float out;
+    best_loops().multiply_right({1, n, 1}, a, nullptr, b, &out);
+    return out;
+  };
   // Of a column, what is left after subtracting the others must not be rounding noise alone.
   constexpr float kIndependent = 1e-5f;
   const int64_t n = shape.rows;

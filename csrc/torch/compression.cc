@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -24,11 +23,10 @@ Bytes bytes_of(const at::Tensor& contiguous) {
 // Where the approximation of a parameter begins: the last one, or the same noise on all ranks.
 std::shared_ptr<std::vector<float>> right_factor(Parameter& parameter,
                                                  const BucketPlan::LowRank& matrix) {
-  const auto count = static_cast<size_t>(matrix.shape.right());
-  if (!parameter.right || parameter.right->size() != count) {
-    parameter.right = std::make_shared<std::vector<float>>(count);
-    LowRankReducer::seed_right(matrix.shape, count, *parameter.right);
-  }
+  // Of another size: ops in flight may still have the old one.
+  if (!parameter.right || std::ssize(*parameter.right) != matrix.shape.right())
+    parameter.right = std::make_shared<std::vector<float>>();
+  LowRankReducer::provide_right(matrix.shape, *parameter.right);
   return parameter.right;
 }
 
@@ -144,9 +142,10 @@ void Compression::choose_codecs() {
 }
 
 // What PowerSGD would take for each bucket: its factors travel as they are, in two rounds, and the
-// arithmetic goes over all elements. Infinite without error feedback, which it cannot do without.
+// arithmetic goes over all elements. None without error feedback, which it cannot do without.
 std::vector<double> Compression::low_rank_seconds(double latency, double plain) {
   std::vector<double> out;
+  if (!options_.error_feedback.value_or(true)) return out;
   const double arithmetic = probe_.low_rank_seconds();
   for (const auto& parameters : auto_->buckets) {
     double seconds = 2 * latency;
@@ -160,8 +159,7 @@ std::vector<double> Compression::low_rank_seconds(double latency, double plain) 
       const double sent = treatment->bytes(slice, DType::kFloat32) / 2 / sizeof(float);
       seconds += computed * arithmetic + sent * plain;
     }
-    out.push_back(options_.error_feedback.value_or(true) ? seconds
-                                                         : std::numeric_limits<double>::infinity());
+    out.push_back(seconds);
   }
   return out;
 }

@@ -102,8 +102,8 @@ class Compression {
   };
   const std::shared_ptr<Watch> auto_;
 
-  const LinkProbe probe_;
   std::mutex mutex_;
+  LinkProbe probe_ RINGDIST_GUARDED_BY(mutex_);
   BucketWork work_ RINGDIST_GUARDED_BY(mutex_);
   ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);
   int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;    // begun

@@ -63,10 +63,12 @@ std::vector<double> LinkProbe::codec_seconds(std::span<const std::string> codecs
   return out;
 }
 
-double LinkProbe::low_rank_seconds() const {
+double LinkProbe::low_rank_seconds() {
+  if (low_rank_) return *low_rank_;
   LowRankRehearsal rehearsal(kMatrix);
   const double time = shortest([&] { mean({0}); }, [&] { rehearsal.run(); });
-  return time / static_cast<double>(kMatrix.count());
+  low_rank_ = time / static_cast<double>(kMatrix.count());
+  return *low_rank_;
 }
 
 }  // namespace ringdist

@@ -1,8 +1,9 @@
 // What ops cost just now, for the codec "auto". All ranks of the group call the same in the same
-// order, with no op in flight; arithmetic is timed while the other ranks do theirs, because they
-// may share this machine.
+// order, with no op in flight, one thread at a time; arithmetic is timed while the other ranks do
+// theirs, because they may share this machine.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,13 +22,14 @@ class LinkProbe {
   double latency() const;
   // Seconds per element of a large average, without the latency, by codec.
   std::vector<double> codec_seconds(std::span<const std::string> codecs, double latency) const;
-  // Seconds per element of what PowerSGD computes on its way.
-  double low_rank_seconds() const;
+  // Seconds per element of what PowerSGD computes on its way: timed once, links do not change it.
+  double low_rank_seconds();
 
  private:
   double time(int64_t count, const std::string& codec) const;
 
   const c10::intrusive_ptr<ProcessGroupRing> group_;
+  std::optional<double> low_rank_;
 };
 
 }  // namespace ringdist

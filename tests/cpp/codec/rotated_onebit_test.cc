@@ -11,19 +11,13 @@
 
 #include "codec/rotated_codec.h"
 #include "kernel/rotated_sign.h"
+#include "support/floats.h"
 
 namespace ringdist {
 namespace {
 
 constexpr uint64_t kSeed = 19;
 constexpr CodingSeed kCoding{5, 6};
-
-using Floats = std::vector<float>;
-
-bool same(const Floats& a, const Floats& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
 
 // Blocks of every kind side by side, and a tail.
 Floats mixed_blocks(std::mt19937& random) {

@@ -20,6 +20,13 @@ RanksOptions three(Milliseconds timeout) {
   return out;
 }
 
+// Messages come late, and not in the order of their senders; notices do not.
+RanksOptions three_over_slow_links(uint64_t seed) {
+  RanksOptions out = three(Milliseconds(20000));
+  out.network = {seed, Milliseconds(50)};
+  return out;
+}
+
 // Calls on all ranks; the errors, of this op or (for a rank that had its part done) of the next.
 std::vector<Error> errors_of(Ranks& ranks,
                              const std::function<OpRequest(int, std::vector<float>&)>& make) {
@@ -173,9 +180,7 @@ TEST(Leave, IsNotADeath) {
 // What the others still miss of an op that the leaver has finished is on its way.
 TEST(Leave, EndsNoOpThatTheLeaverFinished) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
-    RanksOptions options = three(Milliseconds(20000));
-    options.network = {seed, Milliseconds(50)};
-    Ranks ranks(options);
+    Ranks ranks(three_over_slow_links(seed));
     ranks.run([&](int rank) {
       std::vector<float> data(64, 1.0f);
       std::vector<float> more(64, 1.0f);
@@ -201,9 +206,7 @@ TEST(Leave, EndsNoOpThatTheLeaverFinished) {
 // Nor does an abort, and what the aborter's exit adds to it is not told in its place.
 TEST(Abort, EndsNoOpThatTheAborterFinished) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
-    RanksOptions options = three(Milliseconds(20000));
-    options.network = {seed, Milliseconds(50)};
-    Ranks ranks(options);
+    Ranks ranks(three_over_slow_links(seed));
     ranks.run([&](int rank) {
       std::vector<float> data(64, 1.0f);
       std::vector<float> more(64, 1.0f);

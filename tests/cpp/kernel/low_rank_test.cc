@@ -9,16 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "support/floats.h"
+
 namespace ringdist {
 namespace {
 
 constexpr uint64_t kSeed = 23;
-
-using Floats = std::vector<float>;
-
-bool same(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 class LowRankKernel : public testing::Test {
  protected:
@@ -132,9 +128,8 @@ TEST_F(LowRankKernel, HasTheSameBitsOnAllInstructionSets) {
       for (const LowRankLoops* each : others()) {
         const std::vector<Floats> got = run(*each);
         for (size_t i = 0; i < got.size(); ++i)
-          ASSERT_TRUE(got[i].empty() ? expected[i].empty() : same(got[i], expected[i]))
-              << shape.rows << " x " << shape.columns << ", rank " << shape.rank << ", result "
-              << i;
+          ASSERT_TRUE(same(got[i], expected[i])) << shape.rows << " x " << shape.columns
+                                                 << ", rank " << shape.rank << ", result " << i;
       }
     }
   }

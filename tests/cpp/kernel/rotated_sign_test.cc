@@ -10,6 +10,7 @@
 
 #include "kernel/hadamard.h"
 #include "kernel/select.h"
+#include "support/floats.h"
 
 namespace ringdist {
 namespace {
@@ -18,12 +19,7 @@ constexpr uint64_t kSeed = 17;
 constexpr float kScale = 1 / 16.0f;
 constexpr size_t kBytes = kSignBlock / 8;
 
-using Floats = std::vector<float>;
 using Bits = std::vector<std::byte>;
-
-bool same(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 class RotatedSign : public testing::Test {
  protected:
