@@ -32,13 +32,16 @@ class Cell:
     optimiser: str
     batch: int
     steps: int
+    seeds: int  # pairs per codec
+
+    def owns(self, task: str, optimiser: str, batch: int) -> bool:
+        return (self.task, self.optimiser, self.batch) == (task, optimiser, batch)
 
 
 @dataclass(frozen=True)
 class Scale:
     """How much of it is run."""
 
-    seeds: int
     sweep_seeds: int
     jobs: int
 
@@ -77,7 +80,7 @@ def study(
 ) -> dict[tuple[Cell, str], list[dict]]:
     """By cell and variant, the results of all seeds in order."""
     wanted = {
-        (cell, text): [settings_of(cell, lr, text, seed) for seed in range(scale.seeds)]
+        (cell, text): [settings_of(cell, lr, text, seed) for seed in range(cell.seeds)]
         for cell, lr in rates.items()
         for text in dict.fromkeys([UNCOMPRESSED, *variants])
     }

@@ -49,9 +49,7 @@ def _grid(count: int) -> tuple[Figure, list[Axes]]:
 def _differences(axes: Axes, cell: Cell, _: Results, rows: Sequence[Row]) -> None:
     """Paired differences with their intervals; grey is what counts as the same."""
     task = TASKS[cell.task]
-    own = [
-        r for r in rows if (r.task, r.optimiser, r.batch) == (cell.task, cell.optimiser, cell.batch)
-    ]
+    own = [r for r in rows if cell.owns(r.task, r.optimiser, r.batch)]
     shown = [r for r in own if r.variant != UNCOMPRESSED and r.difference is not None]
     for place, row in enumerate(shown):
         error = None

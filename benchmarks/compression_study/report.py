@@ -22,14 +22,13 @@ TITLES = {
 }
 
 
-def about(commit: str, seeds: int) -> dict:
+def about(commit: str) -> dict:
     cpu = next(
         (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if "model name" in line),
         platform.machine(),
     )
     return {
         "commit": commit,
-        "seeds": seeds,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "cpu": cpu,
@@ -54,7 +53,7 @@ def markdown(
 ) -> str:
     out = [_introduction(facts, cells)]
     for cell in cells:
-        own = [r for r in rows if Cell(r.task, r.optimiser, r.batch, cell.steps) == cell]
+        own = [r for r in rows if cell.owns(r.task, r.optimiser, r.batch)]
         out.append(_section(cell, own))
     out += [f"{TITLES[kind]}:\n\n![{kind}]({path.name})\n" for kind, path in pictures.items()]
     return "\n".join(out)
@@ -78,7 +77,7 @@ residuals; what they exchange goes through the schedules and codecs that process
 
 `sgd` has momentum 0.9; text clips the averaged gradient's norm at 1. The learning rate is the
 uncompressed run's best, on seeds of its own; all codecs share it. Runs of a row and of `none` are
-pairs: same initial parameters, same batches; {facts["seeds"]} seeds. Codecs are as they are by
+pairs: same initial parameters, same batches. Codecs are as they are by
 default: parameters below 1024 elements and norms uncompressed, embeddings at least int8, error
 feedback below 8 bits (`/no-ef`: without).
 
@@ -108,7 +107,8 @@ def _section(cell: Cell, rows: Sequence[Row]) -> str:
         "wire": lambda r: f"{r.wire_ratio:.2f}",
     }
     lines = [
-        f"## {cell.task}, {cell.optimiser}, batch {cell.batch}, {cell.steps} steps, lr {lr:g}\n",
+        f"## {cell.task}, {cell.optimiser}, batch {cell.batch}, {cell.steps} steps, "
+        f"lr {lr:g}, seeds: {cell.seeds}\n",
         "| " + " | ".join(columns) + " |",
         "|---" * len(columns) + "|",
     ]
