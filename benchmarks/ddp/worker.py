@@ -15,10 +15,14 @@ from tqdm import tqdm
 
 from benchmarks import report
 from benchmarks.ddp.learner import Clock, Learner, make_learners
+from benchmarks.ddp.memory import prepare_heap
 from benchmarks.ddp.settings import Settings, Stepping, Training, from_text
 from benchmarks.ddp.tasks import TASKS, Mlp
 
 LIMIT = timedelta(seconds=300)
+# Bytes of a candidate that trains the larger network: parameters, gradients, buckets before and
+# after DDP rebuilds them, momentum, residual, and what is in flight; 21 MB each.
+EACH = 200 << 20
 BAR = "{l_bar}{bar}| {n:.0f}/{total:.0f} steps [{elapsed}<{remaining}] {postfix}"
 
 
@@ -150,6 +154,7 @@ def measure(settings: Settings, clock: Clock) -> dict:
 def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(1)
+    prepare_heap(EACH * len(args.settings.candidates))
     dist.init_process_group("gloo", timeout=LIMIT)
     results = measure(args.settings, Clock(args.barrier))
     if dist.get_rank() == 0:

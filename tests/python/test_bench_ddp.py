@@ -206,3 +206,33 @@ def test_steps_over_two_hosts(tmp_path: Path) -> None:
     assert "ringdist:nonesuch" in told["absent"]
     assert (tmp_path / "quick" / "critics.png").stat().st_size > 1000
     assert "compression helps in" in done.stdout
+
+
+def test_a_prepared_heap_has_no_fresh_pages_also_for_other_threads() -> None:
+    script = """
+import resource, sys, threading
+import torch
+from benchmarks.ddp.memory import prepare_heap
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(3):
+        torch.ones(2 << 20)  # 8 MiB: 2048 pages
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+if not prepare_heap(64 << 20):
+    print("no glibc", end="")
+    sys.exit()
+counts = [faults()]
+thread = threading.Thread(target=lambda: counts.append(faults()))
+thread.start()
+thread.join()
+print(max(counts), end="")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    if done.stdout == "no glibc":
+        pytest.skip("needs glibc's mallopt")
+    assert int(done.stdout) < 200
