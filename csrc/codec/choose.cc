@@ -8,7 +8,10 @@
 namespace ringdist {
 namespace {
 
-// A step that costs more steps must be that much shorter.
+// Communication that lasts no longer than this share of the computation counts as hidden.
+constexpr double kHidden = 0.03;
+// How long a step may be, relative to the gentler way, for the harsher one to be taken.
+constexpr double kWorth = 0.9;
 constexpr double kCoarseWorth = 2.0 / 3;
 
 double seconds(const BackwardPass& pass, size_t bucket, const CodecCost& codec) {
@@ -34,16 +37,16 @@ size_t gentlest(const BackwardPass& pass, std::span<const CodecCost> candidates,
 }
 
 // One for all buckets; the first where none is worth it.
-size_t choose_one(const BackwardPass& pass, std::span<const CodecCost> candidates, double margin) {
-  const auto exposed = [&](size_t codec) {
-    return exposed_seconds(pass, candidates, std::vector<size_t>(pass.buckets.size(), codec));
+size_t choose_one(const BackwardPass& pass, std::span<const CodecCost> candidates) {
+  const auto step = [&](size_t codec) {
+    const std::vector<size_t> all(pass.buckets.size(), codec);
+    return pass.step + exposed_seconds(pass, candidates, all);
   };
   const size_t last = candidates.size() - 1;
   const bool coarse = candidates[last].coarse;
-  size_t codec = gentlest(pass, coarse ? candidates.first(last) : candidates, margin);
-  if (exposed(0) - exposed(codec) <= margin) codec = 0;
-  const double left = pass.step + exposed(codec);
-  if (coarse && pass.step + exposed(last) < kCoarseWorth * left) codec = last;
+  size_t codec = gentlest(pass, coarse ? candidates.first(last) : candidates, kHidden * pass.step);
+  if (step(codec) >= kWorth * step(0)) codec = 0;
+  if (coarse && step(last) < kCoarseWorth * step(codec)) codec = last;
   return codec;
 }
 
@@ -63,18 +66,14 @@ double exposed_seconds(const BackwardPass& pass, std::span<const CodecCost> cand
   return std::max(0.0, free - pass.end);
 }
 
-CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> candidates,
-                          double worth) {
+CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> candidates) {
   check(!candidates.empty(), "a choice among no codecs");
   CodecChoice out;
   out.codecs.assign(pass.buckets.size(), 0);
-  out.exposed = out.exposed_plain = exposed_seconds(pass, candidates, out.codecs);
-  const double margin = worth * pass.step;
-  if (out.exposed_plain <= margin) return out;
-  std::vector<size_t> codecs(pass.buckets.size(), choose_one(pass, candidates, margin));
-  const double exposed = exposed_seconds(pass, candidates, codecs);
+  out.exposed_plain = exposed_seconds(pass, candidates, out.codecs);
+  std::vector<size_t> codecs(pass.buckets.size(), choose_one(pass, candidates));
   // What is hidden anyway may be gentler: from the first bucket on, as far as nothing is lost.
-  const double allowed = std::max(exposed, margin);
+  const double allowed = std::max(exposed_seconds(pass, candidates, codecs), kHidden * pass.step);
   for (size_t& one : codecs) {
     const size_t harsh = one;
     for (one = 0; one < harsh; ++one)

@@ -37,11 +37,10 @@ struct CodecChoice {
 };
 
 // Candidates are ordered from gentle to harsh; the first is "none". Buckets travel one after
-// another. A codec is chosen only if it shortens the step by more than `worth` of it (0.03); a
-// coarse one, of which at most the last is one, only if it shortens what the others leave of the
-// step, communication included, by a third.
-CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> candidates,
-                          double worth = 0.03);
+// another. Gradients stay as they are where no codec makes the step a tenth shorter: below that,
+// rounding and a measurement's error are not worth it. A coarse candidate, of which at most the
+// last is one, must make it a third shorter than the best of the others.
+CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> candidates);
 
 // Seconds of communication that are left when the computation ends.
 double exposed_seconds(const BackwardPass& pass, std::span<const CodecCost> candidates,
