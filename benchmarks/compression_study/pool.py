@@ -11,6 +11,7 @@ from tqdm import tqdm
 from benchmarks.compression_study.records import Records
 from benchmarks.compression_study.tasks import TASKS
 from benchmarks.compression_study.training import Settings, run
+from benchmarks.lifetime import end_with_parent
 
 BAR = "{desc}: {percentage:3.0f}% |{bar}| {elapsed}, {remaining} to go{postfix}"
 
@@ -29,7 +30,7 @@ def run_all(wanted: Sequence[Settings], records: Records, jobs: int, title: str)
     spawn = multiprocessing.get_context("spawn")
     total = sum(map(cost, missing))
     with (
-        ProcessPoolExecutor(jobs, mp_context=spawn) as pool,
+        ProcessPoolExecutor(jobs, mp_context=spawn, initializer=end_with_parent) as pool,
         tqdm(total=total, desc=title, bar_format=BAR) as bar,
     ):
         try:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.lifetime import end_with_parent
 from benchmarks.net.hosts import INTERFACE, Hosts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +18,6 @@ STORE_PORT = 29500  # each run has namespaces of its own, so nobody else can hav
 # For the others to notice a failed host and say so; and to end when told.
 GRACE, STOP_LIMIT = 5.0, 3.0  # seconds
 LOG_END = 60  # lines; torchrun's own account of a failure takes half of them
-PR_SET_PDEATHSIG = 1
 
 
 def torchrun(
@@ -80,12 +78,8 @@ def _start(words: list[str], log: Path | None, environment: Mapping[str, str]) -
             stderr=output,
             # Ctrl-C is for us, who then end them in order; and they are not to outlive us.
             start_new_session=True,
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,
         )
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait(running: list[subprocess.Popen]) -> int:
