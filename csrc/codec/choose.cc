@@ -50,9 +50,12 @@ size_t choose_one(const BackwardPass& pass, std::span<const CodecCost> candidate
   return codec;
 }
 
-std::string milliseconds(double seconds) {
+std::string duration(double seconds) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
+  if (seconds >= 1)
+    std::snprintf(text, sizeof text, "%.3g s", seconds);
+  else
+    std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
   return text;
 }
 
@@ -96,10 +99,12 @@ std::string explain(const CodecChoice& choice, const BackwardPass& pass,
   char rate[32];
   std::snprintf(rate, sizeof rate, "%.3g MB/s",
                 1e-6 * sizeof(float) / std::max(candidates[0].seconds_per_element, 1e-15));
-  return out + ": uncompressed, communication outlasts the backward pass of " +
-         milliseconds(pass.end) + " by " + milliseconds(choice.exposed_plain) + ", so by " +
-         milliseconds(choice.exposed) + " (allreduce at " + rate + ", latency " +
-         milliseconds(pass.latency) + ")";
+  const bool changed = std::ranges::any_of(choice.codecs, [](size_t codec) { return codec != 0; });
+  return out + ": uncompressed, communication outlasts the backward pass of " + duration(pass.end) +
+         " by " + duration(choice.exposed_plain) +
+         (changed ? ", so by " + duration(choice.exposed)
+                  : "; no codec makes the step a tenth shorter") +
+         " (allreduce at " + rate + ", latency " + duration(pass.latency) + ")";
 }
 
 }  // namespace ringdist

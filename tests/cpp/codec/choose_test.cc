@@ -96,6 +96,14 @@ TEST(ChooseCodecs, SaysWhy) {
   const std::string text = explain(choice, pass(), candidates(10e6));
   EXPECT_NE(text.find("int4 for 4 of 4 buckets"), std::string::npos) << text;
   EXPECT_NE(text.find("10 MB/s"), std::string::npos) << text;
+  EXPECT_NE(text.find("by 1.57 s, so by 177 ms"), std::string::npos) << text;
+}
+
+TEST(ChooseCodecs, SaysWhyNot) {
+  const CodecChoice choice = choose_codecs(pass(), candidates(0.6e9));
+  const std::string text = explain(choice, pass(), candidates(0.6e9));
+  EXPECT_NE(text.find("by 6.77 ms; no codec makes the step a tenth shorter"), std::string::npos)
+      << text;
 }
 
 }  // namespace
