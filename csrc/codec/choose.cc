@@ -12,7 +12,8 @@ namespace {
 constexpr double kHidden = 0.03;
 // How long a step may be, relative to the gentler way, for the harsher one to be taken.
 constexpr double kWorth = 0.9;
-constexpr double kCoarseWorth = 2.0 / 3;
+// PowerSGD of rank 4 needed 1 to 2.7 times the steps, by the network (docs/compression-when.md).
+constexpr double kCoarseWorth = 0.4;
 
 double seconds(const BackwardPass& pass, size_t bucket, const CodecCost& codec) {
   if (!codec.seconds.empty()) return codec.seconds[bucket];

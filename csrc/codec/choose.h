@@ -39,7 +39,7 @@ struct CodecChoice {
 // Candidates are ordered from gentle to harsh; the first is "none". Buckets travel one after
 // another. Gradients stay as they are where no codec makes the step a tenth shorter: below that,
 // rounding and a measurement's error are not worth it. A coarse candidate, of which at most the
-// last is one, must make it a third shorter than the best of the others.
+// last is one, must make it 2.5 times as short as the best of the others.
 CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> candidates);
 
 // Seconds of communication that are left when the computation ends.

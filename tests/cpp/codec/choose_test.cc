@@ -66,11 +66,11 @@ TEST(ChooseCodecs, RoundsNothingForLessThanATenthOfTheStep) {
 
 // int4 takes 52 ms for each bucket and ends after 217 ms, of which 177 are left over: with the 60
 // of the step, 237.
-TEST(ChooseCodecs, TakesACoarseOneForAThirdOfTheStep) {
+TEST(ChooseCodecs, TakesACoarseOneForMuch) {
   EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(0.01))).codecs, Codecs(4, 4));
-  // 158 - 60 + 40 - 10 = 128 ms for four.
-  EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(0.031))).codecs, Codecs(4, 4));
-  EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(0.033))).codecs, Codecs(4, 3));
+  // 0.4 * 237 - 60 + 40 - 10 = 64.9 ms for four.
+  EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(0.016))).codecs, Codecs(4, 4));
+  EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(0.0165))).codecs, Codecs(4, 3));
 }
 
 TEST(ChooseCodecs, TakesNoCoarseOneWhereAGentlerHides) {
