@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--seconds: expected more than 0, got {args.seconds}")
     native = _native.load()
     specs = args.codecs or [spec for spec, _ in native.codec_examples()]
+    if pairs := [spec for spec in specs if ">" in spec]:
+        raise ValueError(f"{pairs[0]!r} is a pair; name its codecs one by one to time them")
     figures = []
     for i, spec in enumerate(specs):
         if sys.stderr.isatty():

@@ -139,6 +139,8 @@ def _prepare(
             f"ringdist: {caller}: codec must be text such as 'int4' or None, "
             f"got {codec!r} of type {type(codec).__name__}"
         )
+    if not codec:
+        raise ValueError(f"ringdist: {caller}: codec is empty; 'none' is uncompressed")
     given = tensors if residual is None else {**tensors, "residual": residual}
     for name, tensor in given.items():
         if not isinstance(tensor, torch.Tensor):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from torch_ringdist import _arguments as arguments
 from torch_ringdist import _native, _rules
 from torch_ringdist._collectives import backend_of
 
@@ -37,7 +37,8 @@ class CompressState:
         ValueError: a value that is not accepted. Some show when the group is known, at the first
             step.
 
-    Its methods are called between steps, not while a backward pass runs.
+    Its methods are called between steps, not while a backward pass runs. A copy of it (as of a
+    whole DDP model, by copy.deepcopy or pickle) has neither group nor model: using it raises.
     """
 
     def __init__(
@@ -54,16 +55,18 @@ class CompressState:
         guard: float | None = None,
         measure_every: int = 10,
     ) -> None:
-        _check_text("codec", codec)
-        _check_count("warmup_steps", warmup_steps)
-        _check_count("measure_every", measure_every)
-        _check_rules(rules, model)
-        _check_schedule(schedule)
-        _check_guard(guard)
+        arguments.check_text("codec", codec)
+        arguments.check_count("warmup_steps", warmup_steps)
+        arguments.check_count("measure_every", measure_every)
+        arguments.check_rules(rules, model)
+        arguments.check_schedule(schedule)
+        arguments.check_guard(guard)
         if error_feedback is not None and not isinstance(error_feedback, bool):
-            raise TypeError(_message("error_feedback", "True, False or None", error_feedback))
+            raise TypeError(
+                arguments.message("error_feedback", "True, False or None", error_feedback)
+            )
         if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
-            raise TypeError(_message("scaler", "a torch.amp.GradScaler or None", scaler))
+            raise TypeError(arguments.message("scaler", "a torch.amp.GradScaler or None", scaler))
         self._codec, self._rules, self._schedule = codec, rules, schedule
         self._model, self._scaler = model, scaler
         self._group = _group_of(model, process_group)
@@ -75,8 +78,14 @@ class CompressState:
         }
         self._shapes: dict[str, torch.Size] = {}
         self._native: Any = None
+        self._copied = False
         if dist.is_initialized():
             self._bind()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Neither group nor connections can be copied; a DDP model that has this state can.
+        here = ("_native", "_group", "_model", "_schedule", "_scaler")
+        return {**self.__dict__, **dict.fromkeys(here), "_copied": True}
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs: steps, loss scale, and the sum of all ranks' residuals.
@@ -109,17 +118,12 @@ class CompressState:
         that is still owed to the parameters is unchanged.
 
         Raises:
-            ValueError: the state of another rank than 0, an unknown version, parameters that this
-                model does not have, or of other sizes.
+            TypeError: not what state_dict() returned.
+            ValueError: the state of another rank than 0, an unknown version, a value that is not
+                finite or not possible, parameters that this model does not have, or of other sizes.
         """
         native = self._bind()
-        if state.get("version") != 1:
-            raise ValueError(_message("state['version']", "1", state.get("version")))
-        if state["residuals"] is None:
-            raise ValueError(
-                "ringdist: load_state_dict: this state has no residuals: it is that of another "
-                "rank than 0. Give every rank what rank 0 saved"
-            )
+        arguments.check_state(state)
         if self._shapes and (unknown := sorted(set(state["residuals"]) - set(self._shapes))):
             raise ValueError(
                 f"ringdist: load_state_dict: the model has no parameter {unknown[0]!r} "
@@ -175,6 +179,11 @@ class CompressState:
         """The native state, made when the group is known."""
         if self._native is not None:
             return self._native
+        if self._copied:
+            raise ValueError(
+                "ringdist: compress: this CompressState is a copy, which has neither group nor "
+                "model; make one for the model that it is to serve, and load_state_dict()"
+            )
         backend = self._backend()
         native = _native.load()
         made = native.Compression(
@@ -207,7 +216,7 @@ class CompressState:
             codec = ""
             if callable(schedule):
                 codec = schedule(step)
-                _check_text(f"schedule({step})", codec)
+                arguments.check_text(f"schedule({step})", codec)
             return codec, 0.0 if scaler is None else float(scaler.get_scale())
 
         return at_step
@@ -223,9 +232,9 @@ def compress_hook(
             compiled has none), or a gradient is sparse.
     """
     if not isinstance(state, CompressState):
-        raise TypeError(_message("state", "a torch_ringdist.CompressState", state))
+        raise TypeError(arguments.message("state", "a torch_ringdist.CompressState", state))
     if not isinstance(bucket, dist.GradBucket):  # DDP with torch._dynamo's python_reducer
-        raise TypeError(_message("bucket", "a torch.distributed.GradBucket", bucket))
+        raise TypeError(arguments.message("bucket", "a torch.distributed.GradBucket", bucket))
     return state._bind().run(bucket).then(_only)
 
 
@@ -239,18 +248,6 @@ def _only(future: torch.futures.Future) -> torch.Tensor:
     return future.value()[0]
 
 
-def _message(argument: str, accepted: str, given: Any) -> str:
-    return (
-        f"ringdist: compress: {argument} must be {accepted}, "
-        f"got {given!r} of type {type(given).__name__}"
-    )
-
-
-def _check_text(argument: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise TypeError(_message(argument, "the text of a codec, as 'int4'", value))
-
-
 def _group_of(model: Any, group: Any) -> Any:
     if not isinstance(model, DistributedDataParallel):
         return group
@@ -260,45 +257,3 @@ def _group_of(model: Any, group: Any) -> Any:
             "DistributedDataParallel, averages over; leave it out"
         )
     return model.process_group
-
-
-def _check_count(argument: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(_message(argument, "a number of steps", value))
-    if value < 0:
-        raise ValueError(_message(argument, "0 or more", value))
-
-
-def _check_rules(rules: Any, model: Any) -> None:
-    if model is not None and not isinstance(model, nn.Module):
-        raise TypeError(_message("model", "a torch.nn.Module or None", model))
-    if rules is None:
-        return
-    if not isinstance(rules, Mapping):
-        raise TypeError(_message("rules", "a dict from name pattern to codec", rules))
-    if model is None and rules:
-        raise ValueError(
-            "ringdist: compress: rules need the names of parameters: give model= as well"
-        )
-    for pattern, codec in rules.items():
-        _check_text(f"rules[{pattern!r}]", codec)
-        _native.load().check_codec(f"rules[{pattern!r}]", codec, 2, None)
-
-
-def _check_schedule(schedule: Any) -> None:
-    if schedule is None or callable(schedule):
-        return
-    if not isinstance(schedule, Mapping):
-        raise TypeError(_message("schedule", "a dict from step to codec, or a function", schedule))
-    for step, codec in schedule.items():
-        _check_count("a step of schedule", step)
-        _check_text(f"schedule[{step}]", codec)
-
-
-def _check_guard(guard: Any) -> None:
-    if guard is None:
-        return
-    if not isinstance(guard, int | float) or isinstance(guard, bool):
-        raise TypeError(_message("guard", "a number above 1, or None", guard))
-    if not (guard > 1 and math.isfinite(guard)):
-        raise ValueError(_message("guard", "a finite number above 1, or None", guard))

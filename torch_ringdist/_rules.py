@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -54,8 +55,18 @@ def resolve(model: nn.Module, rules: Mapping[str, str] | None, smallest: int) ->
             embedding = isinstance(owners[parameter], nn.Embedding | nn.EmbeddingBag)
             out.append(Rule(name, parameter, "", "int8" if embedding else ""))
     for pattern in sorted(unused):
-        warnings.warn(f"ringdist: rules: {pattern!r} matches no parameter", stacklevel=4)
+        warnings.warn(
+            f"ringdist: rules: {pattern!r} matches no parameter", stacklevel=_level_of_caller()
+        )
     return out
+
+
+def _level_of_caller() -> int:
+    """For a warning of the function that asks: the first frame that is not of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("torch_ringdist"):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _owners(model: nn.Module) -> dict[torch.Tensor, nn.Module]:

@@ -17,6 +17,14 @@ _TABLES = {
     "variables": ("name", "value", "default", "meaning", "origin"),
 }
 
+# What may stand beside or in place of a codec's name.
+_MORE_CODECS = (
+    ("NAME+h", "rotates each block first, which evens out large values: int4+h"),
+    ("A>B", "A for contributions, B for their sums: topk:10>int8"),
+    ("powersgd:RANK", "of ddp.compress only: matrices by their approximation of that rank"),
+    ("auto", "of ddp.compress only: none, or the gentlest that hides communication"),
+)
+
 
 def as_json(info: dict[str, Any]) -> str:
     """`info` with the rows of its tables as objects, and the versions in use here."""
@@ -49,7 +57,7 @@ def as_text(info: dict[str, Any]) -> str:
             "\n".join(head),
             _section("transports", transports),
             _section("algorithms", info["algorithms"]),
-            _section("codecs", info["codecs"]),
+            _section("codecs", [*info["codecs"], *_MORE_CODECS]),
             _section("limits", info["limits"]),
             _section("variables", variables),
         ]

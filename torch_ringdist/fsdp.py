@@ -35,6 +35,10 @@ class _Allocates:
                 f"ringdist: {type(self).__name__}: codec must be text such as 'int8', "
                 f"got {codec!r} of type {type(codec).__name__}"
             )
+        if not codec:
+            raise ValueError(
+                f"ringdist: {type(self).__name__}: codec is empty; 'none' is uncompressed"
+            )
         # Of any size: what is checked does not depend on it.
         _native.load().check_codec("codec", codec, 2, None)
         self.codec = codec
@@ -83,6 +87,10 @@ class ReduceScatter(_Allocates, _fsdp_api.ReduceScatter):
         async_op: bool = False,
     ) -> dist.Work | None:
         codec = self.codec if input_tensor.dtype in _FLOATS else "none"
+        if op == dist.ReduceOp.PREMUL_SUM:  # of set_gradient_divide_factor()
+            # FSDP packed the input for this call alone.
+            input_tensor.mul_(op.__getstate__()[1])
+            op = dist.ReduceOp.SUM
         return _collectives.reduce_scatter_tensor(
             output_tensor, input_tensor, op, group, codec, None, async_op
         )

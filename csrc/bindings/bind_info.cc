@@ -68,8 +68,11 @@ py::dict info() {
     algorithm_rows.append(py::make_tuple(std::string(row.name), std::string(row.description)));
   out["algorithms"] = algorithm_rows;
   py::list codec_rows;
-  for (const CodecRow& row : codecs())
-    codec_rows.append(py::make_tuple(std::string(row.name), std::string(row.description)));
+  for (const CodecRow& row : codecs()) {
+    std::string description(row.description);
+    if (!row.parameters.empty()) description += "; after ':' " + std::string(row.parameters);
+    codec_rows.append(py::make_tuple(std::string(row.name), description));
+  }
   out["codecs"] = codec_rows;
   out["operations"] = std::vector<std::string>{
       "all_reduce", "reduce",     "broadcast", "all_gather", "gather", "reduce_scatter",

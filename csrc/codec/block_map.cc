@@ -3,6 +3,7 @@
 #include "base/hash.h"
 
 namespace ringdist {
+
 uint64_t BlockMap::hash() const {
   Hash out;
   for (const BlockPart& part : parts) {
@@ -12,6 +13,12 @@ uint64_t BlockMap::hash() const {
     out.add(static_cast<uint8_t>(part.residual != nullptr));
   }
   return out.value();
+}
+
+uint8_t BlockMap::codec_id() const {
+  for (const BlockPart& part : parts)
+    if (!part.codecs.plain()) return part.codecs.contribution->wire_id();
+  return 0;
 }
 
 std::string BlockMap::describe() const {

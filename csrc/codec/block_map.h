@@ -28,6 +28,8 @@ struct BlockMap {
   int64_t count() const { return parts.empty() ? 0 : parts.back().end(); }
   // Over what all ranks must have alike: counts, codecs, error feedback or not.
   uint64_t hash() const;
+  // For messages: the wire id of the first codec that compresses; 0 if none does.
+  uint8_t codec_id() const;
   // "int4, 3 parts", for messages
   std::string describe() const;
 };

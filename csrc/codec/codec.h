@@ -81,7 +81,8 @@ struct CodecRow {
 };
 
 std::span<const CodecRow> codecs();
-std::string codec_names();  // "none, fp16, ...", for messages
+std::string codec_names();                     // "none, fp16, ...", for messages
+std::string_view codec_name(uint8_t wire_id);  // "?" for one that does not exist
 
 // "int4", "topk:0.01", "int4+h", "bf16:stochastic". Errors (kInvalidArgument): an unknown name
 // (lists what there is), a bad parameter, "+h" on an exact codec.

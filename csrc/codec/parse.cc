@@ -30,6 +30,18 @@ std::string default_result(std::string_view spec, const Codec& contribution, int
   return "topk:" + std::to_string(k) + std::string(rotated ? kRotation : "");
 }
 
+Error unknown(std::string_view name) {
+  const std::string quoted = "'" + std::string(name) + "'";
+  if (name == "powersgd" || name == "auto")
+    return Error(ErrorKind::kInvalidArgument,
+                 quoted + " is no codec of an operation: torch_ringdist.ddp.compress and " +
+                     "CompressState take it, alone, as codec or in a schedule" +
+                     (name == "auto" ? "" : " or rule"));
+  return Error(ErrorKind::kInvalidArgument,
+               "unknown codec " + quoted + "; have: " + codec_names() +
+                   " (add +h for a rotation, A>B for a pair); for DDP also powersgd:RANK and auto");
+}
+
 }  // namespace
 
 Result<CodecPtr> parse_codec(std::string_view spec) {
@@ -42,9 +54,7 @@ Result<CodecPtr> parse_codec(std::string_view spec) {
     Result<CodecPtr> made = row.make(text);
     return made.ok() && rotated ? rotate(made.value()) : made;
   }
-  return Error(ErrorKind::kInvalidArgument, "unknown codec '" + std::string(name) +
-                                                "'; have: " + codec_names() +
-                                                " (add +h for a rotation, A>B for a pair)");
+  return unknown(name);
 }
 
 Result<CodecPair> parse_codec_pair(std::string_view spec, int size) {

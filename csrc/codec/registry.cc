@@ -11,6 +11,12 @@ std::span<const CodecRow> codecs() {
   return rows;
 }
 
+std::string_view codec_name(uint8_t wire_id) {
+  for (const auto& row : codecs())
+    if (row.wire_id == wire_id) return row.name;
+  return "?";
+}
+
 std::string codec_names() {
   std::string out;
   for (const auto& row : codecs()) out += (out.empty() ? "" : ", ") + std::string(row.name);

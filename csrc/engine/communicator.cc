@@ -21,6 +21,11 @@ bool sizes_differ(const OpRequest& request) {
          !request.output_parts.empty();
 }
 
+uint64_t plan_part(const Op& op) {
+  const auto& blocks = op.request.blocks;
+  return Fingerprint::plan_part(op.plan.hash(), blocks ? blocks->codec_id() : uint8_t{0});
+}
+
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions options)
@@ -224,7 +229,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
                      op->request.reduce_op,
                      0,
                      op->request.root,
-                     is_message ? 0 : op->plan.hash(),
+                     is_message ? 0 : plan_part(*op),
                      sizes_differ(op->request) ? Fingerprint::kPerEdge : op->request.count};
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);

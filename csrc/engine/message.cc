@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "codec/codec.h"
+
 namespace ringdist {
 
 std::string Fingerprint::describe() const {
@@ -16,6 +18,7 @@ std::string Fingerprint::describe() const {
   const bool has_root = kind == Collective::kBroadcast || kind == Collective::kReduce ||
                         kind == Collective::kGather || kind == Collective::kScatter;
   if (has_root) out += ", root " + std::to_string(root);
+  if (codec_id() != 0) out += ", codec " + std::string(codec_name(codec_id()));
   return out + ")";
 }
 

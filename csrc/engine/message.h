@@ -24,10 +24,14 @@ struct Fingerprint {
   ReduceOp reduce_op;
   uint8_t of_edge = 0;  // the count is the edge's
   int32_t root;
-  uint64_t plan;
+  uint64_t plan;  // plan_part()
   int64_t count;
 
   static constexpr int64_t kPerEdge = -1;
+
+  // All but eight bits of the plan's hash; those say which codec an op has, for messages.
+  static uint64_t plan_part(uint64_t hash, uint8_t codec_id) { return hash << 8 | codec_id; }
+  uint8_t codec_id() const { return static_cast<uint8_t>(plan); }
 
   bool operator==(const Fingerprint&) const = default;
   Fingerprint group_part() const {
@@ -36,7 +40,7 @@ struct Fingerprint {
     out.of_edge = 0;
     return out;
   }
-  // "all_reduce(float32, 1000 elements, SUM)"; safe for any bytes from the wire.
+  // "all_reduce(float32, 1000 elements, SUM, codec int4)"; safe for any bytes from the wire.
   std::string describe() const;
 };
 static_assert(std::is_trivially_copyable_v<Fingerprint> && sizeof(Fingerprint) == 24);

@@ -98,12 +98,12 @@ struct Loops {
   [[gnu::always_inline]] static void multiply_right(const MatrixShape& shape, const float* values,
                                                     const float* residual, const float* right,
                                                     float* left) {
-    constexpr int kRows = 2;
+    constexpr int kRows = W == 16 ? 4 : 2;  // as many as there are registers for their sums
     int64_t i = 0;
     for (; i + kRows <= shape.rows; i += kRows)
       all_dots<kRows>(shape, values + i * shape.columns, residual + i * shape.columns, right,
                       left + i);
-    if (i < shape.rows)
+    for (; i < shape.rows; ++i)
       all_dots<1>(shape, values + i * shape.columns, residual + i * shape.columns, right, left + i);
   }
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "torch/errors.h"
+#include "torch/memory_order.h"
 
 namespace ringdist {
 namespace {
@@ -32,7 +33,12 @@ std::shared_ptr<std::vector<float>> right_factor(Parameter& parameter,
 
 // Without residual.
 Slice slice_of(const at::Tensor& parameter, int64_t offset) {
-  return {offset, parameter.numel(), parameter.dim() > 0 ? parameter.size(0) : 1, nullptr};
+  return {offset, parameter.numel(), outermost_size(parameter), nullptr};
+}
+
+// Elements of the bucket: complex gradients lie there as pairs of real numbers.
+int64_t count_in(const at::Tensor& buffer, const at::Tensor& parameter) {
+  return parameter.numel() * (parameter.is_complex() && !buffer.is_complex() ? 2 : 1);
 }
 
 [[noreturn]] void refuse(ErrorKind kind, const std::string& what) {
@@ -113,6 +119,10 @@ void Compression::begin_step() {
   before_ = now_;
   now_.step = step;
   now_.codec = step < options_.warmup_steps ? "none" : current_;
+  if (now_.codec != kAuto) {
+    now_.chosen.clear();
+    now_.reason.clear();
+  }
   now_.bytes_uncompressed = now_.bytes_sent = 0;
   complete_ = false;
   ++steps_;
@@ -215,15 +225,18 @@ BucketPlan Compression::plan(c10d::GradBucket& bucket, std::vector<LowRankInput>
   BucketPlan plan;
   int64_t offset = 0;
   for (const at::Tensor& tensor : parameters) {
-    const int64_t count = tensor.numel();
+    const int64_t count = count_in(buffer, tensor);
     const double plain = 2 * share * static_cast<double>(count * buffer.element_size());
     now_.bytes_uncompressed += plain;
     now_.total_uncompressed += plain;
     double sent = plain;
     if (fits) {
       Parameter& parameter = *value_of(table_.find(tensor));
-      const Treatment& treatment = warm ? *none_ : *parameter.treatment;
+      // A residual has one value per element, and those of complex ones are two.
+      const bool plainly = warm || tensor.is_complex();
+      const Treatment& treatment = plainly ? *none_ : *parameter.treatment;
       Slice slice = slice_of(tensor, offset);
+      slice.count = count;
       const bool feedback = treatment.feedback_of(slice);
       prepare(parameter, feedback, dtype, buffer.narrow(0, offset, count));
       if (feedback) slice.residual = parameter.residual->values.data();
@@ -294,13 +307,7 @@ double Compression::residual_norm() {
 
 CompressionState Compression::state() {
   std::lock_guard lock(mutex_);
-  CompressionState out{steps_, scale_, {}};
-  for (const auto& [name, residual] : table_.residuals()->all()) {
-    at::Tensor copy = at::empty(static_cast<int64_t>(residual.values.size()), at::kFloat);
-    std::ranges::copy(residual.values, copy.mutable_data_ptr<float>());
-    out.residuals.emplace_back(name, copy);
-  }
-  return out;
+  return {steps_, scale_, table_.saved()};
 }
 
 void Compression::load(const CompressionState& state) {
@@ -308,9 +315,7 @@ void Compression::load(const CompressionState& state) {
   for (const auto& [name, values] : state.residuals)
     throw_if(table_.check_residual(name, values.numel()));
   table_.residuals()->clear();
-  for (const auto& [name, values] : state.residuals)
-    throw_if(table_.load_residual(
-        name, {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())}));
+  for (const auto& [name, values] : state.residuals) throw_if(table_.load_residual(name, values));
   measured_.clear();
   contribution_ = 0;
   steps_ = state.steps;

@@ -52,7 +52,8 @@ struct CompressionReport {
 struct CompressionState {
   int64_t steps = 0;
   double scale = 1;
-  std::vector<std::pair<std::string, at::Tensor>> residuals;  // this rank's: fp32, one dimension
+  // This rank's: fp32, one dimension, row-major.
+  std::vector<std::pair<std::string, at::Tensor>> residuals;
 };
 
 class Compression {
@@ -65,7 +66,7 @@ class Compression {
   void add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule);
 
   // Averages the bucket's gradients over the group, in place. The Future holds a list with the
-  // bucket's buffer. float64 gradients go uncompressed; sparse ones raise TypeError.
+  // bucket's buffer. float64 and complex gradients go uncompressed; sparse ones raise TypeError.
   c10::intrusive_ptr<c10::ivalue::Future> run(c10d::GradBucket& bucket);
 
   // Between two steps; the residuals are being written while a step runs.

@@ -67,10 +67,10 @@ Result<TreatmentPtr> make_low_rank_treatment(std::string_view argument, const st
     const char* end = spec.data() + spec.size();
     const auto [at, error] = std::from_chars(begin, end, rank);
     if (error != std::errc() || at != end || rank < 1 || rank > kMostRank)
-      return Error(ErrorKind::kInvalidArgument, "ringdist: " + std::string(argument) + "='" + spec +
-                                                    "': the rank of powersgd must be in 1 .. " +
-                                                    std::to_string(kMostRank) +
-                                                    ", as in powersgd:4");
+      return Error(ErrorKind::kInvalidArgument,
+                   "ringdist: " + std::string(argument) + "='" + spec +
+                       "': expected powersgd:RANK alone, RANK in 1 .. " +
+                       std::to_string(kMostRank) + ", as in powersgd:4");
   }
   const bool on = size > 1 && feedback.value_or(true);
   return TreatmentPtr(std::make_shared<LowRankTreatment>(rank, size, on));

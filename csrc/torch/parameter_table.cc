@@ -1,11 +1,35 @@
 #include "torch/parameter_table.h"
 
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 
 #include "base/check.h"
 #include "torch/coding.h"
+#include "torch/memory_order.h"
 
 namespace ringdist {
+namespace {
+
+const std::string kNameless = "parameter.";
+
+at::Tensor as_tensor(const Residual& residual) {
+  at::Tensor out = at::empty(static_cast<int64_t>(residual.values.size()), at::kFloat);
+  std::ranges::copy(residual.values, out.mutable_data_ptr<float>());
+  return out;
+}
+
+void fill(Residual& residual, const at::Tensor& values) {
+  std::copy_n(values.const_data_ptr<float>(), residual.values.size(), residual.values.begin());
+}
+
+}  // namespace
+
+const Parameter* ParameterTable::named(const std::string& name) const {
+  const auto it = std::ranges::find(parameters_, name, &Parameter::name);
+  return it == parameters_.end() ? nullptr : &*it;
+}
 
 Result<TreatmentPtr> ParameterTable::treatment(std::string_view argument, const std::string& spec) {
   if (auto it = treatments_.find(spec); it != treatments_.end()) return it->second;
@@ -58,15 +82,25 @@ Error ParameterTable::add(const at::Tensor& tensor, std::string name, ParameterR
       {tensor, std::move(name), std::move(rule), treatment.value(), nullptr, nullptr, {}});
   Parameter& added = parameters_.back();
   by_tensor_[tensor.unsafeGetTensorImpl()] = &added;
-  return residuals_->all().contains(added.name) ? provide_residual(added) : Error();
+  if (!residuals_->all().contains(added.name)) return {};
+  // Loaded before its parameter was known.
+  if (Error error = provide_residual(added)) return error;
+  fill(*added.residual, memory_order(as_tensor(*added.residual), tensor));
+  return {};
 }
 
 Result<Parameter*> ParameterTable::find(const at::Tensor& tensor) {
   const auto* key = tensor.unsafeGetTensorImpl();
   if (auto it = by_tensor_.find(key); it != by_tensor_.end()) return it->second;
+  const std::string name = kNameless + std::to_string(parameters_.size());
+  if (!parameters_.empty() && !parameters_.front().name.starts_with(kNameless)) {
+    TORCH_WARN_ONCE("ringdist: compress: a gradient of shape ", tensor.sizes(),
+                    " is of no parameter of the model that was given: it is compressed without "
+                    "rules, under the name ",
+                    name);
+  }
   const ParameterRule rule{tensor.numel() < kMinCompressed ? "none" : "", ""};
-  if (Error error = add(tensor, "parameter." + std::to_string(parameters_.size()), rule))
-    return error;
+  if (Error error = add(tensor, name, rule)) return error;
   return by_tensor_.at(key);
 }
 
@@ -93,15 +127,26 @@ Error ParameterTable::check_residual(const std::string& name, int64_t count) con
   return {};
 }
 
-Error ParameterTable::load_residual(const std::string& name, std::span<const float> values) {
-  auto residual = residuals_->get(name, static_cast<int64_t>(values.size()));
+Error ParameterTable::load_residual(const std::string& name, const at::Tensor& values) {
+  auto residual = residuals_->get(name, values.numel());
   if (!residual.ok()) return residual.error();
-  std::ranges::copy(values, residual.value()->values.begin());
+  const Parameter* known = named(name);
+  fill(*residual.value(), known != nullptr ? memory_order(values, known->tensor) : values);
   residual.value()->owed = true;
   for (Parameter& parameter : parameters_)
     if (parameter.name == name)
       if (Error error = provide_residual(parameter)) return error;
   return {};
+}
+
+std::vector<std::pair<std::string, at::Tensor>> ParameterTable::saved() const {
+  std::vector<std::pair<std::string, at::Tensor>> out;
+  for (const auto& [name, residual] : residuals_->all()) {
+    const at::Tensor copy = as_tensor(residual);
+    const Parameter* known = named(name);
+    out.emplace_back(name, known != nullptr ? row_major(copy, known->tensor) : copy);
+  }
+  return out;
 }
 
 }  // namespace ringdist

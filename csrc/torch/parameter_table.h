@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "codec/residual.h"
@@ -38,7 +39,8 @@ class ParameterTable {
 
   // Errors (kInvalidArgument): a codec of the rule.
   Error add(const at::Tensor& tensor, std::string name, ParameterRule rule);
-  // The entry of a parameter. One that was never added is named after its place in the table.
+  // The entry of a parameter. One that was never added is named after its place in the table; a
+  // warning says so where others were.
   Result<Parameter*> find(const at::Tensor& tensor);
 
   // From now on `spec` is the hook's own codec. Errors (kInvalidArgument) change nothing.
@@ -56,11 +58,15 @@ class ParameterTable {
   const std::shared_ptr<ResidualStore>& residuals() { return residuals_; }
   // Whether a residual of so many elements may be that of `name`.
   Error check_residual(const std::string& name, int64_t count) const;
-  // The residual of `name` becomes a copy of `values`, whether the parameter is known yet or not.
-  Error load_residual(const std::string& name, std::span<const float> values);
+  // The residual of `name` becomes a copy of `values` (fp32, one dimension, row-major), whether the
+  // parameter is known yet or not.
+  Error load_residual(const std::string& name, const at::Tensor& values);
+  // Copies of all residuals, as load_residual() takes them.
+  std::vector<std::pair<std::string, at::Tensor>> saved() const;
   std::deque<Parameter>& all() { return parameters_; }
 
  private:
+  const Parameter* named(const std::string& name) const;
   Result<TreatmentPtr> treatment(std::string_view argument, const std::string& spec);
   Result<TreatmentPtr> resolve(const ParameterRule& rule, const TreatmentPtr& own);
 

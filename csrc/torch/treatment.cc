@@ -18,13 +18,18 @@ class CodecTreatment final : public Treatment {
   double bits() const override { return codecs_.contribution->bits(); }
 
   double bytes(const Slice& slice, DType dtype) const override {
-    return static_cast<double>(codecs_.contribution->max_bytes(slice.count, dtype) +
-                               codecs_.result->max_bytes(slice.count, dtype));
+    return sent(*codecs_.contribution, slice, dtype) + sent(*codecs_.result, slice, dtype);
   }
 
   void add(const Slice& slice, BucketPlan& plan) const override { plan.add_part(slice, codecs_); }
 
  private:
+  // What an exact codec gains depends on the values: counted as nothing.
+  static double sent(const Codec& codec, const Slice& slice, DType dtype) {
+    const size_t plain = static_cast<size_t>(slice.count) * dtype_size(dtype);
+    return static_cast<double>(codec.exact() ? plain : codec.max_bytes(slice.count, dtype));
+  }
+
   const CodecPair codecs_;
   const bool feedback_;
   const std::string name_;

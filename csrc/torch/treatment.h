@@ -16,7 +16,7 @@ namespace ringdist {
 struct Slice {
   int64_t offset = 0;  // elements
   int64_t count = 0;
-  int64_t rows = 1;           // the first dimension of the parameter
+  int64_t rows = 1;           // of the parameter as a matrix, as it lies in memory
   float* residual = nullptr;  // `count` of them; null without error feedback
 
   int64_t end() const { return offset + count; }

@@ -196,6 +196,23 @@ def test_doubles_go_uncompressed_and_sparse_gradients_are_refused(pools):
 BAD = {
     "not DDP": (lambda m: compress(m.module), TypeError, ["model", "DistributedDataParallel"]),
     "unknown codec": (lambda m: compress(m, "int5"), ValueError, ["codec='int5'", "have: none"]),
+    "no codec": (lambda m: compress(m, ""), ValueError, ["codec", "'none'", "''"]),
+    "powersgd in a pair": (
+        lambda m: compress(m, "powersgd:4>int8"),
+        ValueError,
+        ["'powersgd:4>int8'", "powersgd:RANK alone"],
+    ),
+    "auto as a rule": (
+        lambda m: compress(m, rules={"*": "auto"}),
+        ValueError,
+        ["rules['*']='auto'", "as codec or in a schedule"],
+    ),
+    "pattern no text": (lambda m: compress(m, rules={1: "int8"}), TypeError, ["rules", "1", "int"]),
+    "warm-up without end": (
+        lambda m: compress(m, warmup_steps=2**70),
+        ValueError,
+        ["warmup_steps", "2**63"],
+    ),
     "codec no text": (lambda m: compress(m, 4), TypeError, ["codec", "'int4'", "int"]),
     "unknown codec of a rule": (
         lambda m: compress(m, rules={"big": "int5"}),

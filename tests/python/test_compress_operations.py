@@ -160,6 +160,12 @@ BAD = {
         ValueError,
         ["codec='int5'", "unknown codec 'int5'", "have: none, ", "int8"],
     ),
+    "no codec": (lambda t: torch_ringdist.all_reduce(t, codec=""), ValueError, ["codec is empty"]),
+    "codec of DDP only": (
+        lambda t: torch_ringdist.all_reduce(t, codec="powersgd:4"),
+        ValueError,
+        ["codec='powersgd:4'", "no codec of an operation", "ddp.compress"],
+    ),
     "bad parameter": (
         lambda t: torch_ringdist.all_reduce(t, codec="int4:9"),
         ValueError,
@@ -271,9 +277,9 @@ def test_bad_input(pools, case: str):
     pools(2).run(_refused, case)
 
 
-def _different_codecs() -> Raised | None:
+def _different_codecs(codecs: tuple[str, str]) -> Raised | None:
     group = new_group(10)
-    codec = ("int8", "int4")[dist.get_rank() % 2]
+    codec = codecs[dist.get_rank() % 2]
     error = caught(torch_ringdist.all_reduce, torch.ones(5000), group=group, codec=codec)
     if error is None:  # done before the other rank's refusal came
         error = caught(dist.barrier, group)
@@ -282,10 +288,18 @@ def _different_codecs() -> Raised | None:
     return error
 
 
-def test_ranks_with_different_codecs(pools):
-    for error in pools(2).run(_different_codecs):
+@pytest.mark.parametrize(
+    ("codecs", "words"),
+    [
+        (("int8", "int4"), ["codec int8)", "codec int4)"]),
+        (("int8", "none"), ["SUM, codec int8)", "SUM)"]),
+        (("topk:10", "topk:20"), ["codec topk)", "the codec's parameters"]),
+    ],
+)
+def test_ranks_with_different_codecs(pools, codecs: tuple[str, str], words: list[str]):
+    for error in pools(2).run(_different_codecs, codecs):
         assert error is not None and "DistBackendError" in error.kinds, error
-        assert "disagree" in error.text, error
+        assert all(word in error.text for word in ["disagree", *words]), error
 
 
 def _group_option() -> list[float]:

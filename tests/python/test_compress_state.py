@@ -71,8 +71,18 @@ def _bad_states() -> None:
         ({"version": 2}, ["version", "1", "2"]),
         ({"residuals": {"other": torch.zeros(3)}}, ["no parameter 'other'"]),
         ({"residuals": {"big": torch.zeros(3)}}, ["'big'", "3", "6300"]),
+        ({"residuals": {"big": torch.full((70, 90), torch.nan)}}, ["'big'", "not finite"]),
+        ({"steps": -5}, ["state['steps']", "-5"]),
+        ({"scale": 0.0}, ["state['scale']", "above 0", "0.0"]),
+        ({"scale": "1"}, ["state['scale']", "str"]),
+        ({"world_size": 0}, ["state['world_size']", "1 or more"]),
     ):
         refuses(lambda c=change: handle.load_state_dict({**good, **c}), ValueError, words)
+    refuses(lambda: handle.load_state_dict({"version": 1}), ValueError, ["has no 'steps'"])
+    refuses(lambda: handle.load_state_dict(None), TypeError, ["state", "NoneType"])
+    lists = {**good, "residuals": {"big": [1.0]}}
+    refuses(lambda: handle.load_state_dict(lists), TypeError, ["'big'", "tensor", "list"])
+    assert handle.residual_norm() == 0
 
 
 def _wrong_size() -> None:

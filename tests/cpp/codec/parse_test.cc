@@ -56,9 +56,12 @@ TEST(ParseCodec, AnUnknownNameListsWhatThereIs) {
   const Result<CodecPtr> codec = parse_codec("int5:2");
   ASSERT_FALSE(codec.ok());
   EXPECT_EQ(codec.error().kind(), ErrorKind::kInvalidArgument);
-  EXPECT_EQ(codec.error().message(),
-            "unknown codec 'int5'; have: none, fp16, bf16, fp8, int8, int4, int2, onebit, topk, "
-            "randomk, lossless (add +h for a rotation, A>B for a pair)");
+  EXPECT_EQ(
+      codec.error().message(),
+      "unknown codec 'int5'; have: none, fp16, bf16, fp8, int8, int4, int2, onebit, topk, "
+      "randomk, lossless (add +h for a rotation, A>B for a pair); for DDP also powersgd:RANK and "
+      "auto");
+  EXPECT_NE(name_of("auto").find("'auto' is no codec of an operation"), std::string::npos);
   EXPECT_EQ(name_of("").find("unknown codec ''"), 0u);
   EXPECT_EQ(name_of("ONEBIT").find("unknown codec 'ONEBIT'"), 0u);
 }
