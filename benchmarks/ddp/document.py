@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ddp import plot, stepping_report, training_report
+from benchmarks.ddp import plot, stepping_report, steps_report, training_report
 from benchmarks.ddp.links import LINKS
 from benchmarks.ddp.plans import TUNING_SEED
 from benchmarks.ddp.study import Study
@@ -37,6 +37,8 @@ def write(results: Path, study: Study) -> int:
         _write_training(training)
     if stepping:
         _write_stepping(stepping, study)
+    if study.found:
+        _replace("steps", steps_report.markdown(study))
     return 0
 
 
@@ -89,12 +91,17 @@ def _publish(
     text_of_facts = json.dumps(_finite(facts), indent=1, allow_nan=False)
     (FOLDER / f"{name}.json").write_text(text_of_facts + "\n")
     link = f"![{name}]({FOLDER.name}/{picture.name})"
+    _replace(name, f"{text}\n{link}\n")
+    print(f"written: {PAGE}, {picture}")
+
+
+def _replace(name: str, text: str) -> None:
+    """What stands in the page under that name."""
     pattern = re.compile(rf"(<!-- measured: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-    page, count = pattern.subn(lambda m: f"{m[1]}{text}\n{link}\n{m[2]}", PAGE.read_text())
+    page, count = pattern.subn(lambda m: f"{m[1]}{text}{m[2]}", PAGE.read_text())
     if count != 1:
         raise ValueError(f"{PAGE}: expected one '<!-- measured: {name} -->' ... '<!-- end -->'")
     PAGE.write_text(page)
-    print(f"written: {PAGE}, {picture}")
 
 
 def _finite(value: Any) -> Any:

@@ -17,7 +17,8 @@ CRITICS = Path("build/compression-study/critics.json")
 class Found:
     """One codec, task and batch size."""
 
-    more_steps: float  # to the target, relative to uncompressed; inf: not reached
+    steps: int | None  # to the target; None: not reached
+    more_steps: float  # relative to uncompressed; inf: not reached
     metric: float | None  # accuracy or validation loss; None: diverged
 
 
@@ -26,19 +27,21 @@ class Study:
     """By task, batch per rank, and codec; empty where there was no study."""
 
     found: dict[tuple[str, int, str], Found] = field(default_factory=dict)
+    commit: str = ""
 
     @classmethod
     def load(cls, path: Path) -> Study:
         if not path.exists():
             return cls()
-        found = {}
-        for row in json.loads(path.read_text())["rows"]:
+        found, told = {}, json.loads(path.read_text())
+        for row in told["rows"]:
             plain = row["steps_uncompressed"]
             if plain:
                 steps = row["steps_to_target"]
                 more = math.inf if steps is None else steps / plain
-                found[row["task"], row["batch"], row["variant"]] = Found(more, row["metric"])
-        return cls(found)
+                key = row["task"], row["batch"], row["variant"]
+                found[key] = Found(steps, more, row["metric"])
+        return cls(found, told["commit"])
 
     def more_steps(self, task: str, batch: int, codec: str) -> float | None:
         """None if that was not studied. At least 1: a codec that needs fewer had luck."""

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.ddp import stepping_report, training_report  # noqa: E402
+from benchmarks.ddp import stepping_report, steps_report, training_report  # noqa: E402
 from benchmarks.ddp.candidates import Candidate  # noqa: E402
 from benchmarks.ddp.cells import Cells  # noqa: E402
 from benchmarks.ddp.ratios import paired_ratio  # noqa: E402
@@ -95,8 +95,15 @@ def study(tmp_path: Path, **steps: int | None) -> Study:
         for codec, needed in steps.items()
     ]
     path = tmp_path / "critics.json"
-    path.write_text(json.dumps({"rows": rows}))
+    path.write_text(json.dumps({"commit": "abc", "rows": rows}))
     return Study.load(path)
+
+
+def test_the_table_of_steps(tmp_path: Path) -> None:
+    text = steps_report.markdown(study(tmp_path, none=50, int4=60, onebit=None))
+    assert "| batch | none | int4 | onebit |" in text
+    assert "| 32 | 50, 97.0% | 60, 97.0% | not reached, 97.0% |" in text
+    assert "commit abc." in text
 
 
 def test_compression_that_helps_and_an_auto_that_knows() -> None:
