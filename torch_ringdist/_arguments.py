@@ -77,13 +77,15 @@ def check_state(state: Any) -> None:
     if state.get("version") != 1:
         raise ValueError(message("state['version']", "1", state.get("version")))
     if missing := [key for key in _STATE_KEYS if key not in state]:
-        raise ValueError(f"ringdist: load_state_dict: the state has no {missing[0]!r}")
+        raise ValueError(f"ringdist: compress: the state has no {missing[0]!r}")
     check_count("state['steps']", state["steps"])
     check_count("state['world_size']", state["world_size"])
     if state["world_size"] < 1:
         raise ValueError(message("state['world_size']", "1 or more", state["world_size"]))
     scale = state["scale"]
-    if not isinstance(scale, int | float) or not (scale > 0 and math.isfinite(scale)):
+    if not isinstance(scale, int | float):
+        raise TypeError(message("state['scale']", "a number", scale))
+    if not (scale > 0 and math.isfinite(scale)):
         raise ValueError(message("state['scale']", "a finite number above 0", scale))
     _check_residuals(state["residuals"])
 
@@ -94,7 +96,7 @@ _STATE_KEYS = ("steps", "scale", "world_size", "residuals")
 def _check_residuals(residuals: Any) -> None:
     if residuals is None:
         raise ValueError(
-            "ringdist: load_state_dict: this state has no residuals: it is that of another "
+            "ringdist: compress: this state has no residuals: it is that of another "
             "rank than 0. Give every rank what rank 0 saved"
         )
     if not isinstance(residuals, Mapping):
@@ -103,8 +105,8 @@ def _check_residuals(residuals: Any) -> None:
         argument = f"state['residuals'][{name!r}]"
         if not isinstance(total, torch.Tensor) or not total.is_floating_point():
             raise TypeError(message(argument, "a tensor of floats", total))
-        if not total.isfinite().all():
+        if not total.float().isfinite().all():
             raise ValueError(
-                f"ringdist: load_state_dict: {argument} has values that are not finite: they "
-                "would be added to every later gradient"
+                f"ringdist: compress: {argument} has values that float32 does not hold: they "
+                "would spoil every later gradient"
             )

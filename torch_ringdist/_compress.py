@@ -41,6 +41,8 @@ class CompressState:
     whole DDP model, by copy.deepcopy or pickle) has neither group nor model: using it raises.
     """
 
+    _copied = False
+
     def __init__(
         self,
         codec: str = "int4",
@@ -78,11 +80,12 @@ class CompressState:
         }
         self._shapes: dict[str, torch.Size] = {}
         self._native: Any = None
-        self._copied = False
         if dist.is_initialized():
             self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._native is None:  # not in use yet: nothing of it is of this process
+            return dict(self.__dict__)
         # Neither group nor connections can be copied; a DDP model that has this state can.
         here = ("_native", "_group", "_model", "_schedule", "_scaler")
         return {**self.__dict__, **dict.fromkeys(here), "_copied": True}
@@ -129,6 +132,12 @@ class CompressState:
                 f"ringdist: load_state_dict: the model has no parameter {unknown[0]!r} "
                 f"({len(unknown)} of {len(state['residuals'])} names are unknown)"
             )
+        for name, total in state["residuals"].items():
+            if total.shape != (shape := self._shapes.get(name, total.shape)):
+                raise ValueError(
+                    f"ringdist: load_state_dict: the residual of {name!r} has shape "
+                    f"{list(total.shape)}, the parameter {list(shape)}"
+                )
         each = 1 / state["world_size"]
         residuals = [
             (name, (total.float().cpu() * each).reshape(-1).contiguous())

@@ -22,7 +22,7 @@ _MORE_CODECS = (
     ("NAME+h", "rotates each block first, which evens out large values: int4+h"),
     ("A>B", "A for contributions, B for their sums: topk:10>int8"),
     ("powersgd:RANK", "of ddp.compress only: matrices by their approximation of that rank"),
-    ("auto", "of ddp.compress only: none, or the gentlest that hides communication"),
+    ("auto", "of ddp.compress only: none, the gentlest that hides communication, or powersgd:4"),
 )
 
 

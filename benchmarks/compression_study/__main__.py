@@ -108,9 +108,9 @@ def choose_cells(args: argparse.Namespace) -> list[plan.Cell]:
 
 
 def default_seeds(args: argparse.Namespace, task: str) -> int:
-    if args.critics:
-        return CRITICS_SEEDS.get(task, 1)
-    return 2 if args.quick else 10
+    if args.quick:
+        return 2
+    return CRITICS_SEEDS.get(task, 3) if args.critics else 10
 
 
 def run_study(args: argparse.Namespace) -> None:

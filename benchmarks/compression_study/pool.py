@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -30,7 +31,7 @@ def run_all(wanted: Sequence[Settings], records: Records, jobs: int, title: str)
     spawn = multiprocessing.get_context("spawn")
     total = sum(map(cost, missing))
     with (
-        ProcessPoolExecutor(jobs, mp_context=spawn, initializer=end_with_parent) as pool,
+        ProcessPoolExecutor(jobs, spawn, end_with_parent, (os.getpid(),)) as pool,
         tqdm(total=total, desc=title, bar_format=BAR) as bar,
     ):
         try:

@@ -17,7 +17,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 def prepare_heap(size: int) -> bool:
     """From now on, malloc has `size` bytes of touched pages, for all threads, and returns none.
 
-    Call it before other threads allocate. False where there is no glibc: nothing has changed then.
+    Call it before other threads allocate. False where there is no glibc, or it refuses.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):

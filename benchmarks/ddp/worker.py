@@ -6,6 +6,7 @@ import argparse
 import gc
 import itertools
 import json
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from benchmarks.ddp.settings import Settings, Stepping, Training, from_text
 from benchmarks.ddp.tasks import TASKS, Mlp
 
 LIMIT = timedelta(seconds=300)
-# Bytes of a candidate that trains the larger network: parameters, gradients, buckets before and
-# after DDP rebuilds them, momentum, residual, and what is in flight; 21 MB each.
-EACH = 200 << 20
+# Bytes of a candidate: parameters, gradients, buckets before and after DDP rebuilds them, momentum,
+# residual, and what is in flight, 21 MB each for the larger network; activations.
+EACH = {"mlp5m": 200 << 20, "text": 50 << 20}
 BAR = "{l_bar}{bar}| {n:.0f}/{total:.0f} steps [{elapsed}<{remaining}] {postfix}"
 
 
@@ -129,11 +130,15 @@ def takes_part(candidate: str, number: int, settings: Stepping) -> bool:
     return settings.warm_up - 1 <= number < settings.warm_up + few
 
 
+def task_of(settings: Settings) -> str:
+    return settings.task if isinstance(settings, Stepping) else "mlp5m"
+
+
 def measure(settings: Settings, clock: Clock) -> dict:
     rank, world = dist.get_rank(), dist.get_world_size()
     of_task = (settings.batch, rank, world, settings.seed)
-    name = settings.task if isinstance(settings, Stepping) else "mlp5m"
-    learners, absent = make_learners(list(settings.candidates), TASKS[name](*of_task))
+    task = TASKS[task_of(settings)](*of_task)
+    learners, absent = make_learners(list(settings.candidates), task)
     if isinstance(settings, Training):
         total = settings.steps * len(learners)
     else:
@@ -154,7 +159,8 @@ def measure(settings: Settings, clock: Clock) -> dict:
 def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(1)
-    prepare_heap(EACH * len(args.settings.candidates))
+    if not prepare_heap(EACH[task_of(args.settings)] * len(args.settings.candidates)):
+        print("memory: not touched beforehand (no glibc); first steps are slow", file=sys.stderr)
     dist.init_process_group("gloo", timeout=LIMIT)
     results = measure(args.settings, Clock(args.barrier))
     if dist.get_rank() == 0:

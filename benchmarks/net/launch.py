@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -78,7 +79,7 @@ def _start(words: list[str], log: Path | None, environment: Mapping[str, str]) -
             stderr=output,
             # Ctrl-C is for us, who then end them in order; and they are not to outlive us.
             start_new_session=True,
-            preexec_fn=end_with_parent,
+            preexec_fn=functools.partial(end_with_parent, os.getpid()),
         )
 
 

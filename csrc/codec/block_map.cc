@@ -17,7 +17,8 @@ uint64_t BlockMap::hash() const {
 
 uint8_t BlockMap::codec_id() const {
   for (const BlockPart& part : parts)
-    if (!part.codecs.plain()) return part.codecs.contribution->wire_id();
+    for (const CodecPtr& codec : {part.codecs.contribution, part.codecs.result})
+      if (codec->wire_id() != 0) return codec->wire_id();
   return 0;
 }
 

@@ -45,15 +45,17 @@ size_t choose_one(const BackwardPass& pass, std::span<const CodecCost> candidate
   };
   const size_t last = candidates.size() - 1;
   const bool coarse = candidates[last].coarse;
-  size_t codec = gentlest(pass, coarse ? candidates.first(last) : candidates, kHidden * pass.step);
-  if (step(codec) >= kWorth * step(0)) codec = 0;
+  const auto fine = coarse ? candidates.first(last) : candidates;
+  size_t codec = gentlest(pass, fine, kHidden * pass.step);
+  while (codec < fine.size() && step(codec) >= kWorth * step(0)) ++codec;  // a harsher one may do
+  if (codec == fine.size()) codec = 0;
   if (coarse && step(last) < kCoarseWorth * step(codec)) codec = last;
   return codec;
 }
 
 std::string duration(double seconds) {
   char text[32];
-  if (seconds >= 1)
+  if (seconds >= 0.9995)
     std::snprintf(text, sizeof text, "%.3g s", seconds);
   else
     std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);

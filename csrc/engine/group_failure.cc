@@ -27,15 +27,17 @@ void Group::mismatch(uint64_t number, int peer, const Fingerprint& theirs,
                      who(peer) + " called " + theirs.describe();
   Fingerprint same_plan = theirs;
   same_plan.plan = ours.plan;
-  if (same_plan == ours && ours.count == Fingerprint::kPerEdge)
+  const bool alike = same_plan == ours && theirs.codec_id() == ours.codec_id();
+  if (alike && ours.count == Fingerprint::kPerEdge)
     text += " of other sizes";
-  else if (same_plan == ours && theirs.codec_id() == ours.codec_id() && ours.codec_id() != 0)
+  else if (alike && ours.codec_id() != 0)
     text +=
-        " with other settings of compression: the codec's parameters, A>B, rules, warmup_steps, "
-        "error_feedback or the sizes of parameters differ";
-  else if (same_plan == ours && theirs.codec_id() == ours.codec_id())
+        " with other settings of compression: the codec's parameters, +h, A>B, rules, "
+        "warmup_steps, error_feedback or the sizes of parameters differ";
+  else if (alike)
     text +=
-        " with another plan: RINGDIST_ALGORITHM, RINGDIST_SEGMENT_BYTES or their options differ";
+        " with another plan: residual, RINGDIST_ALGORITHM, RINGDIST_SEGMENT_BYTES or their "
+        "options differ";
   fail(Error(ErrorKind::kMismatch, text).blame(peer), /*tell_others=*/true, number);
 }
 

@@ -232,9 +232,7 @@ BucketPlan Compression::plan(c10d::GradBucket& bucket, std::vector<LowRankInput>
     double sent = plain;
     if (fits) {
       Parameter& parameter = *value_of(table_.find(tensor));
-      // A residual has one value per element, and those of complex ones are two.
-      const bool plainly = warm || tensor.is_complex();
-      const Treatment& treatment = plainly ? *none_ : *parameter.treatment;
+      const Treatment& treatment = warm ? *none_ : *parameter.treatment;
       Slice slice = slice_of(tensor, offset);
       slice.count = count;
       const bool feedback = treatment.feedback_of(slice);
@@ -314,14 +312,19 @@ void Compression::load(const CompressionState& state) {
   std::lock_guard lock(mutex_);
   for (const auto& [name, values] : state.residuals)
     throw_if(table_.check_residual(name, values.numel()));
+  // Into today's loss scale; the guard's means are in it already.
+  const auto factor = static_cast<float>(scale_ / state.scale);
+  if (!std::isnormal(factor))
+    refuse(ErrorKind::kInvalidArgument, "state['scale'] is " + std::to_string(state.scale) +
+                                            ", now it is " + std::to_string(scale_) +
+                                            ": too far apart for the residuals");
   table_.residuals()->clear();
   for (const auto& [name, values] : state.residuals) throw_if(table_.load_residual(name, values));
   measured_.clear();
   contribution_ = 0;
   steps_ = state.steps;
   complete_ = true;
-  // Into today's loss scale; the guard's means are in it already.
-  table_.residuals()->scale(static_cast<float>(scale_ / state.scale));
+  table_.residuals()->scale(factor);
 }
 
 }  // namespace ringdist

@@ -31,8 +31,8 @@ struct CompressionOptions {
   int64_t measure_every = 0;                // steps between two relative errors; 0: never
 };
 
-// Asked once at the start of each step: the codec ("": as the options say) and the loss scale (0:
-// none). Must say the same codec on all ranks.
+// Asked once at the start of each step: the codec ("": no schedule, as the options say) and the
+// loss scale (0: none). Must say the same codec on all ranks.
 using AtStep = std::function<std::pair<std::string, double>(int64_t step)>;
 
 struct CompressionReport {

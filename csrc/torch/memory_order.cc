@@ -10,12 +10,13 @@ bool keeps_memory_order(const at::Tensor& parameter) {
 }  // namespace
 
 int64_t outermost_size(const at::Tensor& parameter) {
-  if (parameter.dim() == 0) return 1;
-  if (!keeps_memory_order(parameter)) return parameter.size(0);
-  int64_t outermost = 0;
-  for (int64_t d = 1; d < parameter.dim(); ++d)
-    if (parameter.size(d) > 1 && parameter.stride(d) > parameter.stride(outermost)) outermost = d;
-  return parameter.size(outermost);
+  const bool strided = keeps_memory_order(parameter);
+  int64_t outermost = -1;
+  for (int64_t d = 0; d < parameter.dim(); ++d)
+    if (parameter.size(d) > 1 &&
+        (outermost < 0 || (strided && parameter.stride(d) > parameter.stride(outermost))))
+      outermost = d;
+  return outermost < 0 ? 1 : parameter.size(outermost);
 }
 
 at::Tensor row_major(const at::Tensor& in_memory_order, const at::Tensor& parameter) {

@@ -8,8 +8,8 @@
 
 namespace ringdist {
 
-// The size of the dimension that varies least in memory: the rows of the parameter's matrix. 1 for
-// a scalar.
+// The size of the dimension that varies least in memory, those of size 1 aside: the rows of the
+// parameter's matrix. 1 for one element.
 int64_t outermost_size(const at::Tensor& parameter);
 
 // The values of one, of one dimension and as many elements as `parameter`, in the order of the

@@ -12,8 +12,6 @@
 namespace ringdist {
 namespace {
 
-const std::string kNameless = "parameter.";
-
 at::Tensor as_tensor(const Residual& residual) {
   at::Tensor out = at::empty(static_cast<int64_t>(residual.values.size()), at::kFloat);
   std::ranges::copy(residual.values, out.mutable_data_ptr<float>());
@@ -75,32 +73,40 @@ Error ParameterTable::use_for(Parameter& parameter, const std::string& spec) {
 }
 
 Error ParameterTable::add(const at::Tensor& tensor, std::string name, ParameterRule rule) {
+  told_ = true;
+  return insert(tensor, std::move(name), std::move(rule));
+}
+
+Error ParameterTable::insert(const at::Tensor& tensor, std::string name, ParameterRule rule) {
   check(own_ != nullptr, "a parameter before the first codec");
+  if (tensor.is_complex()) rule = {"none", ""};
   auto treatment = resolve(rule, own_);
   if (!treatment.ok()) return treatment.error();
+  Residual* loaded = nullptr;  // before its parameter was known
+  if (!tensor.is_complex() && residuals_->all().contains(name)) {
+    auto residual = residuals_->get(name, tensor.numel());
+    if (!residual.ok()) return residual.error();
+    loaded = residual.value();
+    fill(*loaded, memory_order(as_tensor(*loaded), tensor));
+  }
   parameters_.push_back(
-      {tensor, std::move(name), std::move(rule), treatment.value(), nullptr, nullptr, {}});
-  Parameter& added = parameters_.back();
-  by_tensor_[tensor.unsafeGetTensorImpl()] = &added;
-  if (!residuals_->all().contains(added.name)) return {};
-  // Loaded before its parameter was known.
-  if (Error error = provide_residual(added)) return error;
-  fill(*added.residual, memory_order(as_tensor(*added.residual), tensor));
+      {tensor, std::move(name), std::move(rule), treatment.value(), loaded, nullptr, {}});
+  by_tensor_[tensor.unsafeGetTensorImpl()] = &parameters_.back();
   return {};
 }
 
 Result<Parameter*> ParameterTable::find(const at::Tensor& tensor) {
   const auto* key = tensor.unsafeGetTensorImpl();
   if (auto it = by_tensor_.find(key); it != by_tensor_.end()) return it->second;
-  const std::string name = kNameless + std::to_string(parameters_.size());
-  if (!parameters_.empty() && !parameters_.front().name.starts_with(kNameless)) {
+  const std::string name = "parameter." + std::to_string(parameters_.size());
+  if (told_) {
     TORCH_WARN_ONCE("ringdist: compress: a gradient of shape ", tensor.sizes(),
                     " is of no parameter of the model that was given: it is compressed without "
                     "rules, under the name ",
                     name);
   }
   const ParameterRule rule{tensor.numel() < kMinCompressed ? "none" : "", ""};
-  if (Error error = add(tensor, name, rule)) return error;
+  if (Error error = insert(tensor, name, rule)) return error;
   return by_tensor_.at(key);
 }
 
@@ -112,18 +118,20 @@ Error ParameterTable::provide_residual(Parameter& parameter) {
 }
 
 Error ParameterTable::check_residual(const std::string& name, int64_t count) const {
-  for (const Parameter& parameter : parameters_)
-    if (parameter.name == name && parameter.tensor.numel() != count)
-      return Error(ErrorKind::kInvalidArgument, "ringdist: compress: the residual of '" + name +
-                                                    "' has " + std::to_string(count) +
-                                                    " elements, the parameter " +
-                                                    std::to_string(parameter.tensor.numel()));
+  const auto refuse = [&](const std::string& what) {
+    return Error(ErrorKind::kInvalidArgument,
+                 "ringdist: compress: the residual of '" + name + "' " + what);
+  };
+  const std::string given = "has " + std::to_string(count) + " elements, ";
+  if (const Parameter* known = named(name)) {
+    if (known->tensor.is_complex()) return refuse("is that of a complex parameter, which has none");
+    if (known->tensor.numel() != count)
+      return refuse(given + "the parameter " + std::to_string(known->tensor.numel()));
+  }
   const auto known = residuals_->all().find(name);
   if (known != residuals_->all().end() && known->second.values.size() != static_cast<size_t>(count))
-    return Error(ErrorKind::kInvalidArgument, "ringdist: compress: the residual of '" + name +
-                                                  "' has " + std::to_string(count) +
-                                                  " elements, the one it would replace " +
-                                                  std::to_string(known->second.values.size()));
+    return refuse(given + "the one it would replace " +
+                  std::to_string(known->second.values.size()));
   return {};
 }
 

@@ -37,7 +37,8 @@ class ParameterTable {
  public:
   ParameterTable(int size, std::optional<bool> feedback) : size_(size), feedback_(feedback) {}
 
-  // Errors (kInvalidArgument): a codec of the rule.
+  // Complex ones are never compressed. Errors (kInvalidArgument): a codec of the rule, a residual
+  // of another size that was loaded before.
   Error add(const at::Tensor& tensor, std::string name, ParameterRule rule);
   // The entry of a parameter. One that was never added is named after its place in the table; a
   // warning says so where others were.
@@ -66,6 +67,7 @@ class ParameterTable {
   std::deque<Parameter>& all() { return parameters_; }
 
  private:
+  Error insert(const at::Tensor& tensor, std::string name, ParameterRule rule);
   const Parameter* named(const std::string& name) const;
   Result<TreatmentPtr> treatment(std::string_view argument, const std::string& spec);
   Result<TreatmentPtr> resolve(const ParameterRule& rule, const TreatmentPtr& own);
@@ -74,6 +76,7 @@ class ParameterTable {
   const std::optional<bool> feedback_;
   std::string spec_;
   TreatmentPtr own_;
+  bool told_ = false;                 // of the model's parameters, by add()
   std::deque<Parameter> parameters_;  // a deque: entries stay where they are
   std::unordered_map<const c10::TensorImpl*, Parameter*> by_tensor_;
   std::map<std::string, TreatmentPtr> treatments_;
