@@ -15,6 +15,7 @@ from benchmarks.compression_study.variants import UNCOMPRESSED, Variant
 VARIANTS = (
     *("none", "fp16", "bf16", "fp8", "int8", "int4", "int2", "onebit", "topk:0.01"),
     *("int4/no-ef", "onebit/no-ef", "topk:0.01/no-ef"),
+    *("onebit/warmup=30", "topk:0.01/warmup=30"),
 )
 # A slow codec may take so many times the steps of the uncompressed run.
 PATIENCE = 3

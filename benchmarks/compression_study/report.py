@@ -79,7 +79,7 @@ residuals; what they exchange goes through the schedules and codecs that process
 uncompressed run's best, on seeds of its own; all codecs share it. Runs of a row and of `none` are
 pairs: same initial parameters, same batches. Codecs are as they are by
 default: parameters below 1024 elements and norms uncompressed, embeddings at least int8, error
-feedback below 8 bits (`/no-ef`: without).
+feedback below 8 bits (`/no-ef`: without; `/warmup=30`: that many steps uncompressed at first).
 
 - difference: to uncompressed, at equal steps: mean and 95 % interval of the mean (Student's t).
 - same: the interval lies within +-{bounds}. Of onebit and topk: they come

@@ -25,9 +25,12 @@ class Learner:
     def __init__(self, candidate: Candidate, task: Task, group: dist.ProcessGroup) -> None:
         torch.manual_seed(task.seed)
         self.candidate, self.task = candidate, task
-        # Equal seeds make equal parameters: nothing to send before the first step.
         self.model = DistributedDataParallel(
-            task.model(), process_group=group, bucket_cap_mb=BUCKET_MIB, init_sync=False
+            task.model(),
+            process_group=group,
+            bucket_cap_mb=BUCKET_MIB,
+            gradient_as_bucket_view=True,  # nothing is copied that need not be
+            init_sync=False,  # equal seeds make equal parameters
         )
         self.attached = attach(candidate, self.model, group)
         self.optimizer = task.optimizer(self.model)

@@ -36,7 +36,7 @@ class Task(abc.ABC):
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor: ...
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=self.lr, momentum=0.9)
+        return torch.optim.SGD(model.parameters(), lr=self.lr, momentum=0.9, fused=True)
 
 
 class Mlp(Task):
@@ -92,7 +92,7 @@ class Text(Task):
         return nn.functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(model.parameters(), lr=3e-3)
+        return torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)
 
 
 # By the names that the accuracy study gives them.

@@ -186,7 +186,7 @@ Error reduce_all(const std::shared_ptr<Communicator>& group, std::span<LowRankMa
 
 LowRankReducer::LowRankReducer(std::shared_ptr<Communicator> group)
     : state_(new State(std::move(group))), thread_([state = state_] { run(*state); }) {
-  pthread_setname_np(thread_.native_handle(), "ringdist-lowrank");
+  pthread_setname_np(thread_.native_handle(), "ringdist-psgd");
 }
 
 LowRankReducer::~LowRankReducer() {

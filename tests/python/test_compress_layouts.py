@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.compress import Given, Ledger, noise, refuses, seeds, step, wrap
+from support.rank import same_bits
 from torch import nn
 
 import torch_ringdist
@@ -119,6 +120,33 @@ def _copies() -> None:
     assert handle.residual_norm() > 0  # the original goes on
     step(model, noise(model.module, 2))
     assert handle.stats()["step"] == 1
+
+
+def _views(codec: str, seed: int) -> None:
+    """Gradients that are views of the buckets, which DDP may overwrite, and those that are not."""
+    models = [wrap(Given(), gradient_as_bucket_view=views) for views in (True, False)]
+    handles = [torch_ringdist.ddp.compress(model, codec) for model in models]
+    for s in seeds(seed, 6):
+        first, second = noise(models[0].module, s), noise(models[0].module, s + 5000)
+        got = []
+        for model in models:
+            model.zero_grad(set_to_none=bool(s % 2))
+            with model.no_sync():
+                model(first).backward()
+            model(second).backward()
+            got.append({name: p.grad.clone() for name, p in model.module.named_parameters()})
+        for name in first:
+            same_bits(got[0][name], got[1][name], name)
+    assert models[0]._get_ddp_logging_data()["has_rebuilt_buckets"]
+    assert handles[0].residual_norm() == handles[1].residual_norm() > 0
+
+
+# None with a rotation: its seed differs between ops, and so do the bits of two models.
+@pytest.mark.parametrize("codec", ["int4", "topk:0.1", "powersgd:2"])
+def test_gradients_as_views_of_buckets(pools, codec: str):
+    seed = random.randrange(1 << 20)
+    print(f"seed {seed}")
+    pools(2).run(_views, codec, seed)
 
 
 def test_a_model_with_a_hook_can_be_copied(pools):

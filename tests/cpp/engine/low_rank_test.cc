@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <limits>
 #include <random>
+#include <string>
 
 #include "kernel/cast.h"
 #include "support/ranks.h"
@@ -163,6 +166,22 @@ TEST(LowRankReducer, PoisonsTheMatrixAndKeepsWhatIsOwed) {
     for (float x : mine.get(0)) ASSERT_TRUE(std::isnan(x));
     for (float x : mine.get(1)) ASSERT_TRUE(std::isfinite(x));
     for (float x : mine.residuals[0]) ASSERT_EQ(x, 0.5f);
+  });
+}
+
+// As `top -H` shows them: the system refuses names of more than 15 characters.
+TEST(LowRankReducer, NamesItsThread) {
+  Ranks ranks({});
+  const auto group = ranks.another("low_rank");
+  ranks.run([&](int rank) {
+    LowRankReducer reducer(group[rank]);
+    bool found = false;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::getline(std::ifstream(task.path() / "comm"), name);
+      found |= name == "ringdist-psgd";
+    }
+    EXPECT_TRUE(found);
   });
 }
 
