@@ -2,7 +2,8 @@
 
     python -m benchmarks.ddp training                 time to accuracy, at 1 Gb/s and 100 Mb/s
     python -m benchmarks.ddp critics                  where compression helps, and whether "auto"
-                                                      knows: 4 links x 3 batches x 2 networks
+                                                      knows: 4 links and shared memory x 3 batches
+                                                      x 2 networks
     python -m benchmarks.ddp critics --rate 1gbit --task mlp5m --batch 32
     python -m benchmarks.ddp training --quick         a smoke test, two minutes
     python -m benchmarks.ddp document                 tables and pictures of all that was measured
@@ -32,6 +33,7 @@ from pathlib import Path
 from benchmarks.ddp import document, plans
 from benchmarks.ddp.candidates import Candidate
 from benchmarks.ddp.cells import Cells, RunError, commit
+from benchmarks.ddp.links import ONE_HOST, is_link
 from benchmarks.ddp.study import CRITICS, Study
 from benchmarks.ddp.tasks import TASKS
 from benchmarks.net import hosts as net
@@ -66,8 +68,10 @@ def share(text: str) -> float:
 
 
 def rate(text: str) -> str:
-    if not net.RATE.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected none, or a rate as 100mbit or 1gbit")
+    if not is_link(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a rate as 100mbit or 1gbit, none, or {ONE_HOST}"
+        )
     return text
 
 
@@ -95,7 +99,7 @@ def parse_arguments() -> argparse.Namespace:
         type=rate,
         nargs="+",
         metavar="RATE",
-        help="of the links: 100mbit, 1gbit, ..., none",
+        help=f"of the links: 100mbit, 1gbit, ..., none (unshaped); or {ONE_HOST}: all ranks on one",
     )
     few = range(2, net.MAX_HOSTS + 1)
     add("--hosts", type=int, default=4, choices=few, metavar="N", help="default: 4")

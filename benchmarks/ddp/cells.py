@@ -68,7 +68,7 @@ class Cells:
                 *("--barrier", str(barrier), "--json", str(answer)),
             ]
             logs = self.folder / "logs" / settings.name
-            status = torchrun(hosts, command, logs)
+            status = torchrun(hosts, command, logs, per_host=settings.hosts // hosts.count)
             if status:
                 raise RunError(f"{settings.name}: status {status}; see above and {logs}")
             given = {"settings": json.loads(to_text(settings)), "commit": self.commit}

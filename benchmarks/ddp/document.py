@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ddp import plot, stepping_report, steps_report, training_report
-from benchmarks.ddp.links import LINKS
+from benchmarks.ddp.links import LINKS, ONE_HOST
 from benchmarks.ddp.plans import TUNING_SEED
 from benchmarks.ddp.study import Study
 from benchmarks.ddp.tasks import TASKS
@@ -29,14 +29,17 @@ FOLDER = ROOT / "docs" / "compression-when"
 def write(results: Path, study: Study) -> int:
     """From the folder of results. Each comparison is replaced if it was measured."""
     training, stepping = _newest(results, "training"), _newest(results, "stepping")
-    if not training and not stepping:
+    alone = _newest(results, ONE_HOST)
+    if not training and not stepping and not alone:
         print(f"{results}: no results; `make bench-ddp bench-critics` measures", file=sys.stderr)
         return 1
     FOLDER.mkdir(exist_ok=True)
     if training:
         _write_training(training)
     if stepping:
-        _write_stepping(stepping, study)
+        _write_stepping("critics", stepping, study)
+    if alone:
+        _write_stepping(ONE_HOST, alone, study)
     if study.found:
         _replace("steps", steps_report.markdown(study))
     return 0
@@ -72,10 +75,10 @@ def _write_training(results: Sequence[dict]) -> None:
     _publish("training", training_report.markdown(others, tuning), rows, plot.draw_training, others)
 
 
-def _write_stepping(results: Sequence[dict], study: Study) -> None:
+def _write_stepping(name: str, results: Sequence[dict], study: Study) -> None:
     cells = [asdict(stepping_report.make_cell(result, study)) for result in results]
     text = stepping_report.markdown(results, study)
-    _publish("critics", text, cells, plot.draw_stepping, results)
+    _publish(name, text, cells, plot.draw_stepping, results)
 
 
 def _publish(

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from benchmarks.ddp import plot, stepping_report, training_report
 from benchmarks.ddp.cells import Cells
-from benchmarks.ddp.links import LINKS, link_text
+from benchmarks.ddp.links import LINKS, ONE_HOST, link_text, make_hosts
 from benchmarks.ddp.settings import Settings, Stepping, Training
 from benchmarks.ddp.study import Study
 from benchmarks.net.hosts import Hosts
@@ -39,6 +39,7 @@ class Runner:
         self._cells, self._total = cells, total
         self._stack = contextlib.ExitStack()
         self._hosts: Hosts | None = None
+        self._rate = ""
         self._number, self._measured, self._start = 0, 0, time.monotonic()
 
     def __enter__(self) -> Runner:
@@ -60,9 +61,10 @@ class Runner:
         return result
 
     def _over(self, settings: Settings) -> Hosts:
-        if self._hosts is None or self._hosts.rate != settings.rate:
+        if self._hosts is None or self._rate != settings.rate:
             self._stack.close()
-            self._hosts = self._stack.enter_context(Hosts(settings.hosts, settings.rate))
+            self._hosts = self._stack.enter_context(make_hosts(settings.rate, settings.hosts))
+            self._rate = settings.rate
         return self._hosts
 
     def _remaining(self) -> str:
@@ -121,13 +123,13 @@ def _training_runs(args: argparse.Namespace) -> Iterator[Training]:
 def critics(cells: Cells, args: argparse.Namespace, study: Study) -> None:
     """The step times of every link, batch and task; prints the tables."""
     candidates = tuple(args.candidates or CRITICS)
-    rates: Sequence[str] = args.rate or LINKS
+    rates: Sequence[str] = args.rate or (("none",) if args.quick else (*LINKS, ONE_HOST))
     few = {"rounds": 4, "warm_up": 2, "auto_warm_up": 5} if args.quick else {}
     runs = [
         Stepping(
             rate, task, batch, candidates, rarely=RARELY.get(rate, ()), hosts=args.hosts, **few
         )
-        for rate in (rates[-1:] if args.quick else rates)
+        for rate in (rates[:1] if args.quick else rates)
         for task in args.task
         for batch in (args.batch[:1] if args.quick else args.batch)
     ]
@@ -140,4 +142,12 @@ def critics(cells: Cells, args: argparse.Namespace, study: Study) -> None:
             print(f"    {link_text(settings.rate)}, a step in ms: {times}", flush=True)
     picture = cells.folder / "critics.png"
     plot.draw_stepping(results, picture)
-    print(f"\n{stepping_report.markdown(results, study)}\npicture: {picture}")
+    for part in _tables(results):
+        print(f"\n{stepping_report.markdown(part, study)}")
+    print(f"picture: {picture}")
+
+
+def _tables(results: list[dict]) -> Iterator[list[dict]]:
+    """The critics' links, and apart from them one host, which is not of their question."""
+    alone = [result for result in results if result["settings"]["rate"] == ONE_HOST]
+    yield from filter(None, ([result for result in results if result not in alone], alone))

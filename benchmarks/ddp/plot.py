@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from benchmarks.ddp.links import LINKS, link_text
+from benchmarks.ddp.links import LINKS, ONE_HOST, link_text
 from benchmarks.ddp.ratios import median
 
 
@@ -69,7 +69,7 @@ def draw_stepping(results: Sequence[dict], path: Path) -> None:
 
 
 def _draw_links(axes: Axes, by_rate: dict[str, dict]) -> None:
-    rates = [rate for rate in LINKS if rate in by_rate]
+    rates = [rate for rate in (*LINKS, ONE_HOST) if rate in by_rate]
     names = dict.fromkeys(name for rate in rates for name in by_rate[rate])
     for name in names:
         points = [

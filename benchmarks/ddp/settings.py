@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from benchmarks.ddp.links import ONE_HOST
+
 
 @dataclass(frozen=True)
 class Training:
@@ -29,7 +31,7 @@ class Training:
 class Stepping:
     """Times of interleaved steps: one cell of the critics' table."""
 
-    rate: str
+    rate: str  # or ONE_HOST
     task: str
     batch: int
     candidates: tuple[str, ...]
@@ -38,12 +40,13 @@ class Stepping:
     auto_warm_up: int = 20  # steps of "auto" alone, before the others: it decides from them
     rarely: tuple[str, ...] = ()  # candidates that are timed a quarter as often
     seed: int = 1
-    hosts: int = 4
+    hosts: int = 4  # ranks, where there is one host
     kind: str = "stepping"
 
     @property
     def name(self) -> str:
-        return f"stepping-{self.rate}-{self.task}-batch{self.batch}"
+        kind = ONE_HOST if self.rate == ONE_HOST else f"{self.kind}-{self.rate}"
+        return f"{kind}-{self.task}-batch{self.batch}"
 
 
 Settings = Training | Stepping

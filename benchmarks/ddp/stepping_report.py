@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.ddp.candidates import Candidate
-from benchmarks.ddp.links import link_text
+from benchmarks.ddp.links import ONE_HOST, link_text
 from benchmarks.ddp.ratios import Ratio, median, paired_ratio
 from benchmarks.ddp.study import Study
 
@@ -110,11 +110,16 @@ def markdown(results: Sequence[dict], study: Study) -> str:
     about = results[0]["machine"]
     parts += [
         "",
-        f"{results[0]['settings']['hosts']} hosts on {about['cores']} cores of {about['cpu']}, "
+        f"{_where(results[0]['settings'])} on {about['cores']} cores of {about['cpu']}, "
         f"torch {about['torch']}, {results[0]['settings']['rounds']} interleaved steps, "
         f"{about['date'][:10]}, commit {results[0]['commit']}.",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _where(settings: dict) -> str:
+    count = settings["hosts"]
+    return f"{count} ranks of one host" if settings["rate"] == ONE_HOST else f"{count} hosts"
 
 
 TITLES = {
@@ -161,10 +166,10 @@ def verdicts(cells: Sequence[Cell]) -> list[str]:
     good = sum(cell.auto_is_best for cell in with_auto)
     lines.append(f"auto as good as the best candidate in {good} of {len(cells)}")
     for cell in with_auto:
-        if cell.rate == "none" and cell.auto_plain:
+        if cell.rate in ("none", ONE_HOST) and cell.auto_plain:
             within = cell.auto_plain.low <= TOLERANCE
             lines.append(
-                f"unshaped, {cell.task}, batch {cell.batch}: auto takes {cell.auto_codec} (to be "
+                f"{link_text(cell.rate)}, {cell.task}, batch {cell.batch}: auto takes {cell.auto_codec} (to be "
                 f"none), its step is {cell.auto_plain} of the uncompressed one's, to be at most "
                 f"{TOLERANCE}: {'yes' if within and cell.auto_codec == 'none' else 'no'}"
             )

@@ -84,8 +84,8 @@ class Hosts:
     """
 
     def __init__(self, count: int, rate: str = "none", congestion: str = "cubic") -> None:
-        if not 2 <= count <= MAX_HOSTS:
-            raise ValueError(f"hosts: got {count}, expected 2 to {MAX_HOSTS}")
+        if not 1 <= count <= MAX_HOSTS:
+            raise ValueError(f"hosts: got {count}, expected 1 to {MAX_HOSTS}")
         if not RATE.fullmatch(rate):
             raise ValueError(f"rate: got {rate!r}, expected 'none' or a rate as 100mbit or 1gbit")
         self.count = count

@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.ddp import stepping_report, steps_report, training_report  # noqa: E402
 from benchmarks.ddp.candidates import Candidate  # noqa: E402
 from benchmarks.ddp.cells import Cells  # noqa: E402
+from benchmarks.ddp.links import ONE_HOST  # noqa: E402
 from benchmarks.ddp.ratios import paired_ratio  # noqa: E402
 from benchmarks.ddp.settings import Stepping, Training, from_text, to_text  # noqa: E402
 from benchmarks.ddp.study import Study  # noqa: E402
@@ -141,6 +142,15 @@ def test_auto_on_a_fast_link_has_to_choose_none() -> None:
         assert stepping_report.markdown([bad], Study()).count(": no") == 1
 
 
+def test_one_host_has_a_table_of_its_own() -> None:
+    alone = stepping({"ringdist": 0.3, "ringdist:auto": 0.3}, "none", ONE_HOST)
+    text = stepping_report.markdown([alone], Study())
+    assert "| one host | 32 |" in text
+    assert "one host, mlp5m, batch 32: auto takes none (to be none)" in text
+    assert "4 ranks of one host on 2 cores" in text
+    assert from_text(json.dumps(alone["settings"])).name == "one-host-mlp5m-batch32"
+
+
 def training(seed: int, rate: str, seconds: dict[str, float], reached: int = 30) -> dict:
     """A result in which each reaches the target at that step, of 40."""
     settings = Training(rate, seed, tuple(seconds), 40, 0.96, to_target=False)
@@ -196,15 +206,16 @@ def test_results_are_found_by_settings_and_commit(tmp_path: Path) -> None:
     assert cells.find(Stepping("1gbit", "text", 8, ("gloo",))) is None
 
 
+@pytest.mark.parametrize(("rate", "name"), [("1gbit", "stepping-1gbit"), (ONE_HOST, ONE_HOST)])
 @pytest.mark.skipif(net.why_not() is not None, reason=str(net.why_not()))
-def test_steps_over_two_hosts(tmp_path: Path) -> None:
+def test_steps_of_two_ranks(tmp_path: Path, rate: str, name: str) -> None:
     command = [sys.executable, "-m", "benchmarks.ddp", "critics", "--quick", "--hosts", "2"]
-    command += ["--rate", "1gbit", "--task", "text", "--batch", "8", "--out", str(tmp_path)]
+    command += ["--rate", rate, "--task", "text", "--batch", "8", "--out", str(tmp_path)]
     command += ["--candidates", "gloo", "gloo+powersgd:1@2", "ringdist", "ringdist:auto"]
     command += ["ringdist:nonesuch"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
-    [path] = (tmp_path / "quick").glob("stepping-1gbit-text-batch8-*.json")
+    [path] = (tmp_path / "quick").glob(f"{name}-text-batch8-*.json")
     told = json.loads(path.read_text())
     names = ["gloo", "gloo+powersgd:1@2", "ringdist", "ringdist:auto"]
     assert list(told["candidates"]) == names
