@@ -167,10 +167,10 @@ def verdicts(cells: Sequence[Cell]) -> list[str]:
     lines.append(f"auto as good as the best candidate in {good} of {len(cells)}")
     for cell in with_auto:
         if cell.rate in ("none", ONE_HOST) and cell.auto_plain:
-            within = cell.auto_plain.low <= TOLERANCE
+            right = cell.auto_plain.low <= TOLERANCE and cell.auto_codec == "none"
             lines.append(
-                f"{link_text(cell.rate)}, {cell.task}, batch {cell.batch}: auto takes {cell.auto_codec} (to be "
-                f"none), its step is {cell.auto_plain} of the uncompressed one's, to be at most "
-                f"{TOLERANCE}: {'yes' if within and cell.auto_codec == 'none' else 'no'}"
+                f"{link_text(cell.rate)}, {cell.task}, batch {cell.batch}: auto takes "
+                f"{cell.auto_codec} (to be none), its step is {cell.auto_plain} of the "
+                f"uncompressed one's, to be at most {TOLERANCE}: {'yes' if right else 'no'}"
             )
     return lines
