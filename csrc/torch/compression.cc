@@ -137,7 +137,8 @@ void Compression::choose_codecs() {
   if (!AutoCodec::agree(probe_.mean(auto_->codec.view()))) return auto_->codec.put_off();
   const double latency = probe_.latency();
   const auto candidates = AutoCodec::candidates();
-  const auto costs = probe_.codec_seconds(candidates.first(candidates.size() - 1), latency);
+  const auto costs = probe_.codec_seconds(candidates.first(candidates.size() - 1), latency,
+                                          options_.error_feedback);
   const CodecChoice& choice = auto_->codec.choose(
       probe_.mean(auto_->codec.measurement(latency, costs, low_rank_seconds(latency, costs[0]))));
   for (size_t bucket = 0; bucket < std::min(choice.codecs.size(), auto_->buckets.size()); ++bucket)

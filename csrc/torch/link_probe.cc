@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "codec/residual.h"
 #include "engine/low_rank_rehearsal.h"
 #include "torch/errors.h"
 
@@ -40,11 +41,17 @@ std::vector<double> LinkProbe::mean(std::vector<double> values) const {
   return values;
 }
 
-double LinkProbe::time(int64_t count, const std::string& codec) const {
-  auto blocks = std::make_shared<BlockMap>();
+double LinkProbe::time(int64_t count, const std::string& codec,
+                       std::optional<bool> feedback) const {
   auto codecs = parse_codec_pair(codec, group_->getSize());
   throw_if(codecs.error());
-  blocks->parts.push_back({0, count, codecs.value(), nullptr});
+  // Keeping what is lost takes as long as the rest of the arithmetic.
+  const bool owes = !codecs.value().plain() && may_use_feedback(codecs.value()) &&
+                    feedback.value_or(feedback_by_default(codecs.value()));
+  const auto residual = std::make_shared<std::vector<float>>(owes ? count : 0);
+  auto blocks = std::make_shared<BlockMap>();
+  blocks->parts.push_back({0, count, codecs.value(), owes ? residual->data() : nullptr});
+  blocks->keep_alive = residual;
   const at::Tensor values = at::ones(count, at::kFloat);
   c10d::AllreduceOptions options;
   options.reduceOp = c10d::ReduceOp::AVG;
@@ -54,12 +61,13 @@ double LinkProbe::time(int64_t count, const std::string& codec) const {
       [&] { group_->allreduce_blocks({values}, options, plain ? nullptr : blocks)->wait(); });
 }
 
-double LinkProbe::latency() const { return time(1, "none"); }
+double LinkProbe::latency() const { return time(1, "none", false); }
 
-std::vector<double> LinkProbe::codec_seconds(std::span<const std::string> codecs,
-                                             double latency) const {
+std::vector<double> LinkProbe::codec_seconds(std::span<const std::string> codecs, double latency,
+                                             std::optional<bool> feedback) const {
   std::vector<double> out;
-  for (const std::string& codec : codecs) out.push_back((time(kCount, codec) - latency) / kCount);
+  for (const std::string& codec : codecs)
+    out.push_back((time(kCount, codec, feedback) - latency) / kCount);
   return out;
 }
 

@@ -20,13 +20,15 @@ class LinkProbe {
   std::vector<double> mean(std::vector<double> values) const;
   // Seconds of a tiny average.
   double latency() const;
-  // Seconds per element of a large average, without the latency, by codec.
-  std::vector<double> codec_seconds(std::span<const std::string> codecs, double latency) const;
+  // Seconds per element of a large average, without the latency, by codec. feedback: nullopt for
+  // each codec's default; those that may not have it go without.
+  std::vector<double> codec_seconds(std::span<const std::string> codecs, double latency,
+                                    std::optional<bool> feedback) const;
   // Seconds per element of what PowerSGD computes on its way: timed once, links do not change it.
   double low_rank_seconds();
 
  private:
-  double time(int64_t count, const std::string& codec) const;
+  double time(int64_t count, const std::string& codec, std::optional<bool> feedback) const;
 
   const c10::intrusive_ptr<ProcessGroupRing> group_;
   std::optional<double> low_rank_;

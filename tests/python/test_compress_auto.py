@@ -17,11 +17,13 @@ from torch.nn.parallel import DistributedDataParallel
 import torch_ringdist
 
 
-def _train(codec: str, steps: int, hidden: int = 256) -> tuple[float, dict, str]:
+def _train(
+    codec: str, steps: int, hidden: int = 256, error_feedback: bool | None = None
+) -> tuple[float, dict, str]:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
     model = DistributedDataParallel(module, bucket_cap_mb=0.05)
-    handle = torch_ringdist.ddp.compress(model, codec)
+    handle = torch_ringdist.ddp.compress(model, codec, error_feedback=error_feedback)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     labels = torch.randn(64, 10, generator=torch.Generator().manual_seed(1))
     random = torch.Generator().manual_seed(2 + dist.get_rank())
@@ -35,8 +37,9 @@ def _train(codec: str, steps: int, hidden: int = 256) -> tuple[float, dict, str]
     return loss.item(), handle.stats(), hashlib.sha256(bits).hexdigest()
 
 
-def test_auto_chooses_alike_and_says_why(pools):
-    results = pools(2).run(_train, "auto", 12)
+@pytest.mark.parametrize("error_feedback", [None, True, False])
+def test_auto_chooses_alike_and_says_why(pools, error_feedback: bool | None):
+    results = pools(2).run(_train, "auto", 12, 256, error_feedback)
     assert results[0][2] == results[1][2]
     for _, stats, _ in results:
         assert stats["codec"] == "auto"
