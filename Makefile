@@ -24,7 +24,7 @@ help:
 	@echo '                    the hosts are network namespaces: needs root (ARGS=--help shows its options)'
 	@echo '  make bench-ddp    training over 4 such hosts: time to accuracy, compressed and not; an hour'
 	@echo '  make bench-critics'
-	@echo '                    where compression helps: 4 links, 3 batch sizes, 2 networks; an hour'
+	@echo '                    where compression helps: 4 links and shared memory, 3 batch sizes, 2 networks; an hour'
 	@echo '  make compression-study'
 	@echo '                    what codecs do to training, simulated in one process; resumable (ARGS=--quick)'
 	@echo '  make conformance  PyTorch'\''s own DistributedTest suite, with gloo beside it; resumable (ARGS=--quick)'
