@@ -1,4 +1,4 @@
-"""Links, as a reader writes them."""
+"""Where the ranks are: on hosts with links of a rate, or all on one."""
 
 from __future__ import annotations
 

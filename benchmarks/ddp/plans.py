@@ -149,5 +149,7 @@ def critics(cells: Cells, args: argparse.Namespace, study: Study) -> None:
 
 def _tables(results: list[dict]) -> Iterator[list[dict]]:
     """The critics' links, and apart from them one host, which is not of their question."""
-    alone = [result for result in results if result["settings"]["rate"] == ONE_HOST]
-    yield from filter(None, ([result for result in results if result not in alone], alone))
+    for alone in (False, True):
+        part = [each for each in results if (each["settings"]["rate"] == ONE_HOST) is alone]
+        if part:
+            yield part

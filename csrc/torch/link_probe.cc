@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "codec/residual.h"
 #include "engine/low_rank_rehearsal.h"
 #include "torch/errors.h"
+#include "torch/treatment.h"
 
 namespace ringdist {
 namespace {
@@ -43,22 +43,22 @@ std::vector<double> LinkProbe::mean(std::vector<double> values) const {
 
 double LinkProbe::time(int64_t count, const std::string& codec,
                        std::optional<bool> feedback) const {
-  auto codecs = parse_codec_pair(codec, group_->getSize());
-  throw_if(codecs.error());
+  const auto treatment = make_treatment("codec", codec, group_->getSize(), feedback);
+  throw_if(treatment.error());
   // Keeping what is lost takes as long as the rest of the arithmetic.
-  const bool owes = !codecs.value().plain() && may_use_feedback(codecs.value()) &&
-                    feedback.value_or(feedback_by_default(codecs.value()));
+  const bool owes = treatment.value()->feedback();
   const auto residual = std::make_shared<std::vector<float>>(owes ? count : 0);
-  auto blocks = std::make_shared<BlockMap>();
-  blocks->parts.push_back({0, count, codecs.value(), owes ? residual->data() : nullptr});
-  blocks->keep_alive = residual;
+  BucketPlan plan;
+  treatment.value()->add({0, count, 1, owes ? residual->data() : nullptr}, plan);
+  plan.blocks->keep_alive = residual;
   const at::Tensor values = at::ones(count, at::kFloat);
   c10d::AllreduceOptions options;
   options.reduceOp = c10d::ReduceOp::AVG;
-  const bool plain = codecs.value().plain();
-  return shortest(
-      [&] { mean({0}); },
-      [&] { group_->allreduce_blocks({values}, options, plain ? nullptr : blocks)->wait(); });
+  return shortest([&] { mean({0}); },
+                  [&] {
+                    const auto blocks = plan.coded ? plan.blocks : nullptr;
+                    group_->allreduce_blocks({values}, options, blocks)->wait();
+                  });
 }
 
 double LinkProbe::latency() const { return time(1, "none", false); }

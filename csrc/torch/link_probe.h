@@ -20,8 +20,8 @@ class LinkProbe {
   std::vector<double> mean(std::vector<double> values) const;
   // Seconds of a tiny average.
   double latency() const;
-  // Seconds per element of a large average, without the latency, by codec. feedback: nullopt for
-  // each codec's default; those that may not have it go without.
+  // Seconds per element of a large average, without the latency, by codec; feedback as
+  // make_treatment() takes it.
   std::vector<double> codec_seconds(std::span<const std::string> codecs, double latency,
                                     std::optional<bool> feedback) const;
   // Seconds per element of what PowerSGD computes on its way: timed once, links do not change it.
