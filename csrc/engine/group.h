@@ -100,7 +100,8 @@ class Group {
   int size() const { return config_.size; }
   uint64_t nonce() const { return nonce_; }
   const std::string& name() const { return config_.name; }
-  bool idle() const { return runs_.empty() && waiting_.empty() && point_to_point_.idle(); }
+  // Nothing in flight, and no deadline to watch.
+  bool idle() const;
   const Error& failure() const { return failure_; }
   int64_t early_window() const { return config_.early_window; }
   std::string dump() const;

@@ -177,6 +177,12 @@ void Group::check_stall(OpRun& run) {
   if (history_.tell_once(number)) announce(NoticeKind::kStalled, number, run.op()->fingerprint);
 }
 
+bool Group::idle() const {
+  const auto in_doubt = [](const Peer& peer) { return peer.broken_since && !peer.left; };
+  return runs_.empty() && waiting_.empty() && point_to_point_.idle() &&
+         (failure_ || std::none_of(peers_.begin(), peers_.end(), in_doubt));
+}
+
 void Group::check_broken() {
   for (int peer = 0; peer < size(); ++peer) {
     Peer& p = peers_[peer];
