@@ -3,13 +3,10 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <numbers>
 #include <utility>
 
 #include "kernel/cast.h"
-#include "kernel/counter.h"
 #include "kernel/feedback.h"
 
 namespace ringdist {
@@ -106,7 +103,7 @@ class Chunk {
 
   void write(Work& work, std::span<const float> left, std::span<const float> right) {
     reconstruct(work.matrix->shape, left, right, work.own_right, work.values(), work.residual());
-    std::copy(right.begin(), right.end(), work.right().begin());
+    keep_directions(work.matrix->shape, right, work.right());
     if (work.matrix->dtype == DType::kFloat32) return;
     narrow(work.matrix->dtype, work.widened, stored(work));
     if (work.residual().empty()) return;
@@ -229,20 +226,7 @@ void LowRankReducer::provide_right(const MatrixShape& shape, std::vector<float>&
   const auto count = static_cast<size_t>(shape.right());
   if (right.size() == count) return;
   right.resize(count);
-  seed_right(shape, count, right);
-}
-
-void LowRankReducer::seed_right(const MatrixShape& shape, uint64_t seed, std::span<float> right) {
-  // Two uniforms make a normal: G. E. P. Box, M. E. Muller, Ann. Math. Statist. 29 (1958).
-  uint64_t drawn = 0;
-  const auto uniform = [&] {
-    return (static_cast<double>(random_at(seed, drawn++) >> 11) + 0.5) * 0x1p-53;
-  };
-  for (int64_t i = 0; i < shape.right(); ++i) {
-    const double radius = std::sqrt(-2 * std::log(uniform()));
-    right[static_cast<size_t>(i)] =
-        static_cast<float>(radius * std::cos(2 * std::numbers::pi * uniform()));
-  }
+  draw_noise(count, right);
 }
 
 }  // namespace ringdist

@@ -45,8 +45,6 @@ class LowRankReducer {
   // Where the approximation of a matrix begins, the same on all ranks: `right` is left alone if it
   // is of the matrix's size.
   static void provide_right(const MatrixShape& shape, std::vector<float>& right);
-  // Noise, the same for the same seed.
-  static void seed_right(const MatrixShape& shape, uint64_t seed, std::span<float> right);
 
  private:
   struct Job {

@@ -4,10 +4,13 @@ namespace ringdist {
 
 LowRankRehearsal::LowRankRehearsal(const MatrixShape& shape)
     : shape_(shape),
-      values_(static_cast<size_t>(shape.count()), 1.0f),
-      residual_(values_.size(), 0.0f),
+      values_(static_cast<size_t>(shape.count())),
+      residual_(values_.size()),
       left_(static_cast<size_t>(shape.left())),
-      right_(static_cast<size_t>(shape.right()), 1.0f) {}
+      right_(static_cast<size_t>(shape.right())) {
+  draw_noise(0, values_);
+  draw_noise(1, right_);
+}
 
 void LowRankRehearsal::run() {
   multiply_right(shape_, values_, residual_, right_, left_);

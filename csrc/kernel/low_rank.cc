@@ -5,7 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 
+#include "kernel/counter.h"
 #include "kernel/low_rank_loops.h"
 
 namespace ringdist {
@@ -96,34 +98,82 @@ void reconstruct(const MatrixShape& shape, std::span<const float> left,
                            data_or_null(residual));
 }
 
-void orthonormalise(const MatrixShape& shape, std::span<float> left) {
-  const auto dot = [](const float* a, const float* b, int64_t n) {
-    float out;
-    best_loops().multiply_right({1, n, 1}, a, nullptr, b, &out);
-    return out;
-  };
-  // Of a column, what is left after subtracting the others must not be rounding noise alone.
+namespace {
+
+constexpr uint32_t kInfinity = 0x7f800000;
+
+uint32_t largest_magnitude(std::span<const float> values) {
+  uint32_t most = 0;
+  for (float x : values) most = std::max(most, std::bit_cast<uint32_t>(x) & 0x7fffffff);
+  return most;
+}
+
+// A power of two, so that only exponents change, which brings the largest element near 1: then
+// squares do not overflow or vanish. 0 for zeros, NaN if an element is not finite.
+float scale_to_one(std::span<const float> column) {
+  const uint32_t most = largest_magnitude(column);
+  if (most >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
+  if (most == 0) return 0;
+  return std::ldexp(1.0f, std::clamp(-std::ilogb(std::bit_cast<float>(most)), -126, 126));
+}
+
+float dot(std::span<const float> a, std::span<const float> b) {
+  float out;
+  best_loops().multiply_right({1, static_cast<int64_t>(a.size()), 1}, a.data(), nullptr, b.data(),
+                              &out);
+  return out;
+}
+
+float norm(std::span<const float> column) { return std::sqrt(dot(column, column)); }
+
+// False if rounding noise is all that is left of the column.
+bool add_to_basis(std::span<const float> basis, std::span<float> column) {
   constexpr float kIndependent = 1e-5f;
-  const int64_t n = shape.rows;
-  for (int64_t k = 0; k < shape.rank; ++k) {
-    float* column = left.data() + k * n;
-    const float before = std::sqrt(dot(column, column, n));
-    for (int64_t earlier = 0; earlier < k; ++earlier) {
-      const float* other = left.data() + earlier * n;
-      const float along = dot(column, other, n);
-      for (int64_t i = 0; i < n; ++i) column[i] -= along * other[i];
-    }
-    const float after = std::sqrt(dot(column, column, n));
-    const bool depends = !(after > kIndependent * before) && !std::isnan(after);
-    const float factor = depends ? 0.0f : 1 / after;
-    for (int64_t i = 0; i < n; ++i) column[i] *= factor;
+  const size_t n = column.size();
+  const float before = norm(column);
+  for (size_t at = 0; at < basis.size(); at += n) {
+    const auto other = basis.subspan(at, n);
+    const float along = dot(column, other);
+    for (size_t i = 0; i < n; ++i) column[i] -= along * other[i];
+  }
+  const float after = norm(column);
+  if (!(after > kIndependent * before) && !std::isnan(after)) return false;
+  const float factor = 1 / after;
+  for (float& x : column) x *= factor;
+  return true;
+}
+
+}  // namespace
+
+void draw_noise(uint64_t seed, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(static_cast<int32_t>(random_at(seed, i) >> 32)) * 0x1p-31f;
+}
+
+void orthonormalise(const MatrixShape& shape, std::span<float> left) {
+  const auto n = static_cast<size_t>(shape.rows);
+  for (size_t k = 0; k < static_cast<size_t>(shape.rank); ++k) {
+    const auto basis = left.first(k * n);
+    const auto column = left.subspan(k * n, n);
+    const float scale = scale_to_one(column);
+    for (float& x : column) x *= scale;
+    if (add_to_basis(basis, column)) continue;
+    draw_noise(k, column);
+    if (!add_to_basis(basis, column)) std::fill(column.begin(), column.end(), 0.0f);
   }
 }
 
-bool all_finite(std::span<const float> values) {
-  uint32_t most = 0;
-  for (float x : values) most = std::max(most, std::bit_cast<uint32_t>(x) & 0x7fffffff);
-  return most < 0x7f800000;
+void keep_directions(const MatrixShape& shape, std::span<const float> from,
+                     std::span<float> right) {
+  const auto n = static_cast<size_t>(shape.columns);
+  for (size_t at = 0; at < right.size(); at += n) {
+    const auto column = from.subspan(at, n);
+    const float scale = scale_to_one(column);
+    if (scale == 0) continue;
+    for (size_t i = 0; i < n; ++i) right[at + i] = column[i] * scale;
+  }
 }
+
+bool all_finite(std::span<const float> values) { return largest_magnitude(values) < kInfinity; }
 
 }  // namespace ringdist

@@ -31,9 +31,19 @@ void multiply_left(const MatrixShape& shape, std::span<const float> values,
                    std::span<const float> residual, std::span<const float> left,
                    std::span<float> right);
 
-// Makes the `rank` columns of `left` orthonormal, by the modified Gram-Schmidt process; a column
-// that depends on the earlier ones becomes zero.
+// Makes the `rank` columns of `left` orthonormal, by the modified Gram-Schmidt process, whatever
+// their magnitudes. A column that depends on the earlier ones, one of zeros too, is replaced by
+// noise: a direction that is dropped would never come back, because each approximation begins at
+// the last one. Zeros only where there are more columns than rows. Not finite in, not finite out.
 void orthonormalise(const MatrixShape& shape, std::span<float> left);
+
+// The `right` of the next approximation: the columns of `from`, each times a power of two that
+// brings its largest element near 1; a column of zeros says nothing, and the old one stays.
+void keep_directions(const MatrixShape& shape, std::span<const float> from, std::span<float> right);
+
+// Uniform in [-1, 1), a function of the seed and the place alone: exact, so that all machines draw
+// the same.
+void draw_noise(uint64_t seed, std::span<float> out);
 
 // values = left * transpose(mean_right); residual += the old values - left * transpose(own_right).
 // An empty residual is left alone.

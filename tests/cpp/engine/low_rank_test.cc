@@ -34,7 +34,7 @@ struct Matrices {
       values.emplace_back(count * dtype_size(dtype));
       residuals.emplace_back(count);
       rights.emplace_back(static_cast<size_t>(shape.right()));
-      LowRankReducer::seed_right(shape, kSeed + values.size(), rights.back());
+      draw_noise(kSeed + values.size(), rights.back());
     }
   }
 
@@ -129,25 +129,69 @@ INSTANTIATE_TEST_SUITE_P(Sizes, LowRank,
                          testing::Combine(testing::Values(2, 3, 4),
                                           testing::Values(DType::kFloat32, DType::kBFloat16)));
 
-TEST(LowRankReducer, RecoversAMatrixOfLowRank) {
+// Rows times columns of `terms` products of two vectors each.
+std::vector<float> of_rank(const MatrixShape& shape, int terms, float scale) {
+  std::vector<float> out(static_cast<size_t>(shape.count()));
+  for (int term = 0; term < terms; ++term) {
+    const std::vector<float> u = normals(static_cast<size_t>(shape.rows), kSeed + 2 * term);
+    const std::vector<float> v = normals(static_cast<size_t>(shape.columns), kSeed + 2 * term + 1);
+    size_t at = 0;
+    for (float a : u)
+      for (float b : v) out[at++] += a * b * scale;
+  }
+  return out;
+}
+
+double norm(std::span<const float> values) {
+  double out = 0;
+  for (float x : values) out += static_cast<double>(x) * x;
+  return std::sqrt(out);
+}
+
+// Two ranks average these gradients, one after the other: in the end next to nothing is owed.
+void expect_to_arrive(const MatrixShape& shape, const std::vector<std::vector<float>>& gradients) {
   Ranks ranks({});
   const auto group = ranks.another("low_rank");
   ranks.run([&](int rank) {
-    const MatrixShape shape{50, 60, 2};
     Matrices mine({shape}, DType::kFloat32);
-    const std::vector<float> u = normals(50, 1);
-    const std::vector<float> v = normals(60, 2);
-    std::vector<float> product;
-    for (float a : u)
-      for (float b : v) product.push_back(a * b * static_cast<float>(1 + rank));
-    mine.set(0, product);
     LowRankReducer reducer(group[rank]);
-    const Error error = mine.reduce(reducer);
-    ASSERT_FALSE(error) << error.what();
-    const std::vector<float> out = mine.get(0);
-    for (size_t i = 0; i < out.size(); ++i)
-      ASSERT_NEAR(out[i], u[i / 60] * v[i % 60] * 1.5f, 1e-4f);
+    for (size_t step = 0; step < gradients.size(); ++step) {
+      std::vector<float> in = gradients[step];
+      for (float& x : in) x *= static_cast<float>(1 + rank) / 1.5f;
+      mine.set(0, in);
+      const Error error = mine.reduce(reducer);
+      ASSERT_FALSE(error) << error.what();
+    }
+    EXPECT_LT(norm(mine.residuals[0]), 1e-4 * norm(gradients.back()));
+    EXPECT_GT(norm(mine.get(0)), 0.9 * norm(gradients.back()));
   });
+}
+
+TEST(LowRankReducer, RecoversAMatrixOfLowRank) {
+  const MatrixShape shape{50, 60, 2};
+  expect_to_arrive(shape, {of_rank(shape, 1, 1)});
+}
+
+TEST(LowRankReducer, RecoversAMatrixOfAnyMagnitude) {
+  const MatrixShape shape{50, 60, 2};
+  for (const float scale : {1e-30f, 1e-20f, 1e17f, 1e30f}) {
+    SCOPED_TRACE(scale);
+    expect_to_arrive(shape, {of_rank(shape, 1, scale), of_rank(shape, 1, scale)});
+  }
+}
+
+// Parameters that the first steps do not use, and those whose gradient is zero at first because a
+// factor of theirs is (LoRA begins so).
+TEST(LowRankReducer, LearnsAfterStepsOfZeros) {
+  const MatrixShape shape{50, 60, 2};
+  const std::vector<float> zeros(static_cast<size_t>(shape.count()));
+  expect_to_arrive(shape, {zeros, zeros, of_rank(shape, 1, 1)});
+}
+
+TEST(LowRankReducer, FollowsARankThatGrows) {
+  const MatrixShape shape{50, 60, 4};
+  const std::vector<float> full = of_rank(shape, 4, 1);
+  expect_to_arrive(shape, {of_rank(shape, 1, 1), full, full, full, full, full, full});
 }
 
 TEST(LowRankReducer, PoisonsTheMatrixAndKeepsWhatIsOwed) {

@@ -135,17 +135,66 @@ TEST_F(LowRankKernel, HasTheSameBitsOnAllInstructionSets) {
   }
 }
 
-TEST_F(LowRankKernel, OrthonormalisesAndDropsWhatDepends) {
+void expect_orthonormal(const Floats& left, size_t rows, const std::string& what) {
+  const size_t rank = left.size() / rows;
+  for (size_t a = 0; a < rank; ++a)
+    for (size_t b = 0; b <= a; ++b) {
+      double product = 0;
+      for (size_t i = 0; i < rows; ++i)
+        product += static_cast<double>(left[a * rows + i]) * left[b * rows + i];
+      EXPECT_NEAR(product, a == b ? 1 : 0, 1e-5) << what << ": columns " << a << ", " << b;
+    }
+}
+
+TEST_F(LowRankKernel, OrthonormalisesAndReplacesWhatDepends) {
   const MatrixShape shape{50, 1, 4};
   Floats left = draw(shape.left());
   for (size_t i = 0; i < 50; ++i) left[100 + i] = left[i] - 2 * left[50 + i];  // the third
   orthonormalise(shape, left);
-  for (size_t a = 0; a < 4; ++a)
-    for (size_t b = 0; b <= a; ++b) {
-      double product = 0;
-      for (size_t i = 0; i < 50; ++i) product += left[a * 50 + i] * left[b * 50 + i];
-      EXPECT_NEAR(product, a == b && a != 2 ? 1 : 0, 1e-5) << a << ", " << b;
-    }
+  expect_orthonormal(left, 50, "a sum of others");
+  left.assign(200, 0.0f);
+  orthonormalise(shape, left);
+  expect_orthonormal(left, 50, "zeros");
+}
+
+TEST_F(LowRankKernel, OrthonormalisesAnyMagnitude) {
+  const MatrixShape shape{50, 1, 4};
+  for (const float scale : {1e-36f, 1e-25f, 1e17f, 1e37f}) {
+    Floats left = draw(shape.left());
+    for (float& x : left) x *= scale;
+    const Floats before = left;
+    orthonormalise(shape, left);
+    expect_orthonormal(left, 50, "times " + std::to_string(scale));
+    EXPECT_NEAR(left[0] / left[1], before[0] / before[1], 1e-4 * std::abs(left[0] / left[1]));
+  }
+}
+
+TEST_F(LowRankKernel, LeavesZerosWhereThereAreMoreColumnsThanRows) {
+  Floats left = draw(3 * 5);
+  orthonormalise({3, 1, 5}, left);
+  expect_orthonormal(Floats(left.begin(), left.begin() + 9), 3, "the first three");
+  for (size_t i = 9; i < left.size(); ++i) EXPECT_EQ(left[i], 0.0f);
+}
+
+TEST_F(LowRankKernel, PassesOnWhatIsNotFinite) {
+  for (const float bad : {INFINITY, NAN}) {
+    Floats left = draw(50 * 2);
+    left[7] = bad;
+    orthonormalise({50, 1, 2}, left);
+    EXPECT_FALSE(all_finite(left));
+  }
+}
+
+TEST_F(LowRankKernel, KeepsDirectionsAtAMagnitudeNearOne) {
+  const Floats from{3e30f, -6e30f, 1.5e30f, 0, 0, 0, 1e-44f, 0, 0};
+  Floats right{1, 1, 1, 7, 8, 9, 1, 1, 1};
+  keep_directions({1, 3, 3}, from, right);
+  EXPECT_EQ(right[0] / right[2], 2.0f);
+  EXPECT_EQ(right[1] / right[2], -4.0f);
+  EXPECT_GE(std::abs(right[1]), 1.0f);
+  EXPECT_LT(std::abs(right[1]), 2.0f);
+  EXPECT_EQ(Floats(right.begin() + 3, right.begin() + 6), (Floats{7, 8, 9}));  // nothing new
+  EXPECT_GT(right[6], 1e-8f);
 }
 
 }  // namespace
