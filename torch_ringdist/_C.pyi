@@ -70,6 +70,9 @@ def shutdown() -> None:
 
 MIN_COMPRESSED: int  # elements; what compresses by itself leaves smaller tensors alone
 
+def check_coding(codec: str, single: bool) -> None:
+    """Raises ValueError for a codec that no operation takes, or (`single`) for a pair."""
+
 def check_codec(argument: str, spec: str, size: int, error_feedback: bool | None) -> str:
     """The full name of a codec or pair in a group of `size`; ValueError, naming `argument`, for
     one that does not exist, or that may not have the error feedback asked for."""

@@ -9,6 +9,9 @@ import torch.distributed as dist
 
 from torch_ringdist import _native
 
+# To torch.compile these functions are no part of any graph: each says so in its own frame.
+_NO_GRAPH = "collectives of torch_ringdist run in Python"
+
 
 def backend_of(group: dist.ProcessGroup | None, caller: str) -> Any:
     """The ringdist backend that serves the group's CPU tensors.
@@ -17,6 +20,8 @@ def backend_of(group: dist.ProcessGroup | None, caller: str) -> Any:
         TypeError: `group` is no process group.
         ValueError: this rank is not in the group, or another backend serves its CPU tensors.
     """
+    if torch.compiler.is_dynamo_compiling():
+        torch._dynamo.skip_frame(_NO_GRAPH)
     native = _native.load()
     if group is None:
         group = dist.group.WORLD
@@ -72,11 +77,15 @@ def all_reduce(
     Raises:
         ValueError: an unknown codec or a bad parameter, another op, a residual that does not fit
             or that the codec may not have, a group of another backend. Nothing was sent then.
-        TypeError: a dtype or device that is not served. Nothing was sent then.
+        TypeError: an argument of another type, a tensor without memory of its own (of a DTensor,
+            pass `to_local()`), a dtype or device that is not served. Nothing was sent then.
         torch.distributed.DistBackendError: as any operation; also if ranks give different codecs.
     """
     if codec is None and residual is None:
         return dist.all_reduce(tensor, op, group, async_op)
+    if torch.compiler.is_dynamo_compiling():
+        torch._dynamo.skip_frame(_NO_GRAPH)
+    _check_op("all_reduce", op)
     backend = _prepare("all_reduce", group, codec, residual, tensor=tensor)
     work = _native.load().all_reduce(backend, tensor, op, codec, residual, async_op)
     return _finish(work, async_op)
@@ -98,6 +107,9 @@ def reduce_scatter_tensor(
     """
     if codec is None and residual is None:
         return dist.reduce_scatter_tensor(output, input, op, group, async_op)
+    if torch.compiler.is_dynamo_compiling():
+        torch._dynamo.skip_frame(_NO_GRAPH)
+    _check_op("reduce_scatter_tensor", op)
     tensors = {"output": output, "input": input}
     backend = _prepare("reduce_scatter_tensor", group, codec, residual, **tensors)
     native = _native.load()
@@ -118,9 +130,19 @@ def all_gather_into_tensor(
     """
     if codec is None:
         return dist.all_gather_into_tensor(output, input, group, async_op)
+    if torch.compiler.is_dynamo_compiling():
+        torch._dynamo.skip_frame(_NO_GRAPH)
     backend = _prepare("all_gather_into_tensor", group, codec, None, output=output, input=input)
     work = _native.load().all_gather(backend, output, input, codec, async_op)
     return _finish(work, async_op)
+
+
+def _check_op(caller: str, op: Any) -> None:
+    if not isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
+        raise TypeError(
+            f"ringdist: {caller}: op must be a torch.distributed.ReduceOp, SUM or AVG, "
+            f"got {op!r} of type {type(op).__name__}"
+        )
 
 
 def _prepare(

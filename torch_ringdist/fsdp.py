@@ -29,6 +29,8 @@ _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 class _Allocates:
     """A new tensor for each call, as FSDP's own communication has it."""
 
+    _single = False  # "A>B" is no codec of this operation
+
     def __init__(self, codec: str) -> None:
         if not isinstance(codec, str):
             raise TypeError(
@@ -39,8 +41,7 @@ class _Allocates:
             raise ValueError(
                 f"ringdist: {type(self).__name__}: codec is empty; 'none' is uncompressed"
             )
-        # Of any size: what is checked does not depend on it.
-        _native.load().check_codec("codec", codec, 2, None)
+        _native.load().check_coding(codec, self._single)
         self.codec = codec
 
     def allocate(
@@ -53,9 +54,11 @@ class AllGather(_Allocates, _fsdp_api.AllGather):
     """Gathers parameters through a codec; the shards that the optimizer updates stay exact.
 
     Raises:
-        ValueError: an unknown codec, or a bad parameter of it.
+        ValueError: an unknown codec, a bad parameter of it, or a pair "A>B".
         TypeError: `codec` is not text.
     """
+
+    _single = True
 
     def __call__(
         self,

@@ -41,15 +41,25 @@ WorkPtr reduce_scatter(ProcessGroupRing& group, const at::Tensor& output, const 
                                     {codecs_of(group, codec), residual.value_or(at::Tensor())});
 }
 
-WorkPtr all_gather(ProcessGroupRing& group, const at::Tensor& output, const at::Tensor& input,
-                   const std::string& codec, bool async_op) {
+void check_single(const std::string& codec) {
   if (codec.find('>') != std::string::npos)
     throw_error(Error(ErrorKind::kInvalidArgument,
                       "ringdist: codec='" + codec +
                           "': all_gather_into_tensor encodes once, so it takes one codec"));
+}
+
+WorkPtr all_gather(ProcessGroupRing& group, const at::Tensor& output, const at::Tensor& input,
+                   const std::string& codec, bool async_op) {
+  check_single(codec);
   c10d::AllgatherOptions options;
   options.asyncOp = async_op;
   return group.allgather_coded(output, input, options, codecs_of(group, codec).contribution);
+}
+
+// What a single operation takes, before there is a group.
+void check_coding(const std::string& codec, bool single) {
+  if (single) check_single(codec);
+  throw_if(parse_coding("codec", codec, 2).error());
 }
 
 std::string check_codec(const std::string& argument, const std::string& spec, int size,
@@ -123,6 +133,7 @@ void bind_operations(py::module_& module) {
              py::arg("codec"), py::arg("async_op"), no_gil);
   module.def("check_codec", &check_codec, py::arg("argument"), py::arg("spec"), py::arg("size"),
              py::arg("error_feedback"));
+  module.def("check_coding", &check_coding, py::arg("codec"), py::arg("single"));
   module.attr("MIN_COMPRESSED") = kMinCompressed;
 }
 

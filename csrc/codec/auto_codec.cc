@@ -67,6 +67,11 @@ const AutoCodec::Step* AutoCodec::last_complete() const {
   return nullptr;
 }
 
+void AutoCodec::resume() {
+  steps_.clear();
+  next_ = std::min(next_, count_ + kFirstChoice);
+}
+
 // [whether, how many, how many squared]
 std::vector<double> AutoCodec::view() const {
   const Step* last = last_complete();

@@ -48,6 +48,11 @@ class AutoCodec {
                                   std::span<const double> low_rank) const;
   // From the mean of all ranks' measurements.
   const CodecChoice& choose(std::span<const double> mean);
+  // After steps that were not ours: what was seen before them is forgotten, and the next choice is
+  // as near as the first was.
+  void resume();
+  // The last one; of no bucket before the first.
+  const CodecChoice& choice() const { return choice_; }
 
   // Index of a bucket's candidate: 0, none, before the first choice.
   size_t codec_of(size_t bucket) const;

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "torch/coding.h"
 #include "torch/errors.h"
 #include "torch/memory_order.h"
 
@@ -55,10 +56,29 @@ bool ever_auto(const CompressionOptions& options) {
          std::ranges::any_of(options.schedule, [](const auto& at) { return at.second == kAuto; });
 }
 
-void check_options(const CompressionOptions& options, int size) {
+// In blocks an element's bits depend on its place. As the op itself would say, but before training.
+void check_deterministic(const ProcessGroupRing& group, const std::string& argument,
+                         const std::string& spec, const Treatment& treatment) {
+  if (group.communicator()->config().deterministic != "layout") return;
+  BucketPlan plan;
+  treatment.add({0, kMinCompressed, 1, nullptr}, plan);
+  if (plan.coded)
+    refuse(ErrorKind::kInvalidArgument,
+           argument + "='" + spec +
+               "': the group is of deterministic='layout', which needs uncompressed gradients: the "
+               "elements of a block share a scale; accepted: none and powersgd:R, rules included");
+}
+
+void check_options(const CompressionOptions& options, const ProcessGroupRing& group) {
+  const auto check_one = [&](const std::string& argument, const std::string& codec) {
+    const std::string& meant = codec == kAuto ? AutoCodec::candidates()[2] : codec;  // a lossy one
+    const auto made =
+        value_of(make_treatment(argument, meant, group.getSize(), options.error_feedback));
+    check_deterministic(group, argument, codec, *made);
+  };
+  check_one("codec", options.codec);
   for (const auto& [step, codec] : options.schedule)
-    value_of(make_treatment("schedule[" + std::to_string(step) + "]", base_codec(codec), size,
-                            options.error_feedback));
+    check_one("schedule[" + std::to_string(step) + "]", codec);
 }
 
 }  // namespace
@@ -73,14 +93,17 @@ Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, Compression
       probe_(group_),
       work_(group_),
       table_(group_->getSize(), options_.error_feedback) {
-  check_options(options_, group_->getSize());
+  check_options(options_, *group_);
   throw_if(table_.use(base_codec(options_.codec)));
   now_.codec = options_.codec;
 }
 
 void Compression::add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule) {
   std::lock_guard lock(mutex_);
+  const std::string argument = "rules: '" + name + "'";
   throw_if(table_.add(tensor, std::move(name), std::move(rule)));
+  const TreatmentPtr treatment = value_of(table_.find(tensor))->treatment;
+  check_deterministic(*group_, argument, treatment->name(), *treatment);
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Compression::run(c10d::GradBucket& bucket) {
@@ -114,7 +137,8 @@ void Compression::begin_step() {
   const std::string wanted = codec_at(step, codec);
   if (wanted == kAuto && !auto_)
     refuse(ErrorKind::kInvalidArgument, "schedule(step) may say 'auto' only if codec is 'auto'");
-  if (wanted != current_) throw_if(table_.use(base_codec(wanted)));
+  const bool changed = wanted != current_;
+  if (changed) throw_if(table_.use(base_codec(wanted)));
   current_ = wanted;
   before_ = now_;
   now_.step = step;
@@ -126,7 +150,26 @@ void Compression::begin_step() {
   now_.bytes_uncompressed = now_.bytes_sent = 0;
   complete_ = false;
   ++steps_;
+  if (changed && current_ == kAuto) resume_auto();
   if (now_.codec == kAuto) choose_codecs();
+}
+
+// After steps with another codec: on from the last choice, if there was one.
+void Compression::resume_auto() {
+  std::lock_guard lock(auto_->mutex);
+  if (auto_->codec.choice().codecs.empty()) return;
+  auto_->codec.resume();
+  use_choice();
+}
+
+void Compression::use_choice() {
+  const CodecChoice& choice = auto_->codec.choice();
+  for (size_t bucket = 0; bucket < std::min(choice.codecs.size(), auto_->buckets.size()); ++bucket)
+    for (Parameter* parameter : auto_->buckets[bucket])
+      throw_if(table_.use_for(*parameter, AutoCodec::candidates()[choice.codecs[bucket]]));
+  now_.chosen.clear();
+  for (const size_t codec : choice.codecs) now_.chosen.push_back(AutoCodec::candidates()[codec]);
+  now_.reason = auto_->codec.reason();
 }
 
 // All ranks come here at the same steps, before the first bucket, so these ops match.
@@ -139,16 +182,11 @@ void Compression::choose_codecs() {
   const auto candidates = AutoCodec::candidates();
   const auto costs = probe_.codec_seconds(candidates.first(candidates.size() - 1), latency,
                                           options_.error_feedback);
-  const CodecChoice& choice = auto_->codec.choose(
+  auto_->codec.choose(
       probe_.mean(auto_->codec.measurement(latency, costs, low_rank_seconds(latency, costs[0]))));
-  for (size_t bucket = 0; bucket < std::min(choice.codecs.size(), auto_->buckets.size()); ++bucket)
-    for (Parameter* parameter : auto_->buckets[bucket])
-      throw_if(table_.use_for(*parameter, AutoCodec::candidates()[choice.codecs[bucket]]));
-  now_.chosen.clear();
-  for (const size_t codec : choice.codecs) now_.chosen.push_back(AutoCodec::candidates()[codec]);
-  if (now_.reason == auto_->codec.reason()) return;
-  now_.reason = auto_->codec.reason();
-  if (group_->getRank() == 0)
+  const std::string before = now_.reason;
+  use_choice();
+  if (now_.reason != before && group_->getRank() == 0)
     log(LogLevel::kInfo, "auto, from step " + std::to_string(now_.step) + ": " + now_.reason);
 }
 

@@ -87,6 +87,8 @@ class Compression {
       RINGDIST_REQUIRES(mutex_);
   void finish_measurement() RINGDIST_REQUIRES(mutex_);
   void choose_codecs() RINGDIST_REQUIRES(mutex_);
+  void resume_auto() RINGDIST_REQUIRES(mutex_);
+  void use_choice() RINGDIST_REQUIRES(mutex_);
   void watch(c10d::GradBucket& bucket, c10::ivalue::Future& future) RINGDIST_REQUIRES(mutex_);
   std::vector<double> low_rank_seconds(double latency, double plain) RINGDIST_REQUIRES(mutex_);
 

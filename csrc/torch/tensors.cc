@@ -93,6 +93,13 @@ Error invalid(ErrorKind kind, std::string_view op, const std::string& argument,
   return Error(kind, "ringdist: " + std::string(op) + ": " + argument + " " + what);
 }
 
+// Asked of the storage as it is: data_ptr() of such tensors raises what only Python understands.
+bool has_memory(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return true;
+  if (!tensor.has_storage()) return false;
+  return tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get() != nullptr;
+}
+
 }  // namespace
 
 Result<DType> to_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
@@ -142,6 +149,10 @@ Error check_tensor(std::string_view op, const std::string& argument, const at::T
         ErrorKind::kInvalidArgument, op, argument,
         "has an unsupported layout: " + c10::str(tensor.layout()) + "; it must be dense (strided)");
   if (Error error = check_device(op, argument, tensor)) return error;
+  if (!has_memory(tensor))
+    return invalid(ErrorKind::kNotSupported, op, argument,
+                   "has no memory of its own, as a DTensor or a FakeTensor; pass the tensor that "
+                   "it stands for (DTensor: to_local())");
   for (int64_t i = 0; written && i < tensor.dim(); ++i)
     if (tensor.stride(i) == 0 && tensor.size(i) > 1)
       return invalid(ErrorKind::kInvalidArgument, op, argument,

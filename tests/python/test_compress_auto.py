@@ -157,3 +157,42 @@ def _other_group() -> None:
 
 def test_the_state_takes_the_group_of_the_model(pools):
     pools(2).run(_other_group)
+
+
+def _comes_back() -> list[tuple[list[str], str]]:
+    model = DistributedDataParallel(nn.Linear(64, 64))
+    handle = torch_ringdist.ddp.compress(model, "auto", schedule={6: "int4", 9: "auto"})
+    out = []
+    for _ in range(11):
+        model(torch.randn(8, 64)).sum().backward()
+        stats = handle.stats()
+        out.append((stats["chosen"], stats["reason"]))
+    return out
+
+
+def test_auto_goes_on_where_it_was(pools):
+    for out in pools(2).run(_comes_back):
+        assert out[5][1]
+        assert out[8] == ([], "")  # int4
+        assert out[9] == out[5]
+
+
+def _late(seed: int) -> float:
+    """Error of a matrix's average, after gradients of zeros and of a lower rank."""
+    torch.manual_seed(seed)
+    model = DistributedDataParallel(Given({"big": (70, 90)}))
+    handle = torch_ringdist.ddp.compress(model, "powersgd:2")
+    rank = dist.get_rank()
+    u, v = torch.randn(70, 2), torch.randn(90, 2)
+    for ranks in (0, 0, 1, 1, 2, 2, 2, 2):
+        given = {"big": (1 + rank) * u[:, :ranks] @ v[:, :ranks].T}
+        got = step(model, given)["big"]
+    expected = given["big"] / (1 + rank) * 1.5
+    assert handle.residual_norm() < 1e-3 * expected.norm()
+    return ((got - expected).norm() / expected.norm()).item()
+
+
+def test_powersgd_learns_what_comes_late(pools):
+    seed = random.randrange(1 << 20)
+    print(f"seed {seed}")
+    assert max(pools(2).run(_late, seed)) < 1e-3

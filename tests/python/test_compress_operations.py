@@ -191,6 +191,16 @@ BAD = {
         ValueError,
         ["all_reduce: codec 'int8'", "SUM or AVG", "MAX"],
     ),
+    "op no ReduceOp": (
+        lambda t: torch_ringdist.all_reduce(t, "sum", codec="int8"),
+        TypeError,
+        ["all_reduce: op must be a torch.distributed.ReduceOp", "'sum'", "str"],
+    ),
+    "zeros without memory": (
+        lambda t: torch_ringdist.all_reduce(torch._efficientzerotensor(2000), codec="int8"),
+        TypeError,
+        ["all_reduce: tensor has no memory of its own"],
+    ),
     "maximum to scatter": (
         lambda t: torch_ringdist.reduce_scatter_tensor(t[:1000].clone(), t, MAX, codec="int8"),
         ValueError,

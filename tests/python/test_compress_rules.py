@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
-from support.compress import Given, Ledger, noise, seeds, step, wrap
+from support.compress import Given, Ledger, noise, refuses, seeds, step, wrap
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -134,3 +134,25 @@ def test_schedule_by_step(pools):
 def test_schedule_by_function_is_asked_once_per_step(pools):
     for out in pools(2).run(_phases, "function", 5):
         assert [codec for codec, _, _ in out] == ["none"] * 3 + ["int4"] * 3
+
+
+def _layout() -> None:
+    options = torch_ringdist.Options(deterministic="layout")
+    group = dist.new_group(pg_options=options)
+    model = DistributedDataParallel(Given(), process_group=group)
+    state = torch_ringdist.CompressState
+    words = ["deterministic='layout'", "none and powersgd:R"]
+    for given, name in (
+        ({"codec": "int4"}, "codec='int4'"),
+        ({"codec": "auto"}, "codec='auto'"),
+        ({"codec": "none", "schedule": {3: "fp16"}}, "schedule[3]='fp16'"),
+        ({"codec": "powersgd:2", "rules": {"last": "int8"}}, "rules: 'last'='int8'"),
+    ):
+        refuses(lambda g=given: state(model=model, **g), ValueError, [name, *words])
+    model.register_comm_hook(state("powersgd:2", model=model), torch_ringdist.compress_hook)
+    step(model, noise(model.module, 1))
+    dist.destroy_process_group(group)
+
+
+def test_a_group_whose_bits_depend_on_no_place_takes_no_blocks(pools):
+    pools(2).run(_layout)

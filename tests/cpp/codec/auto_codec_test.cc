@@ -99,6 +99,18 @@ TEST(AutoCodec, TakesNoPowerSgdForBucketsThatItHasNoTimesOf) {
   EXPECT_EQ(training.chosen[0].codecs, Codecs(4, 3));
 }
 
+TEST(AutoCodec, GoesOnAfterStepsOfAnother) {
+  Training training;
+  EXPECT_TRUE(training.auto_.choice().codecs.empty());
+  training.run(30, 20e6);
+  training.auto_.resume();
+  EXPECT_EQ(training.auto_.choice().codecs, Codecs(4, 3));
+  training.run(10, 10e9);
+  // Soon, from what was seen since.
+  ASSERT_EQ(training.due, (std::vector<int>{4, 12, 34}));
+  EXPECT_EQ(training.chosen[2].codecs, Codecs(4, 0));
+}
+
 TEST(AutoCodec, WaitsUntilAllRanksHaveSeenAsMuch) {
   EXPECT_TRUE(AutoCodec::agree(std::vector<double>{1, 3, 9}));
   EXPECT_FALSE(AutoCodec::agree(std::vector<double>{0.5, 3, 9}));
