@@ -100,10 +100,10 @@ Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, Compression
 
 void Compression::add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule) {
   std::lock_guard lock(mutex_);
-  const std::string argument = "rules: '" + name + "'";
   throw_if(table_.add(tensor, std::move(name), std::move(rule)));
-  const TreatmentPtr treatment = value_of(table_.find(tensor))->treatment;
-  check_deterministic(*group_, argument, treatment->name(), *treatment);
+  const Parameter& added = *value_of(table_.find(tensor));
+  check_deterministic(*group_, "rules: '" + added.name + "'", added.treatment->name(),
+                      *added.treatment);
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Compression::run(c10d::GradBucket& bucket) {
