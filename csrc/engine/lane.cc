@@ -7,6 +7,7 @@
 #include <future>
 
 #include "base/check.h"
+#include "base/float_mode.h"
 #include "transport/self.h"
 
 namespace ringdist {
@@ -185,6 +186,7 @@ bool Lane::wait(const Op& op, TimePoint deadline) {
 }
 
 void Lane::drive(const Op& op, TimePoint deadline) {
+  const FloatMode mode;
   Backoff backoff;
   while (!op.finished()) {
     if (poll()) {
@@ -273,6 +275,7 @@ void Lane::block_as_thread() {
 // The lane's thread. It sleeps in epoll, without the token, until something comes. While callers
 // drive it only looks in once per millisecond, so that a burst of blocking ops wakes it once.
 void Lane::run() {
+  const FloatMode mode;
   for (;;) {
     if (may_take_over() && take_token()) {
       drive_in_background();

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/float_mode.h"
 #include "kernel/cast.h"
 #include "kernel/feedback.h"
 
@@ -209,6 +210,7 @@ void LowRankReducer::reduce(std::vector<LowRankMatrix> matrices, std::function<v
 }
 
 void LowRankReducer::run(State& state) {
+  const FloatMode mode;
   for (;;) {
     Job job;
     {

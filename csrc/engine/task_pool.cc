@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include "base/float_mode.h"
+
 namespace ringdist {
 namespace {
 
@@ -34,6 +36,7 @@ void TaskPool::work(std::shared_ptr<State> state) {
         auto task = std::move(state->tasks.front());
         state->tasks.pop_front();
         lock.unlock();
+        const FloatMode mode;  // for each: a task may have changed it
         task();
       }  // what the task held is released without the lock
       lock.lock();
