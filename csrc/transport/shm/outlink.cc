@@ -66,8 +66,13 @@ void Outlink::break_off(const Error& cause) {
 }
 
 void Outlink::fail(Parcel& parcel) {
-  if (parcel.chunk != kNone) own_.chunks().release(parcel.chunk);
+  if (parcel.chunk != kNone) give_back(parcel.chunk);
   parcel.done(error_);
+}
+
+void Outlink::give_back(Chunks::Id chunk) {
+  large_ -= own_.chunks().is_large(chunk);
+  own_.chunks().release(chunk);
 }
 
 // The peer reads no more.
@@ -86,9 +91,18 @@ void Outlink::send(ConstBytes header, ConstBytes payload, SendDone done) {
 }
 
 void Outlink::send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, SendDone done) {
-  own_.chunks().hold(chunk);
   Parcel parcel{{}, header.size(), own_.chunks().bytes(chunk).first(bytes), chunk, std::move(done)};
   std::memcpy(parcel.header.data(), header.data(), header.size());
+  const bool large = own_.chunks().is_large(chunk);
+  if (large && large_ >= kMostLarge) {
+    parcel.copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    std::memcpy(parcel.copy.get(), parcel.payload.data(), bytes);
+    parcel.payload = {parcel.copy.get(), bytes};
+    parcel.chunk = kNone;
+  } else {
+    own_.chunks().hold(chunk);
+    large_ += large;
+  }
   enqueue(std::move(parcel));
 }
 
@@ -113,8 +127,7 @@ bool Outlink::take_back(uint64_t until) {
     const Chunks::Id chunk = chunk_of_[taken_back_ % kSlots];
     if (chunk == kNone) continue;
     --chunks_;
-    large_ -= own_.chunks().is_large(chunk);
-    own_.chunks().release(chunk);
+    give_back(chunk);
   }
   if (any && asked_ > 0) silent_since_ = Clock::now();
   return any;
@@ -123,7 +136,8 @@ bool Outlink::take_back(uint64_t until) {
 // Finds a place for the payload: in the slot, or in a chunk, into which it is copied.
 bool Outlink::place(Parcel& parcel) {
   if (parcel.chunk != kNone || is_short(parcel.header_size, parcel.payload.size())) return true;
-  if (large_ >= kMostLarge) return false;
+  // With none in the ring, those that wait behind this one must not hold it up.
+  if (large_ >= kMostLarge && chunks_ > 0) return false;
   const auto chunk = own_.chunks().take(parcel.payload.size(), /*reserved=*/chunks_ == 0);
   if (!chunk) {
     // With some in the ring it may be that one comes back.
@@ -131,6 +145,7 @@ bool Outlink::place(Parcel& parcel) {
     return false;
   }
   parcel.chunk = *chunk;
+  large_ += own_.chunks().is_large(*chunk);
   std::memcpy(own_.chunks().bytes(*chunk).data(), parcel.payload.data(), parcel.payload.size());
   return true;
 }
@@ -149,10 +164,7 @@ bool Outlink::publish(Parcel& parcel) {
     std::memcpy(slot.bytes.data() + short_payload_at(parcel.header_size), parcel.payload.data(),
                 parcel.payload.size());
   chunk_of_[published_ % kSlots] = parcel.chunk;
-  if (parcel.chunk != kNone) {
-    ++chunks_;
-    large_ += own_.chunks().is_large(parcel.chunk);
-  }
+  if (parcel.chunk != kNone) ++chunks_;
   ring.published.value.store(++published_, std::memory_order_seq_cst);
   const auto* front = reinterpret_cast<const Front*>(peer_memory_.data());
   if (front->sleep.load(std::memory_order_seq_cst) != Sleep::kAwake) peer_doorbell_->signal();

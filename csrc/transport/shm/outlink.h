@@ -4,6 +4,7 @@
 
 #include <array>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -36,7 +37,8 @@ class Outlink {
 
   // From the caller's memory, which is free when `done` is called.
   void send(ConstBytes header, ConstBytes payload, SendDone done);
-  // From a chunk, of which this message gets a hold of its own.
+  // From a chunk, of which this message gets a hold of its own; or a copy, where the link has its
+  // share of chunks already.
   void send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, SendDone done);
 
   // Takes back what the peer has consumed and publishes what waits. True if anything happened.
@@ -54,7 +56,7 @@ class Outlink {
 
  private:
   static constexpr Chunks::Id kNone = UINT32_MAX;
-  static constexpr size_t kMostLarge = 16;  // a slow peer must not hold them all
+  static constexpr size_t kMostLarge = 16;  // of one link: a slow peer must not hold them all
 
   struct Parcel {
     std::array<std::byte, kMaxHeaderBytes> header;
@@ -62,12 +64,14 @@ class Outlink {
     ConstBytes payload;
     Chunks::Id chunk = kNone;
     SendDone done;
+    std::unique_ptr<std::byte[]> copy = nullptr;  // of the payload, if it is nobody else's
   };
 
   void dial();
   void end();
   void enqueue(Parcel parcel);
   void fail(Parcel& parcel);
+  void give_back(Chunks::Id chunk);
   bool publish(Parcel& parcel);
   bool place(Parcel& parcel);
   uint64_t consumed() const;
@@ -88,7 +92,7 @@ class Outlink {
   uint64_t taken_back_ = 0;
   std::array<Chunks::Id, kSlots> chunk_of_{};
   size_t chunks_ = 0;  // in the ring
-  size_t large_ = 0;   // of which large
+  size_t large_ = 0;   // large ones, in the ring or waiting
   TimePoint dial_again_;
   uint64_t asked_ = 0;
   TimePoint silent_since_;

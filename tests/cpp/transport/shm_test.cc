@@ -1,79 +1,16 @@
 // What is particular to transport `shm`; what it shares with the others is in conformance/.
-#include "transport/shm/shm.h"
-
-#include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 
-#include "os/random.h"
-#include "os/socket.h"
-#include "transport/shm/hello.h"
 #include "transport/shm/layout.h"
+#include "transport/shm_fixture.h"
 
-namespace ringdist {
+namespace ringdist::test {
 namespace {
-
-constexpr auto kDeadline = std::chrono::seconds(20);
-
-struct End final : Receiver {
-  ContextId id = random_id();
-  std::unique_ptr<Transport> transport;
-  std::vector<std::vector<std::byte>> got;
-  std::vector<std::pair<ContextId, Error>> lost;
-  int sent = 0;
-  int failed = 0;
-
-  End() {
-    TransportConfig config;
-    config.context_id = id;
-    auto made = shm_create(config, *this);
-    EXPECT_TRUE(made.ok()) << made.error().what();
-    transport = std::move(made.value());
-  }
-  void on_message(ConstBytes header, ConstBytes payload) override {
-    EXPECT_EQ(header.size(), sizeof(int));
-    got.emplace_back(payload.begin(), payload.end());
-  }
-  void on_peer_lost(std::string_view, ContextId peer, const Error& cause) override {
-    lost.emplace_back(peer, cause);
-  }
-
-  void knows(End& other) {
-    ASSERT_FALSE(transport->add_peer(other.id, other.transport->address()));
-  }
-  void send(End& to, ConstBytes payload) {
-    static const int kHeader = 7;
-    transport->send(to.id, std::as_bytes(std::span(&kHeader, 1)), payload,
-                    [this](const Error& error) { ++(error ? failed : sent); });
-  }
-};
-
-bool together(std::initializer_list<End*> ends, const std::function<bool()>& done) {
-  const TimePoint deadline = Clock::now() + kDeadline;
-  while (!done()) {
-    if (Clock::now() > deadline) return false;
-    for (End* end : ends) end->transport->progress();
-  }
-  return true;
-}
-
-// So that a first message has made the link.
-void connect(End& from, End& to) {
-  from.knows(to);
-  const size_t before = to.got.size();
-  from.send(to, {});
-  ASSERT_TRUE(together({&from, &to}, [&] { return to.got.size() > before; }));
-  to.got.clear();
-  from.sent = 0;
-}
-
-std::vector<std::byte> numbered(size_t size, int number) {
-  return std::vector<std::byte>(size, static_cast<std::byte>(number));
-}
 
 bool readable(const Transport& transport, int milliseconds) {
   pollfd entry{transport.event_fd(), POLLIN, 0};
@@ -126,6 +63,61 @@ TEST(Shm, ManyStuckPeersLeaveEachOneAMessage) {
   connect(a, b);
   for (int i = 0; i < 20; ++i) a.send(b, payload);
   EXPECT_TRUE(together({&a, &b}, [&] { return b.got.size() == 20; }));
+}
+
+// What is committed to several is held by the slowest of them.
+TEST(Shm, APeerThatReadsNothingHoldsFewOfTheChunksThatAllGet) {
+  End a;
+  End stuck;
+  End b;
+  connect(a, stuck);
+  connect(a, b);
+  const int header = 7;
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  constexpr int kRounds = 100;
+  int done = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    std::optional<Bytes> space;
+    ASSERT_TRUE(together({&a, &b},
+                         [&] {
+                           space = a.transport->reserve(100'000);
+                           return space.has_value();
+                         }))
+        << "after " << i;
+    std::ranges::fill(*space, static_cast<std::byte>(i));
+    const Outgoing to[] = {{stuck.id, bytes}, {b.id, bytes}};
+    a.transport->commit(*space, space->size(), to, [&](const Error& error) { done += !error; });
+  }
+  ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == kRounds; }));
+  EXPECT_LT(done, kRounds);
+  ASSERT_TRUE(together({&a, &stuck}, [&] { return stuck.got.size() == kRounds; }));
+  EXPECT_EQ(done, kRounds);
+  for (int i = 0; i < kRounds; ++i) {
+    EXPECT_EQ(b.got[i], numbered(100'000, i));
+    EXPECT_EQ(stuck.got[i], numbered(100'000, i));
+  }
+}
+
+// Messages of both kinds, so that those with a chunk of their own wait behind one without.
+TEST(Shm, CommittedAndSentMessagesKeepTheirOrder) {
+  End a;
+  End b;
+  a.knows(b);  // nothing is in the ring yet: all wait
+  const int header = 7;
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  const auto plain = numbered(100'000, 200);
+  a.send(b, plain);
+  for (int i = 0; i < 40; ++i) {
+    auto space = a.transport->reserve(100'000);
+    ASSERT_TRUE(space) << "after " << i;
+    std::ranges::fill(*space, static_cast<std::byte>(i));
+    const Outgoing to[] = {{b.id, bytes}};
+    a.transport->commit(*space, space->size(), to, [&](const Error& error) { a.sent += !error; });
+  }
+  ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == 41; }));
+  EXPECT_EQ(a.sent, 41);
+  EXPECT_EQ(b.got[0], plain);
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(b.got[i + 1], numbered(100'000, i));
 }
 
 TEST(Shm, ASleeperThatWantsRoomIsWoken) {
@@ -242,77 +234,6 @@ TEST(Shm, NobodyListens) {
   EXPECT_EQ(a.lost.size(), 1u);
 }
 
-// Somebody on the socket who is not one of us, with memory of its own making.
-class Stranger {
- public:
-  explicit Stranger(End& target) : target_(target) {
-    const auto address = target.transport->address();
-    const std::string name(reinterpret_cast<const char*>(address.data()), address.size());
-    socket_ = connect_unix(name).fd;
-    file_ = std::move(create_memory("ringdist-test", shm::kSegmentBytes).value());
-    mapping_ = std::move(map_memory(file_, shm::kSegmentBytes, /*writable=*/true).value());
-  }
-  Error greet(uint32_t index) {
-    return shm::send_hello(socket_, id_, target_.id, index, file_, bell_);
-  }
-  void say(std::string_view bytes) {
-    ASSERT_EQ(write(socket_.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
-  }
-  shm::Ring& ring() { return reinterpret_cast<shm::Segment*>(mapping_.data())->rings[0]; }
-  bool is_refused() {
-    return together({&target_}, [&] {
-      std::array<char, 256> answer;
-      return recv(socket_.get(), answer.data(), answer.size(), MSG_DONTWAIT) == 0;
-    });
-  }
-  ContextId id() const { return id_; }
-
- private:
-  End& target_;
-  const ContextId id_ = random_id();
-  Fd socket_;
-  Fd file_;
-  Mapping mapping_;
-  EventFd bell_ = std::move(EventFd::create().value());
-};
-
-TEST(Shm, StrangersAreRefused) {
-  End a;
-  Stranger babbler(a);
-  babbler.say("GET / HTTP/1.1\r\n");
-  EXPECT_TRUE(babbler.is_refused());
-  Stranger lost(a);
-  ASSERT_FALSE(lost.greet(shm::kMaxLinks));
-  EXPECT_TRUE(lost.is_refused());
-  EXPECT_TRUE(a.lost.empty());
-}
-
-TEST(Shm, AMessageOutsideThePeersMemoryEndsTheLink) {
-  struct Wrong {
-    uint32_t header;
-    uint32_t payload;
-    uint64_t at;
-    uint64_t published = 1;
-  };
-  for (const Wrong& wrong :
-       {Wrong{4, 100, shm::kSegmentBytes - 99}, Wrong{4, 1, UINT64_MAX}, Wrong{4, 1000, 0},
-        Wrong{shm::kSlotRoom + 1, 0, 0}, Wrong{4, UINT32_MAX, shm::kChunksAt},
-        Wrong{4, 0, 0, shm::kSlots + 1}}) {
-    End a;
-    Stranger stranger(a);
-    ASSERT_FALSE(stranger.greet(0));
-    stranger.ring().slots[0].header_size = wrong.header;
-    stranger.ring().slots[0].payload_size = wrong.payload;
-    stranger.ring().slots[0].payload_at = wrong.at;
-    stranger.ring().published.value = wrong.published;
-    EXPECT_TRUE(stranger.is_refused());
-    EXPECT_TRUE(a.got.empty());
-    ASSERT_EQ(a.lost.size(), 1u);
-    EXPECT_EQ(a.lost[0].first, stranger.id());
-    EXPECT_EQ(a.lost[0].second.kind(), ErrorKind::kProtocol);
-  }
-}
-
 TEST(Shm, AForkedChildLeavesTheParentsLinksAlone) {
   auto a = std::make_unique<End>();
   End b;
@@ -331,4 +252,4 @@ TEST(Shm, AForkedChildLeavesTheParentsLinksAlone) {
 }
 
 }  // namespace
-}  // namespace ringdist
+}  // namespace ringdist::test

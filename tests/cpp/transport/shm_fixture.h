@@ -1,0 +1,74 @@
+// Ends of transport `shm` that one thread drives.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "os/random.h"
+#include "transport/shm/shm.h"
+
+namespace ringdist::test {
+
+inline constexpr auto kDeadline = std::chrono::seconds(20);
+
+struct End final : Receiver {
+  ContextId id = random_id();
+  std::unique_ptr<Transport> transport;
+  std::vector<std::vector<std::byte>> got;
+  std::vector<std::pair<ContextId, Error>> lost;
+  int sent = 0;
+  int failed = 0;
+
+  End() {
+    TransportConfig config;
+    config.context_id = id;
+    auto made = shm_create(config, *this);
+    EXPECT_TRUE(made.ok()) << made.error().what();
+    transport = std::move(made.value());
+  }
+  void on_message(ConstBytes header, ConstBytes payload) override {
+    EXPECT_EQ(header.size(), sizeof(int));
+    got.emplace_back(payload.begin(), payload.end());
+  }
+  void on_peer_lost(std::string_view, ContextId peer, const Error& cause) override {
+    lost.emplace_back(peer, cause);
+  }
+
+  void knows(End& other) {
+    ASSERT_FALSE(transport->add_peer(other.id, other.transport->address()));
+  }
+  void send(End& to, ConstBytes payload) {
+    static const int kHeader = 7;
+    transport->send(to.id, std::as_bytes(std::span(&kHeader, 1)), payload,
+                    [this](const Error& error) { ++(error ? failed : sent); });
+  }
+};
+
+inline bool together(std::initializer_list<End*> ends, const std::function<bool()>& done) {
+  const TimePoint deadline = Clock::now() + kDeadline;
+  while (!done()) {
+    if (Clock::now() > deadline) return false;
+    for (End* end : ends) end->transport->progress();
+  }
+  return true;
+}
+
+// So that a first message has made the link.
+inline void connect(End& from, End& to) {
+  from.knows(to);
+  const size_t before = to.got.size();
+  from.send(to, {});
+  ASSERT_TRUE(together({&from, &to}, [&] { return to.got.size() > before; }));
+  to.got.clear();
+  from.sent = 0;
+}
+
+inline std::vector<std::byte> numbered(size_t size, int number) {
+  return std::vector<std::byte>(size, static_cast<std::byte>(number));
+}
+
+}  // namespace ringdist::test
