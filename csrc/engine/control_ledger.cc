@@ -7,6 +7,9 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kSequenceWindow = 1024;
+constexpr size_t kMaxFates = 1024;
+constexpr size_t kMaxCause = 1024;
+constexpr size_t kMaxFateBytes = size_t{1} << 20;  // told to one connection
 constexpr size_t kMaxKept = 256;
 constexpr size_t kMaxKeptBytes = size_t{1} << 20;
 constexpr Duration kKeepFor = std::chrono::seconds(60);
@@ -19,12 +22,29 @@ std::string format_id(uint64_t id) {
   return text.data();
 }
 
-bool ControlLedger::record_lost(uint64_t context_id, const std::string& cause) {
-  return fates_.emplace(context_id, Known{true, cause}).second;
+bool ControlLedger::record(uint64_t context_id, bool is_lost, const std::string& cause) {
+  Known known{is_lost, cause.substr(0, kMaxCause), next_order_};
+  if (!fates_.emplace(context_id, std::move(known)).second) return false;
+  by_age_[next_order_++] = context_id;
+  return true;
 }
 
-bool ControlLedger::record_left(uint64_t context_id) {
-  return fates_.emplace(context_id, Known{}).second;
+bool ControlLedger::record_lost(uint64_t context_id, const std::string& cause) {
+  return record(context_id, true, cause);
+}
+
+bool ControlLedger::record_left(uint64_t context_id) { return record(context_id, false, ""); }
+
+void ControlLedger::forget_old(const std::function<bool(uint64_t)>& needed) {
+  for (auto it = by_age_.begin(); it != by_age_.end() && fates_.size() > kMaxFates;) {
+    if (needed(it->second)) {
+      ++it;
+      continue;
+    }
+    fates_.erase(it->second);
+    seen_.erase(it->second);
+    it = by_age_.erase(it);
+  }
 }
 
 std::optional<std::string> ControlLedger::lost(uint64_t context_id) const {
@@ -57,8 +77,13 @@ void ControlLedger::keep(std::vector<std::byte> frame, TimePoint now) {
 
 std::vector<std::vector<std::byte>> ControlLedger::frames(TimePoint now) const {
   std::vector<std::vector<std::byte>> out;
-  for (const auto& [id, known] : fates_)
-    out.push_back(Fate{id, known.cause}.frame(known.is_lost ? FrameType::kLost : FrameType::kLeft));
+  size_t bytes = 0;
+  for (auto it = by_age_.rbegin(); it != by_age_.rend() && bytes < kMaxFateBytes; ++it) {
+    const Known& known = fates_.at(it->second);
+    out.push_back(
+        Fate{it->second, known.cause}.frame(known.is_lost ? FrameType::kLost : FrameType::kLeft));
+    bytes += out.back().size();
+  }
   for (const Kept& kept : kept_)
     if (now - kept.at <= kKeepFor) out.push_back(kept.frame);
   return out;

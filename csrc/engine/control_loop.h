@@ -124,6 +124,7 @@ class ControlLoop : private ControlSockets::Owner {
   void watch_exit(uint64_t peer, int pid);
   void learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from = nullptr);
   void learn_left(uint64_t id, const ControlConnection* from);
+  void forget_old_fates();
   void drop(uint64_t peer);  // and its connections
   void forget(uint64_t peer);
 

@@ -130,6 +130,7 @@ void ControlLoop::on_exit(uint64_t peer) {
 
 void ControlLoop::learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from) {
   if (!ledger_.record_lost(id, cause)) return;
+  forget_old_fates();
   // The culprit is told as well: if it was only stopped it learns that it is out.
   sockets_.send_to_all(Fate{id, cause}.frame(FrameType::kLost), from);
   if (id != id_) drop(id);
@@ -139,10 +140,15 @@ void ControlLoop::learn_lost(uint64_t id, const std::string& cause, const Contro
 
 void ControlLoop::learn_left(uint64_t id, const ControlConnection* from) {
   if (id == id_ || !ledger_.record_left(id)) return;
+  forget_old_fates();
   sockets_.send_to_all(Fate{id, ""}.frame(FrameType::kLeft), from);
   drop(id);
   hurry();
   events_.on_process_left(id);
+}
+
+void ControlLoop::forget_old_fates() {
+  ledger_.forget_old([this](uint64_t id) { return id == id_ || needed(id); });
 }
 
 void ControlLoop::drop(uint64_t id) {

@@ -18,9 +18,10 @@ constexpr Duration kDialTimeout = std::chrono::seconds(2);
 constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 constexpr Duration kHoldTimeout = std::chrono::seconds(60);
 constexpr Duration kClosingTimeout = std::chrono::seconds(2);
-constexpr size_t kMaxStrangers = 256;  // connections that have not been let in
+constexpr size_t kMaxStrangers = 256;  // connections of one kind that have not been let in
 constexpr size_t kMaxStrangerFrame = 256;
-constexpr int kMaxReads = 64;  // of one connection in a row
+constexpr int kMaxAccepts = 64;  // at once: anybody can dial
+constexpr int kMaxReads = 64;    // of one connection in a row
 
 bool stranger(const ControlConnection& c) { return !c.dialed && !c.open() && !c.closed(); }
 
@@ -145,7 +146,7 @@ void ControlSockets::connected(ControlConnection& c, TimePoint now) {
 }
 
 void ControlSockets::accept_all(Listener& listener, TimePoint now) {
-  for (;;) {
+  for (int n = 0; n < kMaxAccepts; ++n) {
     Fd fd = accept_connection(listener.fd);
     if (!fd) {
       if (!exhausted(errno)) return;
@@ -153,19 +154,37 @@ void ControlSockets::accept_all(Listener& listener, TimePoint now) {
       listener.muted = true;
       return;
     }
-    size_t strangers = 0;
-    for (auto& [key, c] : connections_) strangers += stranger(*c);
-    if (strangers >= kMaxStrangers) continue;  // closes it
+    PeerCredentials who;
+    if (listener.kind == LinkKind::kLocal) {
+      auto told = peer_credentials(fd);
+      // Root may ask for a dump; other users have no business here.
+      if (!told.ok() || (told.value().uid != geteuid() && told.value().uid != 0)) continue;
+      who = told.value();
+    }
+    make_room(listener.kind, now);
     ControlConnection& c = add(std::move(fd), listener.kind, false, now);
     c.stream.limit_frames(kMaxStrangerFrame);
-    if (c.kind == LinkKind::kLocal) {
-      auto who = peer_credentials(c.stream.fd());
-      if (who.ok())
-        c.pid = who.value().pid, c.uid = who.value().uid;
-      else
-        close(c);
+    c.pid = who.pid;
+    c.uid = who.uid;
+    if (epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) close(c);
+  }
+}
+
+// For one more stranger: the oldest that says nothing goes, or else the oldest.
+void ControlSockets::make_room(LinkKind kind, TimePoint now) {
+  for (;;) {
+    size_t strangers = 0;
+    ControlConnection* oldest = nullptr;
+    for (auto& [key, c] : connections_) {  // by age
+      if (!stranger(*c) || c->kind != kind) continue;
+      ++strangers;
+      bool silent = c->state == State::kGreeting;
+      if (!oldest || (silent && oldest->state != State::kGreeting)) oldest = c.get();
     }
-    if (!c.closed() && epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) close(c);
+    if (strangers < kMaxStrangers) return;
+    bool silent = oldest->state == State::kGreeting;
+    if (silent) receive(*oldest, now);  // what it said may not have been read yet
+    if (!silent || oldest->state == State::kGreeting) close(*oldest);
   }
 }
 

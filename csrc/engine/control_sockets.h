@@ -79,6 +79,7 @@ class ControlSockets {
 
   ControlConnection& add(Fd fd, LinkKind kind, bool dialed, TimePoint now);
   void accept_all(Listener& listener, TimePoint now);
+  void make_room(LinkKind kind, TimePoint now);
   void connected(ControlConnection& connection, TimePoint now);
   void dispatch(ControlConnection& connection, const Frame& frame, TimePoint now);
   void greet(ControlConnection& connection, const Frame& frame, TimePoint now);

@@ -87,6 +87,38 @@ TEST(ControlLedger, TellsNewConnectionsWhatIsRecent) {
   EXPECT_LE(ledger.frames(now).size(), 257u);
 }
 
+size_t bytes_of(const std::vector<std::vector<std::byte>>& frames) {
+  size_t out = 0;
+  for (const auto& frame : frames) out += frame.size();
+  return out;
+}
+
+TEST(ControlLedger, ForgetsOldFatesThatNobodyNeeds) {
+  ControlLedger ledger;
+  const auto needed = [](uint64_t id) { return id == 3; };
+  for (uint64_t id = 1; id <= 5000; ++id) {
+    ledger.record_lost(id, "died");
+    ledger.record_left(10'000 + id);
+    ledger.forget_old(needed);
+  }
+  EXPECT_EQ(ledger.frames(Clock::now()).size(), 1024u);
+  EXPECT_EQ(ledger.lost(3), "died");
+  EXPECT_FALSE(ledger.gone(4));
+  EXPECT_TRUE(ledger.gone(5000));
+  EXPECT_TRUE(ledger.left(15'000));
+  EXPECT_TRUE(ledger.record_lost(4, "died again"));
+}
+
+TEST(ControlLedger, TellsNoMoreThanAConnectionTakes) {
+  ControlLedger ledger;
+  for (uint64_t id = 1; id <= 3000; ++id) ledger.record_lost(id, std::string(4000, 'x'));
+  const auto frames = ledger.frames(Clock::now());
+  EXPECT_LT(bytes_of(frames), size_t{2} << 20);
+  const auto newest = Fate::decode(ConstBytes(frames.front()).subspan(5));
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->context_id, 3000u);
+}
+
 // `per_host` ranks on each of `hosts` hosts; context ids are rank + 1.
 std::vector<ControlMember> grid(int hosts, int per_host) {
   std::vector<ControlMember> out;
