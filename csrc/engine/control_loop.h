@@ -179,6 +179,9 @@ class ControlLoop : private ControlSockets::Owner {
   uint64_t next_exit_key_ = uint64_t{1} << 40;
   uint64_t sequence_ = 0;
 
+  // A thread writes a report to stderr; it may outlive us.
+  const std::shared_ptr<std::atomic<bool>> reporting_ = std::make_shared<std::atomic<bool>>();
+
   std::unique_ptr<SignalWatch> signal_watch_;
   std::thread thread_;
 };

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <system_error>
 
 #include "engine/control_loop.h"
 #include "os/host.h"
@@ -65,12 +66,22 @@ std::string ControlLoop::report_peer(uint64_t id, const ControlPeer& peer) {
   return out + (peer.pidfd ? " exit watched\n" : "\n");
 }
 
+// From a thread of its own: who should read stderr may be stuck, too, and this one has to stay
+// heard of. Who asks again meanwhile gets the report that is on its way.
 void ControlLoop::report_to_stderr() {
+  if (reporting_->exchange(true)) return;
   std::string text = "[ringdist " + std::to_string(getpid()) + "] asked by SIGUSR1:\n" + report();
-  for (size_t done = 0; done < text.size();) {
-    ssize_t n = write(STDERR_FILENO, text.data() + done, text.size() - done);
-    if (n <= 0) return;
-    done += static_cast<size_t>(n);
+  try {
+    std::thread([text = std::move(text), reporting = reporting_] {
+      for (size_t done = 0; done < text.size();) {
+        ssize_t n = write(STDERR_FILENO, text.data() + done, text.size() - done);
+        if (n <= 0) break;
+        done += static_cast<size_t>(n);
+      }
+      *reporting = false;
+    }).detach();
+  } catch (const std::system_error&) {  // no thread is to be had
+    *reporting_ = false;
   }
 }
 

@@ -1,18 +1,16 @@
-// Several control planes in one process: connecting, floods, leaving, dumps, strangers.
+// Several control planes in one process: connecting, floods, leaving, dumps.
 #include "engine/control.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
 #include "engine/control_fixture.h"
-#include "engine/control_wire.h"
 #include "os/socket.h"
 
 namespace ringdist::test {
@@ -219,38 +217,6 @@ TEST(Control, ConnectionsCloseWhenNobodyNeedsThem) {
   for (auto& node : nodes) EXPECT_EQ(node->events.lost_count() + node->events.left_count(), 0u);
 }
 
-// Sends bytes to a listener and tells whether it hangs up.
-bool hangs_up(Connecting attempt, const std::vector<std::byte>& bytes, milliseconds limit) {
-  pollfd ready{attempt.fd.get(), POLLOUT, 0};
-  poll(&ready, 1, 1000);
-  send(attempt.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  for (TimePoint end = in(limit); Clock::now() < end;) {
-    pollfd entry{attempt.fd.get(), POLLIN, 0};
-    std::byte buffer[256];
-    if (poll(&entry, 1, 50) == 1 && recv(attempt.fd.get(), buffer, sizeof buffer, 0) <= 0)
-      return true;
-  }
-  return false;
-}
-
-TEST(Control, StrangersAreTurnedAway) {
-  Nodes nodes = make_nodes(2);
-  connect_all(nodes, 5, members_of(nodes, {0, 1}));
-  const Node& node = *nodes[0];
-  auto tcp = [&](const std::vector<std::byte>& bytes) {
-    return hangs_up(connect_tcp(node.control->tcp_address()), bytes, milliseconds(1500));
-  };
-  EXPECT_TRUE(tcp(Hello{99, node.id, 5}.frame()));   // the right nonce, but not a member
-  EXPECT_FALSE(tcp(Hello{99, node.id, 6}.frame()));  // may be a group to come: held
-  EXPECT_TRUE(tcp(to_bytes("GET / HTTP/1.1\r\n\r\n")));
-  EXPECT_TRUE(tcp(make_frame(FrameType::kFlood, std::string(1000, 'x'))));
-  EXPECT_TRUE(tcp(Fate{nodes[1]->id, "lies"}.frame(FrameType::kLost)));
-  EXPECT_TRUE(tcp(make_frame(FrameType::kDumpRequest)));
-  std::vector<std::byte> huge(8, std::byte{0xff});
-  EXPECT_TRUE(hangs_up(connect_unix(node.control->unix_name()), huge, milliseconds(1500)));
-  EXPECT_EQ(nodes[0]->events.lost_count(), 0u);
-}
-
 TEST(Control, AnswersDumpRequests) {
   Nodes nodes = make_nodes(2);
   connect_all(nodes, 1, members_of(nodes, {0, 0}));
@@ -281,6 +247,40 @@ TEST(Control, PrintsTheDumpOnSigusr1) {
   close(file);
   unlink(path.c_str());
   EXPECT_NE(text.find("dump of the owner"), std::string::npos) << text;
+}
+
+// Nobody reads what the process prints: it must not fall silent for that.
+TEST(Control, AFullStderrHoldsUpNobody) {
+  Nodes nodes = make_nodes(2);
+  connect_all(nodes, 1, members_of(nodes, {0, 0}));
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  std::array<char, 4096> filling;
+  filling.fill('.');
+  while (write(ends[1], filling.data(), filling.size()) > 0) {
+  }
+  fcntl(ends[1], F_SETFL, 0);
+  const int saved = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  raise(SIGUSR1);
+  raise(SIGUSR1);
+  std::this_thread::sleep_for(milliseconds(200));
+  for (auto& node : nodes) EXPECT_NE(request_dump(node->control->unix_name()), "");
+  nodes[0]->control->flood(to_bytes("alive"));
+  EXPECT_TRUE(nodes[1]->events.waits_for_floods(1, kSoon));
+  nodes[1]->control->stop();  // waits for no reader either
+  // What was asked for comes when somebody reads.
+  std::string text;
+  std::array<char, 65536> buffer;
+  for (TimePoint end = in(kSoon);
+       Clock::now() < end && text.find("control plane of context") == std::string::npos;) {
+    const auto n = read(ends[0], buffer.data(), buffer.size());
+    if (n > 0) text.append(buffer.data(), static_cast<size_t>(n));
+    if (n <= 0) std::this_thread::sleep_for(milliseconds(10));
+  }
+  dup2(saved, STDERR_FILENO);
+  for (int fd : {saved, ends[0], ends[1]}) close(fd);
+  EXPECT_NE(text.find("control plane of context"), std::string::npos);
 }
 
 TEST(Control, CallsAfterStopAreErrors) {
