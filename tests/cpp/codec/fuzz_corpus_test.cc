@@ -2,7 +2,6 @@
 // reads outside its input.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -10,13 +9,12 @@
 
 #include "codec/codec.h"
 #include "support/decode_any.h"
+#include "support/source_folder.h"
 
 namespace ringdist {
 namespace {
 
-std::filesystem::path corpus() {
-  return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "fuzz/corpus";
-}
+std::filesystem::path corpus() { return source_folder() / "tests/fuzz/corpus"; }
 
 TEST(FuzzCorpus, EveryInputEndsInValuesOrAnError) {
   std::set<uint8_t> codecs_seen;

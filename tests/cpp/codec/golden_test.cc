@@ -8,12 +8,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "codec/frame.h"
+#include "support/source_folder.h"
 
 namespace ringdist {
 namespace {
@@ -62,7 +62,7 @@ std::string golden(std::string_view spec) {
   std::string name(spec);
   for (char& c : name)
     if (c == ':') c = '_';
-  std::ifstream file(std::filesystem::path(__FILE__).parent_path() / "golden" / (name + ".txt"));
+  std::ifstream file(source_folder() / "tests/cpp/codec/golden" / (name + ".txt"));
   std::string out, line;
   while (std::getline(file, line))
     if (!line.starts_with('#')) out += without_space(line);
