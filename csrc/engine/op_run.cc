@@ -20,6 +20,8 @@ OpRun::OpRun(Group& group, std::shared_ptr<Op> op, uint64_t number)
   const CompiledSchedule& schedule = *op_->schedule;
   if (schedule.scratch_count > 0)
     scratch_.append(scratch_memory_.bytes().data(), schedule.scratch_count);
+  if (op_->request.kind == Collective::kBarrier)  // it sends its scratch as it is
+    std::ranges::fill(scratch_memory_.bytes(), std::byte{0});
   if (op_->request.blocks) {
     coder_ = std::make_unique<Coder>(*op_, group.rank(), group.size(), scratch_pool_);
     int last = -1;  // they are in order of the sender

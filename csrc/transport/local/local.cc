@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kStagingBuffers = 16;
 
 struct Parcel {
-  ContextId from;
+  uint64_t place;  // in the order of all sends to this inbox
   TimePoint due;
   std::vector<std::byte> header;
   std::vector<std::byte> payload;
@@ -29,6 +29,7 @@ struct Parcel {
 struct Inbox {
   std::mutex mutex;
   std::map<ContextId, std::deque<Parcel>> queues RINGDIST_GUARDED_BY(mutex);
+  uint64_t sent RINGDIST_GUARDED_BY(mutex) = 0;
   std::mt19937_64 random RINGDIST_GUARDED_BY(mutex);
   bool closed RINGDIST_GUARDED_BY(mutex) = false;
   explicit Inbox(EventFd event_fd) : event(std::move(event_fd)) {}
@@ -137,14 +138,18 @@ class LocalTransport final : public Transport {
  private:
   Error post(ContextId peer, ConstBytes header, ConstBytes payload) {
     check(header.size() <= kMaxHeaderBytes && payload.size() <= max_payload_, "message too large");
+    const LocalOptions& options = network_->options();
+    if (options.tap) options.tap(header, payload);
     auto inbox = dropped_.contains(peer) ? nullptr : network_->find(peer);
     if (!inbox) return lost(peer);
     std::lock_guard lock(inbox->mutex);
     if (inbox->closed) return lost(peer);
     auto& queue = inbox->queues[id_];
-    Parcel parcel{
-        id_, Clock::now(), {header.begin(), header.end()}, {payload.begin(), payload.end()}};
-    const auto limit = network_->options().max_delay.count();
+    Parcel parcel{inbox->sent++,
+                  options.held ? TimePoint::max() : Clock::now(),
+                  {header.begin(), header.end()},
+                  {payload.begin(), payload.end()}};
+    const auto limit = options.held ? 0 : options.max_delay.count();
     if (limit > 0) parcel.due += Duration(inbox->random() % static_cast<uint64_t>(limit));
     if (!queue.empty()) parcel.due = std::max(parcel.due, queue.back().due);
     queue.push_back(std::move(parcel));
@@ -163,7 +168,8 @@ class LocalTransport final : public Transport {
                              Error(ErrorKind::kPeerLost, "the peer's Context is closed"));
   }
 
-  // The next parcel: a random one of the senders whose first parcel is due.
+  // The next parcel: of a random one of the senders whose first parcel is due, or, where nothing is
+  // to be random, the oldest.
   std::optional<Parcel> take_one() {
     std::lock_guard lock(inbox_->mutex);
     const TimePoint now = Clock::now();
@@ -171,7 +177,9 @@ class LocalTransport final : public Transport {
     for (auto& [from, queue] : inbox_->queues)
       if (!queue.empty() && queue.front().due <= now) ready.push_back(&queue);
     if (ready.empty()) return std::nullopt;
-    auto& queue = *ready[inbox_->random() % ready.size()];
+    const auto place = [](const auto* queue) { return queue->front().place; };
+    auto& queue = network_->options().held ? **std::ranges::min_element(ready, {}, place)
+                                           : *ready[inbox_->random() % ready.size()];
     Parcel parcel = std::move(queue.front());
     queue.pop_front();
     return parcel;
@@ -191,6 +199,21 @@ class LocalTransport final : public Transport {
 
 std::shared_ptr<LocalNetwork> make_local_network(LocalOptions options) {
   return std::make_shared<LocalNetwork>(options);
+}
+
+size_t let_through(LocalNetwork& network, ContextId to) {
+  const auto inbox = network.find(to);
+  if (!inbox) return 0;
+  std::lock_guard lock(inbox->mutex);
+  size_t out = 0;
+  for (auto& [from, queue] : inbox->queues)
+    for (Parcel& parcel : queue) {
+      if (parcel.due != TimePoint::max()) continue;
+      parcel.due = Clock::now();
+      ++out;
+    }
+  inbox->event.signal();
+  return out;
 }
 
 Error local_viable(const TransportConfig& config) {

@@ -23,11 +23,12 @@ T must(Result<T> result) {
 
 Config Ranks::config() const { return must(Config::parse({}, options_.config)); }
 
-Ranks::Ranks(RanksOptions options) : options_(std::move(options)) {
+Ranks::Ranks(RanksOptions options)
+    : options_(std::move(options)), network_(make_local_network(options_.network)) {
   ContextOptions wanted;
   wanted.config = config();
   wanted.store_host = "127.0.0.1";
-  wanted.local_network = make_local_network(options_.network);
+  wanted.local_network = network_;
   for (int rank = 0; rank < size(); ++rank) {
     const auto own = options_.transports.find(rank);
     wanted.transports =

@@ -37,6 +37,7 @@ class Ranks {
   std::vector<std::shared_ptr<Communicator>> another(
       const std::string& name, const std::map<int, std::shared_ptr<Store>>& stores = {});
   std::shared_ptr<Store> store() { return store_; }
+  LocalNetwork& network() { return *network_; }
   void drop_group() { communicators_.clear(); }
 
   // Runs `body` for every rank, each in a thread; rethrows nothing, ends the process on a hang.
@@ -45,6 +46,7 @@ class Ranks {
  private:
   const RanksOptions options_;
   std::shared_ptr<MapStore> store_ = std::make_shared<MapStore>();
+  const std::shared_ptr<LocalNetwork> network_;
   std::vector<std::shared_ptr<Context>> contexts_;
   std::vector<std::shared_ptr<Communicator>> communicators_;
 };
