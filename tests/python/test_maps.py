@@ -6,11 +6,14 @@ import os
 
 from support.pool import run_interpreters
 
+# By the file's own name: the folders above may have any, .venv may lie in torch-ringdist/.
 LIST = """
-def mapped(word):
+import os
+def maps():
     with open("/proc/self/maps") as lines:
-        paths = {line.split(maxsplit=5)[5].strip() for line in lines if len(line.split()) > 5}
-    return sorted(path for path in paths if word in path)
+        return {line.split(maxsplit=5)[5].strip() for line in lines if len(line.split()) > 5}
+def mapped(library):
+    return sorted(path for path in maps() if os.path.basename(path).startswith(library))
 """
 
 
@@ -19,7 +22,8 @@ def test_import_of_torch_maps_nothing_of_ours():
 import torch, torch.distributed as dist
 print(dist.is_backend_available("ringdist"))
 import torch_ringdist
-print(mapped("ringdist"), mapped("libuc"))
+ours = os.path.realpath(os.path.dirname(torch_ringdist.__file__)) + os.sep
+print([path for path in maps() if path.startswith(ours)], mapped("libuc"))
 """
     # The installed package's entry point makes torch import it.
     [done] = run_interpreters(1, code, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
@@ -28,7 +32,7 @@ print(mapped("ringdist"), mapped("libuc"))
 
 def test_an_op_maps_the_ucx_of_the_wheel_once():
     code = f"""{LIST}
-import os, sys, torch, torch.distributed as dist
+import sys, torch, torch.distributed as dist
 rank, size, port = map(int, sys.argv[1:])
 store = dist.TCPStore("127.0.0.1", port, is_master=False)
 dist.init_process_group("ringdist", store=store, rank=rank, world_size=size)
