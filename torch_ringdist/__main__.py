@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 
 from torch_ringdist import _codecs, _dump, _inspect, _show
 
@@ -32,6 +34,13 @@ examples:
 """
 
 
+def _version() -> str:
+    try:
+        return metadata.version("torch-ringdist")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m torch_ringdist",
@@ -39,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"torch_ringdist {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info = commands.add_parser("info", help="what this build can do, and how it is set")
     info.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -61,6 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _codecs.run(args)
         else:
             print("\n".join(text.rstrip("\n") for text in _dump.ask(args.pid)))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader, say `head`, has seen enough. At exit Python would try once more, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     # ValueError: a RINGDIST_* variable with a value that is not accepted.
     except (_dump.DumpError, ImportError, ValueError) as error:
         print(f"torch_ringdist {args.command}: {error}", file=sys.stderr)

@@ -42,6 +42,26 @@ def test_help_teaches_by_example():
     assert "python -m torch_ringdist dump 4711" in done.stdout
 
 
+def test_version():
+    done = command_line("--version")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"torch_ringdist {torch_ringdist.__version__}\n"
+
+
+def test_output_that_nobody_reads_is_no_traceback():
+    child = subprocess.Popen(
+        [sys.executable, "-m", "torch_ringdist", "info", "--json"],
+        env={**os.environ, "PYTHONPATH": PACKAGE_PARENT},
+        cwd="/",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    child.stdout.close()  # as head does, once it has its lines
+    assert child.stderr.read() == ""
+    assert child.wait(60) == 1
+
+
 def test_info_of_the_built_module():
     done = command_line("info", "--json", RINGDIST_ALGORITHM="direct")
     assert done.returncode == 0, done.stderr
