@@ -1,4 +1,4 @@
-"""The command line: ``python -m torch_ringdist info``, ``... codecs`` and ``... dump PID``."""
+"""The command line: ``python -m torch_ringdist`` with ``info``, ``codecs`` or ``dump``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ examples:
       A run hangs: ask process 4711 for its operations in flight, their step, and the peers that
       it waits for. It answers from a thread of its own, whatever its Python code is doing.
 
-  for pid in $(pgrep -f train.py); do python -m torch_ringdist dump $pid; done
-      The same for all ranks of this machine: the rank with the lowest operation number is late.
+  python -m torch_ringdist dump --all
+      The same for all of this user's ranks on this machine: first a line for each, then the rest.
 """
 
 
@@ -56,7 +56,9 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("codecs", help="ratio, error and speed of the codecs on this machine")
     )
     dump = commands.add_parser("dump", help="what a running process is doing in ringdist")
-    dump.add_argument("pid", type=int, metavar="PID", help="a process of this machine")
+    which = dump.add_mutually_exclusive_group(required=True)
+    which.add_argument("pid", type=int, nargs="?", metavar="PID", help="a process of this machine")
+    which.add_argument("--all", action="store_true", help="all of this user that have a group")
     return parser
 
 
@@ -70,7 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif args.command == "codecs":
             _codecs.run(args)
         else:
-            print("\n".join(text.rstrip("\n") for text in _dump.ask(args.pid)))
+            states, problems = _dump.ask_all() if args.all else (_dump.ask(args.pid), [])
+            print(_show.states_as_text(states))
+            if problems:
+                raise _dump.DumpError("\n".join(problems))
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader, say `head`, has seen enough. At exit Python would try once more, and complain.

@@ -1,4 +1,4 @@
-"""Asks another process for its state: the client of ``python -m torch_ringdist dump PID``.
+"""Asks other processes for their state: the client of ``python -m torch_ringdist dump PID``.
 
 It is pure Python and needs no group of its own. Every Context of a process that uses ringdist
 listens on an abstract unix socket "ringdist-<pid>-<16 hex digits>"; a frame on it is
@@ -16,6 +16,7 @@ import re
 import socket
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TIMEOUT = 5.0
@@ -24,10 +25,16 @@ _REQUEST = 0x20
 _REPLY = 0x21
 _MAX_BODY = 64 << 20
 _LISTENING = 0x10000  # __SO_ACCEPTCON in the flags column of /proc/net/unix
+_CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
+_AT_ONCE = 32
 
 
 class DumpError(Exception):
     """The state could not be had; the message says why and what else to try."""
+
+
+class _OfAnotherUser(DumpError):
+    pass
 
 
 def ask(pid: int, timeout: float = TIMEOUT) -> list[str]:
@@ -44,16 +51,45 @@ def ask(pid: int, timeout: float = TIMEOUT) -> list[str]:
     return [_ask_one(pid, name, timeout) for name in names]
 
 
+def ask_all(timeout: float = TIMEOUT) -> tuple[list[str], list[str]]:
+    """The states of this user's processes that have a group, and why others could not be had.
+
+    They are found by their sockets, so it sees those of this network namespace. Each text begins
+    with a line of its own: who, and what it waits for.
+
+    Raises:
+        DumpError: this user has none.
+    """
+    states, problems = [], []
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # one that is stopped must not hold up the others
+        answers = [pool.submit(_ask_one, pid, name, timeout, True) for pid, name in find_all()]
+    for answer in answers:
+        try:
+            states.append(answer.result())
+        except _OfAnotherUser:
+            continue
+        except DumpError as error:
+            problems.append(str(error))
+    if not states and not problems:
+        raise DumpError("no process of this user has a ringdist group in this network namespace")
+    return states, problems
+
+
 def find(pid: int) -> list[str]:
     """Names of the sockets on which process `pid` listens, without the leading NUL."""
-    wanted = re.compile(rf"@(ringdist-{pid}-[0-9a-f]{{16}})")
+    return [name for owner, name in find_all() if owner == pid]
+
+
+def find_all() -> list[tuple[int, str]]:
+    """All such sockets, of whichever user: pid and name."""
+    wanted = re.compile(r"@(ringdist-([0-9]+)-[0-9a-f]{16})")
     found = set()
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         # Num RefCount Protocol Flags Type St Inode [Path]; accepted connections bear the name too.
         column = line.split(None, 7)
         match = wanted.fullmatch(column[7]) if len(column) == 8 else None
         if match and int(column[3], 16) & _LISTENING:
-            found.add(match.group(1))
+            found.add((int(match.group(2)), match.group(1)))
     return sorted(found)
 
 
@@ -70,12 +106,19 @@ def _why_none(pid: int) -> str:
     return f"{text}. It gets one when it calls init_process_group with the backend ringdist."
 
 
-def _ask_one(pid: int, name: str, timeout: float) -> str:
+def _uid(peer: socket.socket) -> int:
+    given = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return _CREDENTIALS.unpack(given)[1]
+
+
+def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> str:
     deadline = time.monotonic() + timeout
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         try:
             peer.settimeout(timeout)
             peer.connect("\0" + name)
+            if only_ours and _uid(peer) != os.getuid():
+                raise _OfAnotherUser
             peer.sendall(_HEADER.pack(0, _REQUEST))
             size, kind = _HEADER.unpack(_read(peer, _HEADER.size, deadline))
             if kind != _REPLY or size > _MAX_BODY:

@@ -64,6 +64,14 @@ def as_text(info: dict[str, Any]) -> str:
     )
 
 
+def states_as_text(states: list[str]) -> str:
+    """Dumps of processes; of several, first what each does, in a line."""
+    texts = [text.rstrip("\n") for text in states]
+    if len(texts) == 1:
+        return texts[0]
+    return "\n\n".join(["\n".join(text.split("\n", 1)[0] for text in texts), *texts])
+
+
 def _section(title: str, rows: list[tuple[str, ...]]) -> str:
     return "\n".join([title, *("  " + line for line in table(rows))])
 

@@ -188,13 +188,31 @@ def reply(text: str, kind: int = 0x21) -> Callable[[socket.socket], None]:
     return answer
 
 
-def test_dump_prints_every_context_once(capsys):
+def test_dump_prints_every_context_after_a_line_of_each(capsys):
     with (
-        serve(reply("op 12 allreduce, waiting for rank 3 ü\n"), "00000000000000ab"),
+        serve(reply("op 12 allreduce, waiting for rank 3 ü\n  more\n"), "00000000000000ab"),
         serve(reply("idle"), "00000000000000cd"),
     ):
         assert main(["dump", str(os.getpid())]) == 0
-    assert capsys.readouterr().out == "op 12 allreduce, waiting for rank 3 ü\nidle\n"
+    line = "op 12 allreduce, waiting for rank 3 ü\n"
+    assert capsys.readouterr().out == f"{line}idle\n\n{line}  more\n\nidle\n"
+
+
+def test_dump_of_all_shows_what_it_gets_and_says_what_it_does_not(monkeypatch, capsys):
+    def only_ours(names=_dump.find_all):
+        return [found for found in names() if found[0] == os.getpid()]
+
+    monkeypatch.setattr(_dump, "find_all", only_ours)
+    assert main(["dump", "--all"]) == 1
+    assert "no process of this user has a ringdist group" in capsys.readouterr().err
+    with (
+        serve(reply("busy\n  more\n"), "00000000000000ab"),
+        serve(lambda peer: None, "00000000000000cd"),
+    ):
+        assert main(["dump", "--all"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "busy\n  more\n"
+    assert f"torch_ringdist dump: process {os.getpid()} closed the connection" in captured.err
 
 
 def test_dump_takes_no_other_socket_for_a_context():
@@ -234,7 +252,8 @@ def test_dump_that_gets_no_answer(answer: Callable[[socket.socket], None], messa
         _dump.ask(os.getpid(), timeout=0.3)
 
 
-def test_dump_needs_a_number(capsys):
+@pytest.mark.parametrize("arguments", [["rank0"], [], ["1", "--all"]])
+def test_dump_needs_a_number_or_all(arguments: list[str]):
     with pytest.raises(SystemExit) as caught:
-        main(["dump", "rank0"])
+        main(["dump", *arguments])
     assert caught.value.code == 2
