@@ -212,6 +212,74 @@ def test_regions_that_end_otherwise(pools, size: int):
     pools(size).run(_odd_regions)
 
 
+class _Stop(BaseException):
+    """As KeyboardInterrupt."""
+
+
+def _left_by_an_exception() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for kind in (KeyError, _Stop):
+        # Sends are collected by the backend, all-reduces by torch.distributed.
+        if rank == 0:
+            with pytest.raises(kind), _coalescing_manager(None, CPU, async_ops=True):
+                dist.isend(torch.full((5,), 7.0), 1)
+                raise kind
+            dist.send(torch.full((5,), 9.0), 1)
+        if rank == 1:
+            dist.recv(got := torch.zeros(5), 0)
+            same_bits(got, torch.full((5,), 9.0), "sent after the region")
+        with pytest.raises(kind), _coalescing_manager(async_ops=True):
+            dist.all_reduce(dropped := torch.ones(5))
+            raise kind
+        dist.all_reduce(tensor := torch.ones(5))
+        same_bits(tensor, torch.full((5,), float(size)), "called after the region")
+        with _coalescing_manager():
+            dist.all_reduce(tensor)
+        same_bits(tensor, torch.full((5,), float(size * size)), "in a region after it")
+        same_bits(dropped, torch.ones(5), "of the region")
+
+
+def test_a_region_that_an_exception_leaves(pools):
+    pools(2).run(_left_by_an_exception)
+
+
+def _mixed_and_nested() -> None:
+    size = dist.get_world_size()
+    # Refused when it ends, after torch.distributed has forgotten what it was.
+    with pytest.raises(RuntimeError, match="same type"), _coalescing_manager(None, CPU):
+        dist.isend(torch.ones(5), (dist.get_rank() + 1) % size)
+        dist.all_reduce(torch.ones(5))
+        dist.all_gather_into_tensor(torch.empty(5 * size), torch.ones(5))
+    error = caught(dist.isend(torch.ones(3), (dist.get_rank() + 1) % size).is_completed)
+    assert error is None, error
+    dist.recv(got := torch.zeros(3), (dist.get_rank() - 1) % size)
+    same_bits(got, torch.ones(3), "sent after the region")
+    # One inside another is refused, and the other goes on.
+    with _coalescing_manager():
+        dist.all_reduce(first := torch.ones(5))
+        with pytest.raises(ValueError, match="non-empty op list"), _coalescing_manager():
+            pass
+        dist.all_reduce(second := torch.ones(5))
+    same_bits(first, torch.full((5,), float(size)), "before the one inside")
+    same_bits(second, torch.full((5,), float(size)), "after the one inside")
+
+
+def test_regions_that_are_refused(pools):
+    pools(2).run(_mixed_and_nested)
+
+
+def _of_another_backend() -> None:
+    state = dist.distributed_c10d._world.pg_coalesce_state
+    with pytest.raises(KeyError), _coalescing_manager(oracle()):
+        dist.all_reduce(torch.ones(5), group=oracle())
+        raise KeyError
+    assert len(state.pop(oracle())) == 1, "as PyTorch leaves it"
+
+
+def test_regions_of_other_backends_are_left_alone(pools):
+    pools(2).run(_of_another_backend)
+
+
 def _compressed_list(seed: int) -> None:
     group = new_group(pg_options=torch_ringdist.Options(codec="int8"))
     noise = torch.Generator().manual_seed(seed + dist.get_rank())
