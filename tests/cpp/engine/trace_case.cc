@@ -11,9 +11,12 @@
 namespace ringdist {
 namespace {
 
-// In segments of 4096 bytes: five to twelve of an edge for a whole tensor, nine for a part.
+// In segments of 4096 bytes: five to twelve of an edge for a whole tensor, nine for a part;
+// compressed (of 4096 elements) three to eight, five.
 constexpr int64_t kManyElements = 24007;
 constexpr int64_t kManyOfPart = 9001;
+constexpr int64_t kManyCoded = 60013;
+constexpr int64_t kManyOfCodedPart = 20011;
 
 bool reduces(Collective kind) {
   return kind == Collective::kAllreduce || kind == Collective::kReduceScatter ||
@@ -145,7 +148,8 @@ std::vector<TraceCase> trace_cases(Collective kind, const std::string& algorithm
     out.back().what.parts = uneven(kind, size);
   }
   if (!takes_codecs(kind)) return out;
-  add(DType::kFloat32, ReduceOp::kSum, many, "int4", true);
+  const int64_t coded = works_in_place(kind) ? kManyCoded : kManyOfCodedPart;
+  add(DType::kFloat32, ReduceOp::kSum, coded, "int4", true);
   add(DType::kBFloat16, ReduceOp::kAvg, 3001, "int4>int8", true);
   add(DType::kFloat32, ReduceOp::kAvg, 1003, "int4");
   return out;

@@ -19,6 +19,8 @@ constexpr size_t kType = 0, kEarly = 1, kSource = 8, kDestination = 12, kNonce =
 constexpr std::array<const char*, 5> kTypes{"data", "request", "grant", "first grant", "credit"};
 constexpr int kData = 0, kCreditOnly = 4;
 
+constexpr int kPerLine = 8;  // messages of a pair, runs of data as one
+
 // Of a send and its receive, whose name is the same in every run.
 constexpr uint64_t kNamesSend = uint64_t{1} << 63;
 
@@ -137,6 +139,7 @@ std::vector<std::string> flow_lines(const std::vector<TracedMessage>& messages, 
   for (const auto& [pair, sent] : pairs) {
     std::string line = pair_text(sent[0]) + ":";
     uint64_t credit = 0;
+    int on_line = 0;
     for (size_t i = 0; i < sent.size(); ++i) {
       const TracedMessage& m = sent[i];
       size_t last = i;  // of data that goes on in the same way
@@ -146,7 +149,12 @@ std::vector<std::string> flow_lines(const std::vector<TracedMessage>& messages, 
                next.segment == sent[last].segment + 1;
       };
       while (last + 1 < sent.size() && follows(sent[last + 1])) ++last;
-      line += i == 0 ? " " : ", ";
+      if (i > 0) line += ",";
+      if (on_line++ == kPerLine) {
+        out.push_back(std::exchange(line, "    "));
+        on_line = 1;
+      }
+      line += " ";
       line += kTypes.at(static_cast<size_t>(m.type));
       if (m.type != kCreditOnly)
         line += " " + op_text(m.op, first_op) + std::to_string(m.edge) + "." +
