@@ -56,7 +56,7 @@ test-cpp:
 	@tools/bootstrap.sh tests
 	@tools/build.sh cpp_tests
 	$(VENV)/ctest --test-dir build/release --output-on-failure --no-tests=error --progress \
-	  --parallel $$(nproc)
+	  --parallel $$(tools/jobs.sh)
 
 test-python: build
 	$(VENV)/python -m pytest tests/python -q

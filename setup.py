@@ -3,7 +3,7 @@
 Variables: RINGDIST_UCX=wheel|system   which UCX to build against (CMakeLists.txt)
            RINGDIST_WERROR=ON          treat warnings as errors
            RINGDIST_BUILD_DIR          where to build
-           MAX_JOBS                    how many compilers at once
+           MAX_JOBS                    how many compilers at once; else one per core
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CMakeBuild(build_ext):
         build = Path(os.environ.get("RINGDIST_BUILD_DIR") or build)
         cmake = self._cmake(build)
         subprocess.check_call([*cmake, *self._arguments(build, in_source)], env=ENVIRONMENT)
-        jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
+        jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
         subprocess.check_call(
             [*cmake, "--build", str(build), "--target", "python", "--parallel", jobs],
             env=ENVIRONMENT,

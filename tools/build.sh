@@ -31,7 +31,7 @@ if [ ! -f $build/build.ninja ] || [ "$(cat $build/options 2>/dev/null)" != "$opt
   cmake -S . -B $build -G Ninja $options
   printf '%s\n' "$options" >$build/options
 fi
-cmake --build $build --target "$target" --parallel "${MAX_JOBS:-$(nproc)}"
+cmake --build $build --target "$target" --parallel "$(tools/jobs.sh)"
 
 if [ "$target" = python ]; then
   cmake --install $build --component python --prefix torch_ringdist >/dev/null

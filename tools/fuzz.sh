@@ -49,8 +49,9 @@ sources=(csrc/base/*.cc csrc/kernel/*.cc csrc/codec/*.cc tests/cpp/support/decod
   tests/fuzz/codec_fuzz.cc)
 rm -f "$build"/*.o
 compilers=()
+jobs=$(tools/jobs.sh)
 for source in "${sources[@]}"; do
-  while [ "$(jobs -rp | wc -l)" -ge "${MAX_JOBS:-$(nproc)}" ]; do sleep 0.1; done
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do sleep 0.1; done
   "$clang" "${flags[@]}" -c "$source" -o "$build/$(echo "$source" | tr / _).o" &
   compilers+=($!)
 done

@@ -33,7 +33,7 @@ if [ "$sanitizer" = thread ]; then
   chosen=(-R "^($(IFS='|' && echo "${folders[*]}"))/"
     -E 'CodecConformance|Codecs/Compressed.*/(fp|bf|int2|onebit|randomk|lossless|.*_h_)|RingOverUcx')
 fi
-cmake --build "$build" --target "${targets[@]}" --parallel "${MAX_JOBS:-$(nproc)}"
+cmake --build "$build" --target "${targets[@]}" --parallel "$(tools/jobs.sh)"
 if [ -n "$only_build" ]; then exit 0; fi
 
 # With much address randomization an older ThreadSanitizer finds its shadow memory taken.
@@ -42,4 +42,4 @@ if [ "$sanitizer" = thread ] && setarch --addr-no-randomize true 2>/dev/null; th
   run=(setarch --addr-no-randomize)
 fi
 "${run[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error \
-  --parallel "$(nproc)" --progress "${chosen[@]}" "$@"
+  --parallel "$(tools/jobs.sh)" --progress "${chosen[@]}" "$@"

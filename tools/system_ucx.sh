@@ -10,5 +10,5 @@ export RINGDIST_UCX=system
 if [ ! -f "$build/build.ninja" ]; then
   cmake -S . -B "$build" -G Ninja -DPython_EXECUTABLE="$PWD/.venv/bin/python" -DRINGDIST_WERROR=ON
 fi
-cmake --build "$build" --target conformance_test --parallel "${MAX_JOBS:-$(nproc)}"
+cmake --build "$build" --target conformance_test --parallel "$(tools/jobs.sh)"
 ctest --test-dir "$build" --output-on-failure --no-tests=error --progress -R 'Transport|Ucx' "$@"
