@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <cerrno>
 #include <cstring>
 
 namespace ringdist {
@@ -54,7 +55,9 @@ Error Error::suffixed(std::string_view after) const {
 }
 
 Error system_error(std::string_view what, int errno_value, std::source_location where) {
-  return Error(ErrorKind::kSystem, std::string(what) + ": " + std::strerror(errno_value), where);
+  const char* hint = errno_value == EMFILE ? ": raise 'ulimit -n'" : "";
+  return Error(ErrorKind::kSystem, std::string(what) + ": " + std::strerror(errno_value) + hint,
+               where);
 }
 
 }  // namespace ringdist

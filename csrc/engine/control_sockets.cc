@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/log.h"
 #include "os/socket.h"
 
 namespace ringdist {
@@ -150,6 +151,8 @@ void ControlSockets::accept_all(Listener& listener, TimePoint now) {
     Fd fd = accept_connection(listener.fd);
     if (!fd) {
       if (!exhausted(errno)) return;
+      if (!told_) log(LogLevel::kWarn, system_error("control plane: peers wait", errno).message());
+      told_ = true;
       epoll_.remove(listener.fd.get());  // else the loop would spin on it
       listener.muted = true;
       return;

@@ -98,6 +98,7 @@ class ControlSockets {
   std::string tcp_address_;
   std::map<uint64_t, Listener> listeners_;
   std::map<uint64_t, std::unique_ptr<ControlConnection>> connections_;
+  bool told_ = false;       // that descriptors are lacking
   uint64_t next_key_ = 16;  // lower keys are listeners' and the owner's
 };
 

@@ -7,10 +7,13 @@
 #include <cstring>
 #include <mutex>
 
+#include "os/descriptors.h"
+
 namespace ringdist {
 namespace {
 
 constexpr const char* kLibrary = "libringdist_ucx.so";
+constexpr size_t kUcxDescriptors = 20;
 
 std::string own_directory() {
   Dl_info info{};
@@ -78,6 +81,8 @@ std::string loaded_ucx_path() {
 Error ucx_viable(const TransportConfig& config) { return load_ucx(config.system_ucx).error(); }
 
 Result<std::unique_ptr<Transport>> ucx_create(const TransportConfig& config, Receiver& receiver) {
+  // Without enough of them UCX may end the process.
+  if (Error error = require_descriptors(kUcxDescriptors, "UCX")) return error;
   auto plugin = load_ucx(config.system_ucx);
   if (!plugin.ok()) return plugin.error();
   return plugin.value()->create(config, receiver);

@@ -31,9 +31,11 @@ struct Greeted {
 
 Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index, const Fd& segment,
                  const EventFd& doorbell);
+// In its place, where there is no room for the link: the dialer is told why nobody answers.
+void refuse_hello(const Fd& socket, ContextId from);
 // Maps the first `bytes` of the other's segment. Nothing if it has not come yet. Errors: kPeerLost
 // where the connection has ended; kProtocol where it is no hello of this version to `me`; kSystem
-// where this process has no descriptor or address space left for it.
+// where this process, or the other, has no descriptor or address space left for it.
 Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, size_t bytes);
 
 }  // namespace ringdist::shm

@@ -44,6 +44,8 @@ void Inbound::accept_all() {
     Fd fd = accept_connection(listener_);
     if (!fd) {
       if (!exhausted(errno)) return;
+      if (!told_) log(LogLevel::kWarn, system_error("shared memory: peers wait", errno).message());
+      told_ = true;
       epoll_.remove(listener_.get());  // else we would be woken for it again and again
       accept_again_ = Clock::now() + kRetryTime;
       return;

@@ -10,7 +10,10 @@ constexpr auto kHelloTime = std::chrono::seconds(5);
 void Inlink::on_event() {
   if (ended()) return;
   auto greeted = receive_hello(socket_, me_, kSegmentBytes);
-  if (!greeted.ok()) return end(greeted.error());
+  if (!greeted.ok()) {
+    if (greeted.error().kind() == ErrorKind::kSystem) refuse_hello(socket_, me_);
+    return end(greeted.error());
+  }
   if (!greeted.value()) return;
   if (ring_) return end(Error(ErrorKind::kProtocol, "a second greeting"));
   counter_ = own_.take_counter();

@@ -42,7 +42,8 @@ void Outlink::dial() {
 void Outlink::on_event() {
   auto greeted = receive_hello(socket_, me_, sizeof(Front));
   if (!greeted.ok()) {
-    const bool refused = state_ == State::kGreeting;
+    const bool refused =
+        state_ == State::kGreeting && greeted.error().kind() == ErrorKind::kPeerLost;
     break_off(refused ? greeted.error().suffixed(" before it answered; its own log may say why")
                       : greeted.error());
     return end();

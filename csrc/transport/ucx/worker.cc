@@ -42,6 +42,22 @@ void apply_defaults(ucp_config_t* config, const TransportConfig& ours) {
   if (!ours.interface_name.empty()) set_default(config, "NET_DEVICES", ours.interface_name.c_str());
 }
 
+// Which setting has to change, after UCX has refused `config`.
+std::string remedy(ucp_config_t* config, const ucp_params_t& params, const TransportConfig& ours) {
+  if (const char* tls = std::getenv("UCX_TLS")) {
+    ucp_context_h probe = nullptr;
+    (void)ucp_config_modify(config, "TLS", "tcp");
+    if (ucp_init(&params, config, &probe) == UCS_OK) {
+      ucp_cleanup(probe);
+      return " (UCX_TLS='" + std::string(tls) + "' does not fit, tcp does: unset it)";
+    }
+  }
+  if (const char* devices = std::getenv("UCX_NET_DEVICES"))
+    return " (UCX_NET_DEVICES='" + std::string(devices) + "'; unset it)";
+  if (ours.interface_name.empty()) return "";
+  return " (interface '" + ours.interface_name + "'; choose another with RINGDIST_SOCKET_IFNAME)";
+}
+
 }  // namespace
 
 Result<std::unique_ptr<UcxWorker>> UcxWorker::open(const TransportConfig& config) {
@@ -62,10 +78,7 @@ Error UcxWorker::open_context(const TransportConfig& config) {
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.mt_workers_shared = 1;
   Error error = ucx_error("ucp_init", ucp_init(&params, raw, &context_));
-  if (error && !config.interface_name.empty())
-    return error.suffixed(" (interface '" + config.interface_name +
-                          "'; choose another with RINGDIST_SOCKET_IFNAME)");
-  return error;
+  return error ? error.suffixed(remedy(raw, params, config)) : error;
 }
 
 Error UcxWorker::open_worker() {

@@ -40,6 +40,8 @@ TEST(Error, OfTheSystemNamesErrno) {
   const Error error = system_error("open(/x)", ENOENT);
   EXPECT_EQ(error.kind(), ErrorKind::kSystem);
   EXPECT_EQ(error.message(), "open(/x): No such file or directory");
+  EXPECT_NE(system_error("socket", EMFILE).message().find(": raise 'ulimit -n'"),
+            std::string::npos);
 }
 
 TEST(Error, EveryKindHasAName) {
