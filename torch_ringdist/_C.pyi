@@ -1,6 +1,6 @@
 """The native module. Import it through torch_ringdist._native.load(), which checks the build."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypedDict
 
@@ -70,8 +70,9 @@ def shutdown() -> None:
 
 MIN_COMPRESSED: int  # elements; what compresses by itself leaves smaller tensors alone
 
-def check_coding(codec: str, single: bool) -> None:
-    """Raises ValueError for a codec that no operation takes, or (`single`) for a pair."""
+def check_coding(codec: str, parameters: bool) -> None:
+    """Raises ValueError for a codec that no operation takes; for what gathers `parameters`, also
+    for a pair and for one that loses too much of them."""
 
 def check_codec(argument: str, spec: str, size: int, error_feedback: bool | None) -> str:
     """The full name of a codec or pair in a group of `size`; ValueError, naming `argument`, for
@@ -93,10 +94,18 @@ def reduce_scatter(
     codec: str,
     residual: Tensor | None,
     async_op: bool,
+    pieces: Sequence[tuple[int, str]] = ...,  # of each rank's part: elements, codec; else `codec`
 ) -> Work: ...
 def all_gather(
-    group: ProcessGroupRing, output: Tensor, input: Tensor, codec: str, async_op: bool
+    group: ProcessGroupRing,
+    output: Tensor,
+    input: Tensor,
+    codec: str,
+    async_op: bool,
+    pieces: Sequence[tuple[int, str]] = ...,
 ) -> Work: ...
+def sum_of_state(group: ProcessGroupRing, tensor: Tensor) -> None:
+    """all_reduce(SUM), which errors and dumps call that of CompressState.state_dict()."""
 
 class Compression:
     """The state of a gradient-compressing hook: parameters, residuals, counters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -71,7 +72,8 @@ def all_reduce(
             zeros at first. It is added to this rank's values, and what the codec loses of them,
             and of the sums that this rank encodes for all, is left in it: over the calls, the
             results and the residuals of all ranks add up to the inputs (AVG: times the size).
-            Not to be touched before the operation is complete.
+            Not to be touched before the operation is complete; one that fails leaves it as it was.
+            Takes as much memory again while the operation runs.
         async_op: return at once, with a Work.
 
     Raises:
@@ -99,6 +101,8 @@ def reduce_scatter_tensor(
     codec: str | None = None,
     residual: torch.Tensor | None = None,
     async_op: bool = False,
+    *,
+    _pieces: Sequence[tuple[int, str]] = (),  # of each rank's part: elements, and their codec
 ) -> dist.Work | None:
     """``torch.distributed.reduce_scatter_tensor`` with a codec.
 
@@ -113,7 +117,7 @@ def reduce_scatter_tensor(
     tensors = {"output": output, "input": input}
     backend = _prepare("reduce_scatter_tensor", group, codec, residual, **tensors)
     native = _native.load()
-    work = native.reduce_scatter(backend, output, input, op, codec, residual, async_op)
+    work = native.reduce_scatter(backend, output, input, op, codec, residual, async_op, _pieces)
     return _finish(work, async_op)
 
 
@@ -123,6 +127,8 @@ def all_gather_into_tensor(
     group: dist.ProcessGroup | None = None,
     codec: str | None = None,
     async_op: bool = False,
+    *,
+    _pieces: Sequence[tuple[int, str]] = (),
 ) -> dist.Work | None:
     """``torch.distributed.all_gather_into_tensor`` with a codec, as all_reduce().
 
@@ -133,7 +139,7 @@ def all_gather_into_tensor(
     if torch.compiler.is_dynamo_compiling():
         torch._dynamo.skip_frame(_NO_GRAPH)
     backend = _prepare("all_gather_into_tensor", group, codec, None, output=output, input=input)
-    work = _native.load().all_gather(backend, output, input, codec, async_op)
+    work = _native.load().all_gather(backend, output, input, codec, async_op, _pieces)
     return _finish(work, async_op)
 
 

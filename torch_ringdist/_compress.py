@@ -90,35 +90,53 @@ class CompressState:
         here = ("_native", "_group", "_model", "_schedule", "_scaler")
         return {**self.__dict__, **dict.fromkeys(here), "_copied": True}
 
-    def state_dict(self) -> dict[str, Any]:
+    def __repr__(self) -> str:
+        given = {
+            "rules": self._rules,
+            "schedule": self._schedule,
+            "scaler": self._scaler,
+            **self._settings,
+        }
+        defaults = {"warmup_steps": 0, "guard": 0.0, "measure_every": 10}
+        said = [f"{k}={v!r}" for k, v in given.items() if v != defaults.get(k)]
+        text = ", ".join([repr(self._codec), *said])
+        return f"CompressState({text})" + (", a copy" if self._copied else "")
+
+    def state_dict(self, *, local: bool = False) -> dict[str, Any]:
         """What a checkpoint needs: steps, loss scale, and the sum of all ranks' residuals.
 
         All ranks call it; rank 0 gets the sums, by the names of parameters, and saves them. On the
         others "residuals" is None.
 
+        Args:
+            local: no communication: the residuals are those of this rank alone, whose world size
+                is 1. After a failure, when the group is of no use any more: each rank loads its own
+                and goes on with another group.
+
         Raises:
-            torch.distributed.DistBackendError: as any operation.
+            torch.distributed.DistBackendError: as any operation, unless `local`.
         """
-        native, group = self._bind(), self._backend()
+        native = self._bind()
+        group = None if local else self._backend()
         steps, scale, residuals = native.state()
-        sums = {}
-        for name, mine in residuals:
-            work = _native.load().all_reduce(group, mine, dist.ReduceOp.SUM, "none", None, False)
-            work.wait()
-            sums[name] = mine.reshape(self._shapes.get(name, mine.shape))
+        if group is not None:
+            for _, mine in residuals:
+                _add_up(group, mine)
+        shaped = {name: t.reshape(self._shapes.get(name, t.shape)) for name, t in residuals}
         return {
             "version": 1,
             "steps": steps,
             "scale": scale,
-            "world_size": group.size(),
-            "residuals": sums if group.rank() == 0 else None,
+            "world_size": 1 if group is None else group.size(),
+            "residuals": shaped if group is None or group.rank() == 0 else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from what rank 0 saved; each rank is given that, whatever the number of ranks.
 
         Every rank takes the sum of the saved residuals divided by the world size of then: the mean
-        that is still owed to the parameters is unchanged.
+        that is still owed to the parameters is unchanged. Of state_dict(local=True), each rank is
+        given its own.
 
         Raises:
             TypeError: not what state_dict() returned.
@@ -146,7 +164,7 @@ class CompressState:
         native.load(state["steps"], state["scale"], residuals)
 
     def residual_norm(self) -> float:
-        """The 2-norm of all that this rank owes."""
+        """The 2-norm of all that this rank owes, divided by the loss scale if there is a scaler."""
         return self._bind().residual_norm()
 
     def stats(self) -> dict[str, Any]:
@@ -154,7 +172,7 @@ class CompressState:
 
         Keys: step (-1 before the first), codec, chosen (by "auto": the codec of each bucket, in the
         order of their reduction; empty before it has chosen), reason (why),
-        residual_norm, and "last" and "total", each with
+        residual_norm (as the method), and "last" and "total", each with
         bytes_uncompressed and bytes_saved (of what this rank sends, by the size of its gradients
         and the formats of the codecs), and relative_error: the 2-norm of what was lost divided by
         that of what was given, over the parameters with error feedback. It is None before the
@@ -251,6 +269,17 @@ def compress_hook(
 compress_hook.__annotations__.update(
     {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
 )
+
+
+def _add_up(group: Any, residual: torch.Tensor) -> None:
+    try:
+        _native.load().sum_of_state(group, residual)
+    except RuntimeError as error:
+        raise type(error)(
+            "ringdist: CompressState.state_dict() adds up the residuals of all ranks, so all of "
+            "them must call it; state_dict(local=True) is for one rank alone, also when the group "
+            f"has failed: {error}"
+        ) from error
 
 
 def _only(future: torch.futures.Future) -> torch.Tensor:

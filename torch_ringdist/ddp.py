@@ -51,10 +51,12 @@ def compress(
         warmup_steps: so many steps are uncompressed at first.
         schedule: from step to the codec in place of `codec` from then on, or a function that is
             asked for it at the start of each step, in Python, and says the same on all ranks.
-            Steps are backward passes that synchronise, counted from 0.
+            Steps are backward passes that synchronise and succeed, counted from 0. Rules hold
+            whatever it says, "none" included; only warm-up steps are without.
         error_feedback: keep what is lost and add it to the next gradients. None: where the codec
-            has it by default, that is below 8 bits. Costs 4 bytes per element on each rank.
+            has it by default, that is below 8 bits. Costs 8 bytes per element on each rank.
         scaler: the GradScaler of the training, whose changes of scale the residuals follow.
+            Without it their norm is in units of the scaled loss.
         guard: cap the norm of a parameter's local gradient at so many times its running mean (10
             is a good number): through error feedback a spike would act for many steps.
         measure_every: steps between two measurements of the relative error; 0 for never.
@@ -65,13 +67,15 @@ def compress(
     Raises:
         TypeError: an argument of the wrong type, a model that is not on the CPU.
         ValueError: a value that is not accepted, a group of another backend.
-        RuntimeError: the model has a hook already.
+        RuntimeError: the model has a hook already: DDP takes one, for good.
     """
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(
             "ringdist: compress: model must be a torch.nn.parallel.DistributedDataParallel, "
             f"got {type(model).__name__}"
         )
+    if hooks := model._comm_hooks:
+        raise RuntimeError(_has_hook(*hooks[0]))
     state = CompressState(
         codec,
         model=model,
@@ -89,6 +93,17 @@ def compress(
     # DDP with a compiled reducer looks here: it then gets an error, not silence.
     model._comm_hooks.append((compress_hook, state))
     return state
+
+
+def _has_hook(hook: Any, state: Any) -> str:
+    name = getattr(hook, "__name__", repr(hook))
+    return (
+        "ringdist: compress: the model has a communication hook already, "
+        f"{state if isinstance(state, CompressState) else name!r}, and DDP takes one for good. To "
+        "change codecs in training give schedule=; for other settings compress() a new "
+        "DistributedDataParallel(model.module), and give it what the old one owes: "
+        "load_state_dict(old.state_dict(local=True))"
+    )
 
 
 class Writer(Protocol):

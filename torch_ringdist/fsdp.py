@@ -3,35 +3,67 @@
     from torch.distributed.fsdp import fully_shard
     import torch_ringdist.fsdp
 
-    fully_shard(model)
-    model.set_custom_all_gather(torch_ringdist.fsdp.AllGather("int8"))
-    model.set_custom_reduce_scatter(torch_ringdist.fsdp.ReduceScatter("int8"))
+    for module in [*layers, model]:
+        fully_shard(module)
+    torch_ringdist.fsdp.compress(model, "int8")
 
-Each call is for one module that fully_shard() was applied to: repeat it for the inner ones. There
-is no error feedback here: a residual would have the size of the whole model on every rank.
+Or one by one, for a module that fully_shard() was applied to, and without regard to what kind of
+parameters it has:
+
+    module.set_custom_all_gather(torch_ringdist.fsdp.AllGather("int8"))
+    module.set_custom_reduce_scatter(torch_ringdist.fsdp.ReduceScatter("int8"))
+
+There is no error feedback here: a residual would have the size of the whole model on every rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard import _fsdp_api
 
-from torch_ringdist import _collectives, _native
+from torch_ringdist import _arguments as arguments
+from torch_ringdist import _collectives, _native, _rules
+
+__all__ = ["AllGather", "ReduceScatter", "compress"]
 
 # What the codecs take. Parameters of several dtypes are gathered as bytes, uncompressed.
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
+class _Layout:
+    """The codecs of a module's parameters, in the order in which FSDP lines up their shards."""
+
+    def __init__(self, shards: Sequence[Any], codecs: Sequence[str]) -> None:
+        self._shards, self._codecs = shards, codecs  # FSDP's own description of each parameter
+
+    def pieces(self, count: int) -> list[tuple[int, str]]:
+        """Elements and codec of each shard, where one rank gives `count` elements.
+
+        Gradients come of those parameters that have one. Where it cannot be told which these are,
+        nothing is compressed; all ranks come to the same conclusion, as they give as much.
+        """
+        every = [
+            (shard.sharded_param.requires_grad, (shard._sharded_param_data.numel(), codec))
+            for shard, codec in zip(self._shards, self._codecs, strict=True)
+        ]
+        for some in ([p for _, p in every], [p for learns, p in every if learns]):
+            if sum(numel for numel, _ in some) == count:
+                return some
+        return [(count, "none")]
+
+
 class _Allocates:
     """A new tensor for each call, as FSDP's own communication has it."""
 
-    _single = False  # "A>B" is no codec of this operation
+    _parameters = False  # whether it moves these, not gradients
 
-    def __init__(self, codec: str) -> None:
+    def __init__(self, codec: str, _layout: _Layout | None = None) -> None:
         if not isinstance(codec, str):
             raise TypeError(
                 f"ringdist: {type(self).__name__}: codec must be text such as 'int8', "
@@ -41,8 +73,17 @@ class _Allocates:
             raise ValueError(
                 f"ringdist: {type(self).__name__}: codec is empty; 'none' is uncompressed"
             )
-        _native.load().check_coding(codec, self._single)
+        _native.load().check_coding(codec, self._parameters)
         self.codec = codec
+        self._layout = _layout
+
+    def _coding(self, contribution: torch.Tensor, parts: int) -> tuple[str, list[tuple[int, str]]]:
+        """The codec of a call, and those of its pieces if they differ."""
+        if contribution.dtype not in _FLOATS:
+            return "none", []
+        if self._layout is None or contribution.numel() == 0:
+            return self.codec, []
+        return self.codec, self._layout.pieces(contribution.numel() // parts)
 
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
@@ -54,11 +95,12 @@ class AllGather(_Allocates, _fsdp_api.AllGather):
     """Gathers parameters through a codec; the shards that the optimizer updates stay exact.
 
     Raises:
-        ValueError: an unknown codec, a bad parameter of it, or a pair "A>B".
+        ValueError: an unknown codec, a bad parameter of it, a pair "A>B", or a codec that loses too
+            much of parameters: "int4", "onebit", "topk:0.01" and such are for gradients.
         TypeError: `codec` is not text.
     """
 
-    _single = True
+    _parameters = True
 
     def __call__(
         self,
@@ -67,9 +109,9 @@ class AllGather(_Allocates, _fsdp_api.AllGather):
         group: dist.ProcessGroup,
         async_op: bool = False,
     ) -> dist.Work | None:
-        codec = self.codec if input_tensor.dtype in _FLOATS else "none"
+        codec, pieces = self._coding(input_tensor, 1)
         return _collectives.all_gather_into_tensor(
-            output_tensor, input_tensor, group, codec, async_op
+            output_tensor, input_tensor, group, codec, async_op, _pieces=pieces
         )
 
 
@@ -89,11 +131,55 @@ class ReduceScatter(_Allocates, _fsdp_api.ReduceScatter):
         op: Any,
         async_op: bool = False,
     ) -> dist.Work | None:
-        codec = self.codec if input_tensor.dtype in _FLOATS else "none"
+        codec, pieces = self._coding(input_tensor, group.size())
         if op == dist.ReduceOp.PREMUL_SUM:  # of set_gradient_divide_factor()
             # FSDP packed the input for this call alone.
             input_tensor.mul_(op.__getstate__()[1])
             op = dist.ReduceOp.SUM
         return _collectives.reduce_scatter_tensor(
-            output_tensor, input_tensor, op, group, codec, None, async_op
+            output_tensor, input_tensor, op, group, codec, None, async_op, _pieces=pieces
         )
+
+
+def compress(
+    model: nn.Module, codec: str = "int8", *, rules: Mapping[str, str] | None = None
+) -> None:
+    """Compress what FSDP2 gathers and what it reduces of `model`, parameter by parameter.
+
+    Those of fewer than 1024 elements and those of norms stay uncompressed, as with ddp.compress().
+    Call it after fully_shard(), on all ranks with the same arguments; a later call replaces an
+    earlier one, and compress(model, "none") ends it.
+
+    Args:
+        model: with modules inside, or itself, that fully_shard() was applied to over groups of the
+            backend ringdist.
+        codec: "int8", "fp8", "bf16", "fp16", ...: one that keeps parameters.
+        rules: codecs by pattern (as of fnmatch) of parameter names, the first match wins:
+            ``{"embed*": "bf16", "head.*": "none"}``.
+
+    Raises:
+        TypeError: an argument of the wrong type.
+        ValueError: a codec that is unknown or loses too much of parameters, a model without
+            fully_shard(), a module whose parameters are on several meshes.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(arguments.message("model", "a torch.nn.Module", model))
+    arguments.check_text("codec", codec)
+    arguments.check_rules(rules, model)
+    for each in (codec, *(rules or {}).values()):
+        _native.load().check_coding(each, True)
+    modules = [m for m in model.modules() if isinstance(m, FSDPModule)]
+    if not modules:
+        raise ValueError(
+            "ringdist: compress: model has no module that fully_shard() was applied to; do so first"
+        )
+    resolved = _rules.resolve(model, rules, _native.load().MIN_COMPRESSED)
+    chosen = {id(rule.parameter): rule.codec or codec for rule in resolved}
+    for module in modules:
+        group = module._get_fsdp_state()._fsdp_param_group
+        if group is None:  # all its parameters are those of modules within
+            continue
+        shards = group.fsdp_params
+        layout = _Layout(shards, [chosen.get(id(s.sharded_param), codec) for s in shards])
+        module.set_custom_all_gather(AllGather(codec, layout))
+        module.set_custom_reduce_scatter(ReduceScatter(codec, layout))

@@ -2,11 +2,14 @@
 #include <pybind11/chrono.h>
 
 #include <map>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "base/log.h"
 #include "bindings/bind.h"
+#include "codec/residual.h"
 #include "torch/backend.h"
 #include "torch/errors.h"
 #include "torch/process_context.h"
@@ -16,6 +19,23 @@ namespace py = pybind11;
 
 namespace ringdist {
 namespace {
+
+// Once: what compresses all sums of a program is easily forgotten where it was set.
+void tell_of_codec(const CodecPair& codecs, const Config& config, bool by_program) {
+  if (codecs.contribution->exact() && codecs.result->exact()) return;
+  const bool owes = feedback_by_default(codecs);
+  if (by_program && !owes) return;
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    log(LogLevel::kWarn,
+        (by_program ? "Options(codec='" + config.codec + "')" : "RINGDIST_CODEC=" + config.codec) +
+            ": sums and averages of " + std::to_string(kMinCompressed) +
+            " floats or more are compressed, gradients or not, without error feedback" +
+            (owes ? ", which this codec needs: what it loses is lost for good. Here take one of 8 "
+                    "bits or more; for gradients, torch_ringdist.ddp.compress()"
+                  : ""));
+  });
+}
 
 c10::intrusive_ptr<ProcessGroupRing> create_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -30,6 +50,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
                                                        " global ranks cannot be a group"));
   auto codecs = parse_coding("option codec", config.value().codec, size);
   throw_if(codecs.error());
+  if (rank == 0) tell_of_codec(codecs.value(), config.value(), options.contains("codec"));
   auto context = process_context(config.value(), store_host(store));
   throw_if(context.error());
   CommunicatorOptions wanted;

@@ -21,6 +21,15 @@ CodecPair codecs_of(const ProcessGroupRing& group, const std::string& spec) {
   return codecs.value();
 }
 
+// Elements and codec of each stretch of a contribution.
+using Pieces = std::vector<std::pair<int64_t, std::string>>;
+
+std::vector<CodedPiece> pieces_of(const ProcessGroupRing& group, const Pieces& pieces) {
+  std::vector<CodedPiece> out;
+  for (const auto& [count, codec] : pieces) out.push_back({count, codecs_of(group, codec)});
+  return out;
+}
+
 WorkPtr all_reduce(ProcessGroupRing& group, const at::Tensor& tensor, const c10d::ReduceOp& op,
                    const std::string& codec, const std::optional<at::Tensor>& residual,
                    bool async_op) {
@@ -33,12 +42,14 @@ WorkPtr all_reduce(ProcessGroupRing& group, const at::Tensor& tensor, const c10d
 
 WorkPtr reduce_scatter(ProcessGroupRing& group, const at::Tensor& output, const at::Tensor& input,
                        const c10d::ReduceOp& op, const std::string& codec,
-                       const std::optional<at::Tensor>& residual, bool async_op) {
+                       const std::optional<at::Tensor>& residual, bool async_op,
+                       const Pieces& pieces) {
   c10d::ReduceScatterOptions options;
   options.reduceOp = op;
   options.asyncOp = async_op;
   return group.reduce_scatter_coded(output, input, options,
-                                    {codecs_of(group, codec), residual.value_or(at::Tensor())});
+                                    {codecs_of(group, codec), residual.value_or(at::Tensor()),
+                                     at::Tensor(), pieces_of(group, pieces)});
 }
 
 void check_single(const std::string& codec) {
@@ -49,17 +60,29 @@ void check_single(const std::string& codec) {
 }
 
 WorkPtr all_gather(ProcessGroupRing& group, const at::Tensor& output, const at::Tensor& input,
-                   const std::string& codec, bool async_op) {
+                   const std::string& codec, bool async_op, const Pieces& pieces) {
   check_single(codec);
   c10d::AllgatherOptions options;
   options.asyncOp = async_op;
-  return group.allgather_coded(output, input, options, codecs_of(group, codec).contribution);
+  const CodecPtr one = codecs_of(group, codec).contribution;
+  return group.allgather_coded(output, input, options,
+                               {{one, one}, at::Tensor(), at::Tensor(), pieces_of(group, pieces)});
 }
 
-// What a single operation takes, before there is a group.
-void check_coding(const std::string& codec, bool single) {
-  if (single) check_single(codec);
-  throw_if(parse_coding("codec", codec, 2).error());
+// What a single operation takes, before there is a group. `parameters`: what it moves is not
+// gradients, of which something may be lost.
+void check_coding(const std::string& codec, bool parameters) {
+  if (parameters) check_single(codec);
+  const CodecPair codecs = value_of(parse_coding("codec", codec, 2));
+  if (!parameters || codecs.contribution->keeps_values()) return;
+  throw_error(Error(ErrorKind::kInvalidArgument,
+                    "ringdist: codec='" + codec +
+                        "' loses too much of parameters; codecs that keep them: " +
+                        codec_names_where([](const Codec& one) { return one.keeps_values(); })));
+}
+
+void sum_of_state(ProcessGroupRing& group, const at::Tensor& tensor) {
+  group.allreduce_of_state(tensor)->wait();
 }
 
 std::string check_codec(const std::string& argument, const std::string& spec, int size,
@@ -128,12 +151,13 @@ void bind_operations(py::module_& module) {
              py::arg("codec"), py::arg("residual"), py::arg("async_op"), no_gil);
   module.def("reduce_scatter", &reduce_scatter, py::arg("group"), py::arg("output"),
              py::arg("input"), py::arg("op"), py::arg("codec"), py::arg("residual"),
-             py::arg("async_op"), no_gil);
+             py::arg("async_op"), py::arg("pieces") = Pieces(), no_gil);
   module.def("all_gather", &all_gather, py::arg("group"), py::arg("output"), py::arg("input"),
-             py::arg("codec"), py::arg("async_op"), no_gil);
+             py::arg("codec"), py::arg("async_op"), py::arg("pieces") = Pieces(), no_gil);
+  module.def("sum_of_state", &sum_of_state, py::arg("group"), py::arg("tensor"), no_gil);
   module.def("check_codec", &check_codec, py::arg("argument"), py::arg("spec"), py::arg("size"),
              py::arg("error_feedback"));
-  module.def("check_coding", &check_coding, py::arg("codec"), py::arg("single"));
+  module.def("check_coding", &check_coding, py::arg("codec"), py::arg("parameters"));
   module.attr("MIN_COMPRESSED") = kMinCompressed;
 }
 

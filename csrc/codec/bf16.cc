@@ -20,13 +20,14 @@ class BF16Codec final : public BlockCodec {
         stochastic_(stochastic) {}
   // But for x without an element above 2^-134, which is sent as 0. At random, what underflows may
   // grow. See the spec.
+  bool keeps_values() const override { return true; }
   bool contraction() const override { return !stochastic_; }
 
  protected:
   size_t block_bytes(int64_t count) const override {
     return static_cast<size_t>(count) * sizeof(uint16_t);
   }
-  void encode_blocks(std::span<const float> in, std::span<float> residual, CodingSeed seed,
+  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed seed,
                      Bytes out) const override {
     round16().to_bfloat(in, residual, {stochastic_, rounding_key(seed)}, out);
   }

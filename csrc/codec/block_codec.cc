@@ -8,7 +8,7 @@ size_t BlockCodec::max_bytes(int64_t count, DType) const {
          (tail == 0 ? 0 : block_bytes(tail));
 }
 
-size_t BlockCodec::encode(std::span<const float> in, DType dtype, std::span<float> residual,
+size_t BlockCodec::encode(std::span<const float> in, DType dtype, ResidualSpan residual,
                           CodingSeed seed, Bytes out) const {
   const size_t size = max_bytes(static_cast<int64_t>(in.size()), dtype);
   encode_blocks(in, residual, seed, out.first(size));

@@ -22,7 +22,7 @@ class BlockCodec : public Codec {
 
   // What every encoding of `count` elements takes: whole blocks, then the tail.
   size_t max_bytes(int64_t count, DType dtype) const final;
-  size_t encode(std::span<const float> in, DType dtype, std::span<float> residual, CodingSeed seed,
+  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodingSeed seed,
                 Bytes out) const final;
   Result<size_t> decode(ConstBytes in, DType dtype, CodingSeed seed, bool accumulate,
                         std::span<float> out) const final;
@@ -35,7 +35,7 @@ class BlockCodec : public Codec {
   virtual size_t block_bytes(int64_t count) const = 0;
   // Codec::encode and Codec::decode over any count of elements, 0 included. `residual` is empty or
   // as long as `in`; `out` and `in` have just the size that the count asks for.
-  virtual void encode_blocks(std::span<const float> in, std::span<float> residual, CodingSeed seed,
+  virtual void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed seed,
                              Bytes out) const = 0;
   virtual Error decode_blocks(ConstBytes in, CodingSeed seed, bool accumulate,
                               std::span<float> out) const = 0;

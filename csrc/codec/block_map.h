@@ -14,8 +14,11 @@ struct BlockPart {
   int64_t offset = 0;  // elements of the op's buffer
   int64_t count = 0;
   CodecPair codecs;
-  // `count` fp32, in units of a contribution, written by the op; null: no error feedback.
+  // `count` fp32, in units of a contribution: what is owed; null: no error feedback.
   float* residual = nullptr;
+  // Where the op leaves what will be owed, all of it, once it has succeeded; null: in `residual`
+  // itself, which a failure then spoils.
+  float* next = nullptr;
 
   int64_t end() const { return offset + count; }
 };

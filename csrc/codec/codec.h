@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "base/buffers.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "kernel/residual_span.h"
 
 namespace ringdist {
 
@@ -40,6 +42,9 @@ class Codec {
   // |x - Q(x)|^2 < |x|^2 for every finite x != 0 (where x is subnormal, a codec may get by with <=;
   // its spec says so). Only such codecs may use error feedback.
   virtual bool contraction() const = 0;
+  // Each element by itself comes back as what it was, up to a rounding of 8 bits or more (of the
+  // element, or of the largest of its block): fit for values that are not gradients.
+  virtual bool keeps_values() const { return exact(); }
   // Error feedback unless the user says otherwise: contractions below 8 bits.
   virtual bool feedback_by_default() const { return false; }
   // Elements that share a scale. encode(a ++ b) = encode(a) ++ encode(b) if a is whole blocks, but
@@ -54,10 +59,11 @@ class Codec {
   virtual size_t max_bytes(int64_t count, DType dtype) const = 0;
 
   // Encodes `in` into `out` (at least max_bytes long); returns the bytes used. With a residual (one
-  // fp32 per element; empty for none) encodes in + residual and leaves what was lost there; a block
-  // that holds a non-finite value decodes to NaN and leaves its residual as it was. One pass.
+  // fp32 per element; empty for none) encodes in + residual and leaves what was lost, for every
+  // element, where the next one is to be: a block that holds a non-finite value decodes to NaN and
+  // owes what it owed. One pass.
   // `dtype` is the op's: exact codecs send values as it stores them, the others ignore it.
-  virtual size_t encode(std::span<const float> in, DType dtype, std::span<float> residual,
+  virtual size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual,
                         CodingSeed seed, Bytes out) const = 0;
 
   // Decodes out.size() elements from the front of `in`, or adds them to `out`; returns the bytes
@@ -81,7 +87,9 @@ struct CodecRow {
 };
 
 std::span<const CodecRow> codecs();
-std::string codec_names();                     // "none, fp16, ...", for messages
+std::string codec_names();  // "none, fp16, ...", for messages
+// The names of those whose first example is such.
+std::string codec_names_where(const std::function<bool(const Codec&)>& such);
 std::string_view codec_name(uint8_t wire_id);  // "?" for one that does not exist
 
 // "int4", "topk:0.01", "int4+h", "bf16:stochastic". Errors (kInvalidArgument): an unknown name

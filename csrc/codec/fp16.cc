@@ -14,13 +14,14 @@ class Fp16Codec final : public BlockCodec {
  public:
   Fp16Codec() : BlockCodec("fp16", fp16_row().wire_id, 0, 1) {}
   // Below its range nothing is sent, far above it next to nothing: see the spec.
+  bool keeps_values() const override { return true; }
   bool contraction() const override { return false; }
 
  protected:
   size_t block_bytes(int64_t count) const override {
     return static_cast<size_t>(count) * sizeof(uint16_t);
   }
-  void encode_blocks(std::span<const float> in, std::span<float> residual, CodingSeed,
+  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed,
                      Bytes out) const override {
     round16().to_half(in, residual, out);
   }

@@ -36,7 +36,7 @@ size_t max_frame_bytes(const Codec& codec, int64_t count, DType dtype) {
 }
 
 size_t encode_frame(const Codec& codec, std::span<const float> in, DType dtype,
-                    std::span<float> residual, CodingSeed seed, Bytes out) {
+                    ResidualSpan residual, CodingSeed seed, Bytes out) {
   check(in.size() <= std::numeric_limits<uint32_t>::max(), "a frame of more than 2^32 elements");
   const Header header = header_of(codec, in.size());
   std::memcpy(out.data(), &header, sizeof header);

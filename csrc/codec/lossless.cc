@@ -130,7 +130,7 @@ class LosslessCodec final : public Codec {
     return kLengthBytes + (n + kChunk - 1) / kChunk + n * dtype_size(dtype);
   }
 
-  size_t encode(std::span<const float> in, DType dtype, std::span<float> residual, CodingSeed,
+  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodingSeed,
                 Bytes out) const override {
     std::array<std::byte, kChunk * kMaxElement> elements;
     size_t used = kLengthBytes;
@@ -177,16 +177,18 @@ class LosslessCodec final : public Codec {
 
  private:
   // Stores in + residual; the residual keeps what narrowing lost, where that is finite.
-  static void narrow_sum(DType dtype, std::span<const float> in, std::span<float> residual,
+  static void narrow_sum(DType dtype, std::span<const float> in, ResidualSpan residual,
                          Bytes stored) {
     std::array<float, kChunk> sum;
     std::array<float, kChunk> back;
     const size_t n = in.size();
-    for (size_t i = 0; i < n; ++i) sum[i] = in[i] + residual[i];
+    for (size_t i = 0; i < n; ++i) sum[i] = in[i] + residual.from[i];
     narrow(dtype, std::span(sum).first(n), stored);
     widen(dtype, stored, std::span(back).first(n));
-    for (size_t i = 0; i < n; ++i)
-      if (const float lost = sum[i] - back[i]; is_finite(lost)) residual[i] = lost;
+    for (size_t i = 0; i < n; ++i) {
+      const float lost = sum[i] - back[i];
+      residual.to[i] = is_finite(lost) ? lost : residual.from[i];
+    }
   }
 };
 

@@ -22,7 +22,7 @@ class NoneCodec final : public Codec {
     return static_cast<size_t>(count) * dtype_size(dtype);
   }
 
-  size_t encode(std::span<const float> in, DType dtype, std::span<float> residual, CodingSeed,
+  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodingSeed,
                 Bytes out) const override {
     const size_t size = max_bytes(static_cast<int64_t>(in.size()), dtype);
     if (residual.empty()) {
@@ -34,8 +34,8 @@ class NoneCodec final : public Codec {
     for (size_t at = 0; at < in.size(); at += sum.size()) {
       const size_t n = std::min(sum.size(), in.size() - at);
       const std::span<float> values = std::span(sum).first(n);
-      const std::span<float> lost = residual.subspan(at, n);
-      for (size_t i = 0; i < n; ++i) values[i] = in[at + i] + lost[i];
+      const ResidualSpan lost = residual.subspan(at, n);
+      for (size_t i = 0; i < n; ++i) values[i] = in[at + i] + lost.from[i];
       narrow(dtype, values, out.subspan(at * element, n * element));
       take_loss(dtype, values, out.subspan(at * element, n * element), lost);
     }
@@ -57,14 +57,14 @@ class NoneCodec final : public Codec {
   }
 
  private:
-  // lost = values - stored, where that is finite.
+  // What will be owed: values - stored, where that is finite.
   static void take_loss(DType dtype, std::span<const float> values, ConstBytes stored,
-                        std::span<float> lost) {
+                        ResidualSpan residual) {
     std::array<float, kMaxBlock> back;
     widen(dtype, stored, std::span(back).first(values.size()));
     for (size_t i = 0; i < values.size(); ++i) {
       const float loss = values[i] - back[i];
-      if (is_finite(loss)) lost[i] = loss;
+      residual.to[i] = is_finite(loss) ? loss : residual.from[i];
     }
   }
 };

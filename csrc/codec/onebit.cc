@@ -64,19 +64,23 @@ class OnebitCodec final : public BlockCodec {
     return kScaleBytes + (static_cast<size_t>(count) + 7) / 8;
   }
 
-  void encode_blocks(std::span<const float> in, std::span<float> residual, CodingSeed,
+  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed,
                      Bytes out) const override {
     Sum sum;
     std::byte* to = out.data();
     for (size_t at = 0; at < in.size(); at += kSignBlock) {
       const size_t n = std::min(kSignBlock, in.size() - at);
-      float* lost = residual.empty() ? nullptr : residual.data() + at;
+      const ResidualSpan owed = residual.subspan(at, n);
       prefetch(in, at + 2 * kSignBlock, kSignBlock);
-      prefetch(residual, at + 2 * kSignBlock, kSignBlock);
-      const float total = sign_loops().take(in.data() + at, lost, n, sum.data(), to + kScaleBytes);
+      prefetch({residual.from, residual.count}, at + 2 * kSignBlock, kSignBlock);
+      const float total =
+          sign_loops().take(in.data() + at, owed.from, n, sum.data(), to + kScaleBytes);
       const uint16_t field = scale_field(total, sum, n);
       std::memcpy(to, &field, sizeof field);
-      if (lost != nullptr && field != kBFloatNaN) lose(field, sum, n, lost);
+      if (field == kBFloatNaN)
+        owed.keep();
+      else if (!owed.empty())
+        lose(field, sum, n, owed.to);
       to += block_bytes(static_cast<int64_t>(n));
     }
   }

@@ -27,13 +27,14 @@ class QuantizedCodec final : public BlockCodec {
 
   // All of them, stochastic int8 too: the specs have the proofs.
   bool contraction() const override { return true; }
+  bool keeps_values() const override { return bits() >= 8; }
   bool feedback_by_default() const override { return traits_.feedback_by_default; }
 
  protected:
   size_t block_bytes(int64_t count) const override {
     return quantized_block_bytes(traits_.format, static_cast<size_t>(count));
   }
-  void encode_blocks(std::span<const float> in, std::span<float> residual, CodingSeed seed,
+  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed seed,
                      Bytes out) const override {
     const Stochastic rounding{traits_.stochastic, rounding_key(seed)};
     quantize(traits_.format, in, residual, rounding, out);

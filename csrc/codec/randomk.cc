@@ -51,12 +51,12 @@ class RandomkCodec final : public BlockCodec {
     return share_of(static_cast<size_t>(count), k_) * sizeof(uint16_t);
   }
 
-  void encode_blocks(std::span<const float> in, std::span<float> residual, CodingSeed seed,
+  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed seed,
                      Bytes out) const override {
     std::byte* to = out.data();
     for (size_t at = 0; at < in.size(); at += kShareBlock) {
       const size_t n = std::min<size_t>(kShareBlock, in.size() - at);
-      encode_block(in.data() + at, n, residual.empty() ? nullptr : residual.data() + at,
+      encode_block(in.data() + at, n, residual.subspan(at, n),
                    random_at(seed.shared, at / kShareBlock), to);
       to += block_bytes(static_cast<int64_t>(n));
     }
@@ -74,19 +74,22 @@ class RandomkCodec final : public BlockCodec {
   }
 
  private:
-  void encode_block(const float* in, size_t count, float* residual, uint64_t key,
+  void encode_block(const float* in, size_t count, ResidualSpan residual, uint64_t key,
                     std::byte* out) const {
     std::array<float, kShareBlock> sum;
     Indices indices;
     const size_t k = share_of(count, k_);
-    const bool finite = sum_block(in, residual, count, sum.data()) < 0x7f800000;
+    const bool finite = sum_block(in, residual.from, count, sum.data()) < 0x7f800000;
     draw(key, count, k, indices);
-    if (residual != nullptr && finite) std::copy_n(sum.begin(), count, residual);
+    if (!finite)
+      residual.keep();
+    else if (!residual.empty())
+      std::copy_n(sum.begin(), count, residual.to);
     for (size_t j = 0; j < k; ++j) {
       const float x = sum[indices[j]];
       const uint16_t value = finite ? finite_bfloat(x) : kBFloatNaN;
       std::memcpy(out + j * sizeof value, &value, sizeof value);
-      if (residual != nullptr && finite) residual[indices[j]] = x - bfloat_to_float(value);
+      if (!residual.empty() && finite) residual.to[indices[j]] = x - bfloat_to_float(value);
     }
   }
 

@@ -23,4 +23,14 @@ std::string codec_names() {
   return out;
 }
 
+std::string codec_names_where(const std::function<bool(const Codec&)>& such) {
+  std::string out;
+  for (const CodecRow& row : codecs()) {
+    const auto codec = parse_codec(row.examples.front());
+    if (codec.ok() && such(*codec.value()))
+      out += (out.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return out;
+}
+
 }  // namespace ringdist

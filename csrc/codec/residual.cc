@@ -55,6 +55,16 @@ void for_chunks(DType dtype, ConstBytes values, Fn fn) {
 
 }  // namespace
 
+ResidualSpan Residual::begin() {
+  next_.resize(values.size());
+  return {values.data(), next_.data(), values.size()};
+}
+
+void Residual::commit(bool owed_now) {
+  values.swap(next_);
+  owed = owed_now;
+}
+
 double Residual::squared_norm() const { return sum_of_squares(values); }
 
 Result<Residual*> ResidualStore::get(const std::string& name, int64_t count) {
@@ -117,13 +127,13 @@ bool all_zero(DType dtype, ConstBytes values) {
   return out;
 }
 
-void pay(DType dtype, Bytes values, std::span<float> residual) {
+void pay(DType dtype, Bytes values, ResidualSpan residual) {
   static const Result<CodecPtr> none = parse_codec("none");
   check(none.ok(), "codec none is gone");
   std::array<float, kChunk> wide;
   const size_t element = dtype_size(dtype);
-  for (size_t at = 0; at < residual.size(); at += kChunk) {
-    const std::span<float> chunk = std::span(wide).first(std::min(kChunk, residual.size() - at));
+  for (size_t at = 0; at < residual.count; at += kChunk) {
+    const std::span<float> chunk = std::span(wide).first(std::min(kChunk, residual.count - at));
     const Bytes stored = values.subspan(at * element, chunk.size() * element);
     widen(dtype, stored, chunk);
     none.value()->encode(chunk, dtype, residual.subspan(at, chunk.size()), {}, stored);

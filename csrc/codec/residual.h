@@ -3,7 +3,8 @@
 // ranks' residuals = sum of inputs. Error feedback: F. Seide et al., "1-bit stochastic gradient
 // descent", Interspeech 2014; S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019.
 //
-// Not thread-safe. A residual that an op in flight was given belongs to that op until it has ended.
+// Not thread-safe. What an op in flight was given of a residual belongs to that op until it has
+// ended.
 #pragma once
 
 #include <map>
@@ -22,12 +23,20 @@ struct Residual {
   std::vector<float> values;
   bool owed = false;  // may hold something else than zeros
 
+  // From what is owed to what will be once the step under way has succeeded: a buffer of its own,
+  // so that a step that fails leaves everything as it was.
+  ResidualSpan begin();
+  // It has succeeded; `owed_now`: as above.
+  void commit(bool owed_now);
   double squared_norm() const;
+
+ private:
+  std::vector<float> next_;  // empty until it is needed
 };
 
 class ResidualStore {
  public:
-  // The residual of `name`, zeros at first; it stays where it is as long as the store. An Error
+  // The residual of `name`, zeros at first; it is there as long as the store. An Error
   // (kInvalidArgument) if it exists with another count.
   Result<Residual*> get(const std::string& name, int64_t count);
 
@@ -52,7 +61,7 @@ double squared_norm(DType dtype, ConstBytes values, std::span<const float> resid
 bool all_zero(DType dtype, ConstBytes values);
 
 // Pays what is owed into a gradient that is to travel without error feedback: values += residual,
-// of which only the rounding to `dtype` stays behind.
-void pay(DType dtype, Bytes values, std::span<float> residual);
+// of which only the rounding to `dtype` stays owed.
+void pay(DType dtype, Bytes values, ResidualSpan residual);
 
 }  // namespace ringdist

@@ -85,15 +85,15 @@ RotatedCodec::RotatedCodec(CodecPtr inner)
 
 uint16_t RotatedCodec::wire_parameters() const { return inner_->wire_parameters() | kRotationBit; }
 
-size_t RotatedCodec::encode(std::span<const float> in, DType dtype, std::span<float> residual,
+size_t RotatedCodec::encode(std::span<const float> in, DType dtype, ResidualSpan residual,
                             CodingSeed seed, Bytes out) const {
   size_t used = 0;
   for (size_t at = 0; at < in.size(); at += kChunk) {
     const size_t n = std::min(kChunk, in.size() - at);
-    const auto lost = residual.empty() ? residual : residual.subspan(at, n);
+    const ResidualSpan owed = residual.subspan(at, n);
     const CodingSeed own = chunk_seed(seed, at / kChunk);
     const Signs signs = draw_signs(own.shared);
-    used += encode_chunk(in.subspan(at, n), dtype, lost, own, signs.data(), out.subspan(used));
+    used += encode_chunk(in.subspan(at, n), dtype, owed, own, signs.data(), out.subspan(used));
   }
   return used;
 }
@@ -113,14 +113,14 @@ Result<size_t> RotatedCodec::decode(ConstBytes in, DType dtype, CodingSeed seed,
   return used;
 }
 
-size_t RotatedCodec::encode_chunk(std::span<const float> in, DType dtype, std::span<float> residual,
+size_t RotatedCodec::encode_chunk(std::span<const float> in, DType dtype, ResidualSpan residual,
                                   CodingSeed seed, const std::byte* signs, Bytes out) const {
   Chunk sum;
   Chunk rotated;
   const std::span<float> values = std::span(rotated).first(in.size());
   for_each_block(in.size(), block_, [&](size_t at, size_t n) {
-    const float* lost = residual.empty() ? nullptr : &residual[at];
-    const uint32_t largest = sum_block(&in[at], lost, n, &sum[at]);
+    const ResidualSpan owed = residual.subspan(at, n);
+    const uint32_t largest = sum_block(&in[at], owed.from, n, &sum[at]);
     prepare(largest < kInfinity, largest < kHuge ? 1.0f : kShrink, std::span(sum).subspan(at, n),
             &values[at]);
   });
@@ -134,8 +134,8 @@ size_t RotatedCodec::encode_chunk(std::span<const float> in, DType dtype, std::s
   check(decode_values(ConstBytes(out).first(used), dtype, seed, signs, back).ok(),
         "a codec cannot decode what it encoded");
   for_each_block(in.size(), block_, [&](size_t at, size_t n) {
-    if (!is_finite(values[at])) return;
-    for (size_t i = at; i < at + n; ++i) residual[i] = sum[i] - decoded[i];
+    if (!is_finite(values[at])) return residual.subspan(at, n).keep();
+    for (size_t i = at; i < at + n; ++i) residual.to[i] = sum[i] - decoded[i];
   });
   return used;
 }

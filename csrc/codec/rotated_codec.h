@@ -17,6 +17,7 @@ class RotatedCodec : public Codec {
   uint8_t wire_id() const final { return inner_->wire_id(); }
   uint16_t wire_parameters() const final;
   bool contraction() const final { return inner_->contraction(); }
+  bool keeps_values() const final { return inner_->keeps_values(); }
   bool feedback_by_default() const final { return inner_->feedback_by_default(); }
   int64_t block() const final { return static_cast<int64_t>(block_); }
   double bits() const final { return inner_->bits(); }
@@ -25,7 +26,7 @@ class RotatedCodec : public Codec {
     return inner_->max_bytes(count, dtype);
   }
 
-  size_t encode(std::span<const float> in, DType dtype, std::span<float> residual, CodingSeed seed,
+  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodingSeed seed,
                 Bytes out) const final;
   Result<size_t> decode(ConstBytes in, DType dtype, CodingSeed seed, bool accumulate,
                         std::span<float> out) const final;
@@ -34,7 +35,7 @@ class RotatedCodec : public Codec {
   static constexpr size_t kChunk = Codec::kMaxBlock;  // whole blocks of any codec
 
   // As encode() and decode(), of at most kChunk elements. `signs` has a bit for each.
-  virtual size_t encode_chunk(std::span<const float> in, DType dtype, std::span<float> residual,
+  virtual size_t encode_chunk(std::span<const float> in, DType dtype, ResidualSpan residual,
                               CodingSeed seed, const std::byte* signs, Bytes out) const;
   virtual Result<size_t> decode_chunk(ConstBytes in, DType dtype, CodingSeed seed,
                                       const std::byte* signs, bool accumulate,

@@ -30,17 +30,16 @@ class RotatedOnebit final : public RotatedCodec {
       : RotatedCodec(std::move(onebit)), loops_(*rotated_sign_loops()) {}
 
  protected:
-  size_t encode_chunk(std::span<const float> in, DType dtype, std::span<float> residual,
+  size_t encode_chunk(std::span<const float> in, DType dtype, ResidualSpan residual,
                       CodingSeed seed, const std::byte* signs, Bytes out) const override {
     size_t used = 0;
     for (size_t at = 0; at < in.size(); at += kSignBlock) {
       const size_t n = std::min(kSignBlock, in.size() - at);
-      const auto lost = residual.empty() ? residual : residual.subspan(at, n);
+      const ResidualSpan owed = residual.subspan(at, n);
       const bool done =
-          n == kSignBlock && encode_block(&in[at], lost.empty() ? nullptr : lost.data(),
-                                          signs + at / 8, out.subspan(used));
+          n == kSignBlock && encode_block(&in[at], owed, signs + at / 8, out.subspan(used));
       used += done ? kBlockBytes
-                   : RotatedCodec::encode_chunk(in.subspan(at, n), dtype, lost, seed,
+                   : RotatedCodec::encode_chunk(in.subspan(at, n), dtype, owed, seed,
                                                 signs + at / 8, out.subspan(used));
     }
     return used;
@@ -66,15 +65,16 @@ class RotatedOnebit final : public RotatedCodec {
 
  private:
   // False, and nothing but `out` written, for a block that goes the general way.
-  bool encode_block(const float* in, float* residual, const std::byte* signs, Bytes out) const {
+  bool encode_block(const float* in, ResidualSpan residual, const std::byte* signs,
+                    Bytes out) const {
     alignas(64) float sum[kSignBlock];
     std::byte* bits = out.data() + kFieldBytes;
     float total;
-    const uint32_t largest = loops_.take(in, residual, signs, sum, bits, &total);
+    const uint32_t largest = loops_.take(in, residual.from, signs, sum, bits, &total);
     if (largest < kLeast || largest >= kMost) return false;
     const uint16_t field = finite_bfloat(total / static_cast<float>(kSignBlock));
     std::memcpy(out.data(), &field, sizeof field);
-    if (residual != nullptr) loops_.subtract(bits, signs, bfloat_to_float(field), sum, residual);
+    if (!residual.empty()) loops_.subtract(bits, signs, bfloat_to_float(field), sum, residual.to);
     return true;
   }
 

@@ -62,12 +62,12 @@ class TopkCodec final : public BlockCodec {
     return share_of(static_cast<size_t>(count), k_) * sizeof(Entry);
   }
 
-  void encode_blocks(std::span<const float> in, std::span<float> residual, CodingSeed,
+  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed,
                      Bytes out) const override {
     std::byte* to = out.data();
     for (size_t at = 0; at < in.size(); at += kSelectBlock) {
       const size_t n = std::min(kSelectBlock, in.size() - at);
-      encode_block(in.data() + at, n, residual.empty() ? nullptr : residual.data() + at, to);
+      encode_block(in.data() + at, n, residual.subspan(at, n), to);
       to += block_bytes(static_cast<int64_t>(n));
     }
   }
@@ -84,23 +84,23 @@ class TopkCodec final : public BlockCodec {
   }
 
  private:
-  void encode_block(const float* in, size_t count, float* residual, std::byte* out) const {
+  void encode_block(const float* in, size_t count, ResidualSpan residual, std::byte* out) const {
     std::array<float, kSelectBlock> sum;
     std::array<uint16_t, kSelectBlock + 1> indices;
     const size_t k = share_of(count, k_);
-    const uint32_t largest = sum_block(in, residual, count, sum.data());
+    const uint32_t largest = sum_block(in, residual.from, count, sum.data());
     if (largest >= kInfinity) {
       for (size_t j = 0; j < k; ++j)
         std::memcpy(out + j * sizeof kPoison, &kPoison, sizeof kPoison);
-      return;
+      return residual.keep();
     }
     select_largest(sum.data(), count, k, largest, indices.data());
-    if (residual != nullptr) std::copy_n(sum.begin(), count, residual);
+    if (!residual.empty()) std::copy_n(sum.begin(), count, residual.to);
     for (size_t j = 0; j < k; ++j) {
       const float x = sum[indices[j]];
       const Entry entry = make_entry(indices[j], x);
       std::memcpy(out + j * sizeof entry, &entry, sizeof entry);
-      if (residual != nullptr) residual[indices[j]] = x - entry_value(entry);
+      if (!residual.empty()) residual.to[indices[j]] = x - entry_value(entry);
     }
   }
 

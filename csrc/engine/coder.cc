@@ -9,15 +9,27 @@
 #include "kernel/feedback.h"
 
 namespace ringdist {
-std::span<float> Coder::Piece::residual() const {
+ResidualSpan Coder::Piece::residual() const {
   if (part->residual == nullptr) return {};
-  return {part->residual + (index - part->offset), count};
+  float* const next = part->next != nullptr ? part->next : part->residual;
+  const int64_t at = index - part->offset;
+  return {part->residual + at, next + at, count};
+}
+
+// Values only, and what was owed stays.
+ResidualSpan Coder::Piece::take_residual() const {
+  if (!silent) return residual();
+  residual().keep();
+  return {};
 }
 
 Coder::Coder(const Op& op, int rank, int size, std::shared_ptr<ScratchPool> pool)
     : op_(op), map_(*op.request.blocks), rank_(rank), size_(size), pool_(std::move(pool)) {
   memory_bytes_ = static_cast<size_t>(op.schedule->segment_count) * sizeof(float);
   find_silent_parts();
+  if (size_ > 1) return;
+  for (const BlockPart& part : map_.parts)  // nobody to encode for
+    Piece{&part, true, part.offset, 0, static_cast<size_t>(part.count)}.residual().keep();
 }
 
 Coder::~Coder() {
@@ -155,8 +167,7 @@ size_t Coder::encode(int step, int64_t segment, Bytes out) {
   size_t used = 0;
   for (const Piece& piece : pieces(step, segment))
     used += encode_frame(*piece.part->codecs.contribution, piece.of(own), op_.request.dtype,
-                         piece.silent ? std::span<float>() : piece.residual(), seed(piece),
-                         out.subspan(used));
+                         piece.take_residual(), seed(piece), out.subspan(used));
   return used;
 }
 
@@ -171,9 +182,9 @@ bool Coder::adds_raw(const Step& step, const BlockPart& part) const {
 void Coder::add_own(const Piece& piece, bool first, bool raw, std::span<const float> own,
                     std::span<float> sum) {
   const std::span<float> to = piece.of(sum);
-  const std::span<float> residual = piece.silent ? std::span<float>() : piece.residual();
+  const ResidualSpan residual = piece.take_residual();
   const Codec& codec = *piece.part->codecs.contribution;
-  if (raw) return add_contribution(to, first, piece.of(own), residual);
+  if (raw) return add_contribution(to, first, piece.of(own), {residual.from, residual.count});
   own_bytes_.resize(codec.max_bytes(static_cast<int64_t>(piece.count), op_.request.dtype));
   const size_t used =
       codec.encode(piece.of(own), op_.request.dtype, residual, seed(piece), own_bytes_);
@@ -208,16 +219,18 @@ size_t Coder::encode_sum(const Pieces& pieces, bool result, std::span<const floa
   return used;
 }
 
-// The loss on a sum, in units of a contribution: an average divides it, so it weighs more.
+// The loss on a sum, in units of a contribution: an average divides it, so it weighs more. Besides
+// it, what an own contribution that went in raw owed is paid; of others encoding has left the rest.
 void Coder::keep_losses(const Step& step, const Pieces& pieces, std::span<const float> sum,
                         std::span<const float> stored) {
   const bool averaged = step.finish && op_.request.reduce_op == ReduceOp::kAvg;
   for (const Piece& piece : pieces) {
-    const std::span<float> residual = piece.residual();
+    const ResidualSpan residual = piece.residual();
     if (residual.empty()) continue;
-    const bool keep = piece.silent || !adds_raw(step, *piece.part);
-    add_loss(residual, keep, averaged ? static_cast<float>(size_) : 1.0f, piece.of(sum),
-             piece.of(stored));
+    const bool paid = !piece.silent && adds_raw(step, *piece.part);
+    const float* const owed = paid ? residual.from : residual.to;
+    add_loss({owed, residual.to, residual.count}, /*keep=*/!paid,
+             averaged ? static_cast<float>(size_) : 1.0f, piece.of(sum), piece.of(stored));
   }
 }
 

@@ -52,7 +52,9 @@ class Coder {
     size_t at;
     size_t count;
 
-    std::span<float> residual() const;
+    ResidualSpan residual() const;
+    // What a contribution is to be encoded with.
+    ResidualSpan take_residual() const;
     template <typename T>
     std::span<T> of(std::span<T> segment) const {
       return segment.subspan(at, count);

@@ -228,7 +228,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
                      op->request.dtype,
                      op->request.reduce_op,
                      0,
-                     op->request.root,
+                     op->request.of_state ? Fingerprint::kOfState : op->request.root,
                      is_message ? 0 : plan_part(*op),
                      sizes_differ(op->request) ? Fingerprint::kPerEdge : op->request.count};
   op->started = Clock::now();

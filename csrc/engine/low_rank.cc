@@ -29,11 +29,17 @@ struct Work {
     if (matrix->dtype == DType::kFloat32) return {reinterpret_cast<float*>(matrix->values), count};
     return widened;
   }
-  std::span<float> residual() {
+  ResidualSpan residual() {
     if (matrix->residual == nullptr) return {};
-    return {matrix->residual, static_cast<size_t>(matrix->shape.count())};
+    float* const next = matrix->next_residual ? matrix->next_residual : matrix->residual;
+    return {matrix->residual, next, static_cast<size_t>(matrix->shape.count())};
   }
-  std::span<float> right() { return {matrix->right, static_cast<size_t>(matrix->shape.right())}; }
+  std::span<const float> right() { return {rights().from, rights().count}; }
+  std::span<const float> owed() { return {residual().from, residual().count}; }
+  ResidualSpan rights() {
+    float* const next = matrix->next_right ? matrix->next_right : matrix->right;
+    return {matrix->right, next, static_cast<size_t>(matrix->shape.right())};
+  }
 };
 
 // Held by the op that moves them, also when it has failed and its sends drain.
@@ -53,7 +59,7 @@ class Chunk {
       widen_values(work);
       const std::span<float> left = grow(lefts_, shape.left());
       work.silent = all_zero(work.values());
-      if (!work.silent) multiply_right(shape, work.values(), work.residual(), work.right(), left);
+      if (!work.silent) multiply_right(shape, work.values(), work.owed(), work.right(), left);
     }
     return submit(lefts_);
   }
@@ -67,7 +73,7 @@ class Chunk {
       const std::span<float> left = take(lefts_, at, shape.left());
       orthonormalise(shape, left);
       const std::span<float> right = grow(rights_, shape.right());
-      if (!work.silent) multiply_left(shape, work.values(), work.residual(), left, right);
+      if (!work.silent) multiply_left(shape, work.values(), work.owed(), left, right);
       work.own_right.assign(right.begin(), right.end());
     }
     return submit(rights_);
@@ -103,14 +109,17 @@ class Chunk {
   }
 
   void write(Work& work, std::span<const float> left, std::span<const float> right) {
-    reconstruct(work.matrix->shape, left, right, work.own_right, work.values(), work.residual());
-    keep_directions(work.matrix->shape, right, work.right());
+    const ResidualSpan residual = work.residual();
+    reconstruct(work.matrix->shape, left, right, work.own_right, work.values(), residual);
+    const ResidualSpan rights = work.rights();
+    rights.keep();  // of directions that have shown nothing
+    keep_directions(work.matrix->shape, right, {rights.to, rights.count});
     if (work.matrix->dtype == DType::kFloat32) return;
     narrow(work.matrix->dtype, work.widened, stored(work));
-    if (work.residual().empty()) return;
+    if (residual.empty()) return;
     std::vector<float> back(work.widened.size());
     widen(work.matrix->dtype, stored(work), back);
-    add_loss(work.residual(), /*keep=*/true, 1.0f, work.widened, back);
+    add_loss({residual.to, residual.to, residual.count}, /*keep=*/true, 1.0f, work.widened, back);
   }
 
   // A non-finite value of any rank: the whole matrix is NaN, and what was owed stays owed.
@@ -118,6 +127,8 @@ class Chunk {
     const std::span<float> values = work.values();
     std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
     if (work.matrix->dtype != DType::kFloat32) narrow(work.matrix->dtype, values, stored(work));
+    work.residual().keep();
+    work.rights().keep();
   }
 
   static std::span<float> grow(const Factors& factors, int64_t count) {

@@ -30,6 +30,10 @@ struct LowRankMatrix {
   std::byte* values = nullptr;    // count() of them, row-major: replaced by the average
   float* residual = nullptr;      // count() fp32, in units of a contribution; null: none
   float* right = nullptr;         // right() fp32: the last approximation, where the next one begins
+  // Where what will be owed and the next `right` go once all has succeeded; null: into the above,
+  // which a failure then spoils.
+  float* next_residual = nullptr;
+  float* next_right = nullptr;
 };
 
 class LowRankReducer {

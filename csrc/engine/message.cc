@@ -18,6 +18,8 @@ std::string Fingerprint::describe() const {
   const bool has_root = kind == Collective::kBroadcast || kind == Collective::kReduce ||
                         kind == Collective::kGather || kind == Collective::kScatter;
   if (has_root) out += ", root " + std::to_string(root);
+  if (kind == Collective::kAllreduce && root == kOfState)
+    out += ", by CompressState.state_dict(), which all ranks must call";
   if (codec_id() != 0) out += ", codec " + std::string(codec_name(codec_id()));
   return out + ")";
 }

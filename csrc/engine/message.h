@@ -28,6 +28,8 @@ struct Fingerprint {
   int64_t count;
 
   static constexpr int64_t kPerEdge = -1;
+  // The root of an all_reduce that CompressState.state_dict() calls, for messages.
+  static constexpr int32_t kOfState = -2;
 
   // All but eight bits of the plan's hash; those say which codec an op has, for messages.
   static uint64_t plan_part(uint64_t hash, uint8_t codec_id) { return hash << 8 | codec_id; }

@@ -9,16 +9,17 @@
 
 namespace ringdist {
 
-void add_loss(std::span<float> residual, bool keep, float weight, std::span<const float> sum,
+void add_loss(ResidualSpan residual, bool keep, float weight, std::span<const float> sum,
               std::span<const float> stored) {
-  const size_t n = residual.size();
-  float* __restrict e = residual.data();
+  const size_t n = residual.count;
+  const float* from = residual.from;
+  float* to = residual.to;
   const uint32_t mask = keep ? ~uint32_t{0} : 0;
+#pragma GCC ivdep
   for (size_t i = 0; i < n; ++i) {
-    const auto base = std::bit_cast<float>(std::bit_cast<uint32_t>(e[i]) & mask);
-    const float next = base + weight * (sum[i] - stored[i]);
-    e[i] = std::bit_cast<float>(
-        select(is_finite(next), std::bit_cast<uint32_t>(next), std::bit_cast<uint32_t>(e[i])));
+    const auto owed = std::bit_cast<uint32_t>(from[i]);
+    const float next = std::bit_cast<float>(owed & mask) + weight * (sum[i] - stored[i]);
+    to[i] = std::bit_cast<float>(select(is_finite(next), std::bit_cast<uint32_t>(next), owed));
   }
 }
 

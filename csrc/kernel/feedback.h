@@ -3,11 +3,13 @@
 
 #include <span>
 
+#include "kernel/residual_span.h"
+
 namespace ringdist {
 
-// residual[i] = (keep ? residual[i] : 0) + weight * (sum[i] - stored[i]); where that is not finite,
-// residual[i] stays as it is. All of one size, no overlaps.
-void add_loss(std::span<float> residual, bool keep, float weight, std::span<const float> sum,
+// What will be owed: to[i] = (keep ? from[i] : 0) + weight * (sum[i] - stored[i]); where that is
+// not finite, from[i]. All of one size, no other overlaps than the residual's own.
+void add_loss(ResidualSpan residual, bool keep, float weight, std::span<const float> sum,
               std::span<const float> stored);
 
 // sum[i] = (first ? 0 : sum[i]) + in[i] + residual[i]; an empty residual counts as zeros.

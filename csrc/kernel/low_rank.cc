@@ -28,7 +28,6 @@ const LowRankLoops& best_loops() {
 const float* data_or_null(std::span<const float> values) {
   return values.empty() ? nullptr : values.data();
 }
-float* data_or_null(std::span<float> values) { return values.empty() ? nullptr : values.data(); }
 
 }  // namespace
 
@@ -93,9 +92,9 @@ void multiply_left(const MatrixShape& shape, std::span<const float> values,
 
 void reconstruct(const MatrixShape& shape, std::span<const float> left,
                  std::span<const float> mean_right, std::span<const float> own_right,
-                 std::span<float> values, std::span<float> residual) {
+                 std::span<float> values, ResidualSpan residual) {
   best_loops().reconstruct(shape, left.data(), mean_right.data(), own_right.data(), values.data(),
-                           data_or_null(residual));
+                           residual.from, residual.to);
 }
 
 namespace {

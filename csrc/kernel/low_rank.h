@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernel/residual_span.h"
+
 namespace ringdist {
 
 struct MatrixShape {
@@ -45,15 +47,15 @@ void keep_directions(const MatrixShape& shape, std::span<const float> from, std:
 // the same.
 void draw_noise(uint64_t seed, std::span<float> out);
 
-// values = left * transpose(mean_right); residual += the old values - left * transpose(own_right).
-// An empty residual is left alone.
+// values = left * transpose(mean_right); owed from now on: what was owed + the old values - left *
+// transpose(own_right).
 void reconstruct(const MatrixShape& shape, std::span<const float> left,
                  std::span<const float> mean_right, std::span<const float> own_right,
-                 std::span<float> values, std::span<float> residual);
+                 std::span<float> values, ResidualSpan residual);
 
 bool all_finite(std::span<const float> values);
 
-// The first three for one instruction set each: same contract, same bits; `residual` may be null.
+// The first three for one instruction set each: same contract, same bits; what is owed may be null.
 // For them to choose from, and for tests to compare.
 struct LowRankLoops {
   void (*multiply_right)(const MatrixShape& shape, const float* values, const float* residual,
@@ -61,7 +63,7 @@ struct LowRankLoops {
   void (*multiply_left)(const MatrixShape& shape, const float* values, const float* residual,
                         const float* left, float* right);
   void (*reconstruct)(const MatrixShape& shape, const float* left, const float* mean_right,
-                      const float* own_right, float* values, float* residual);
+                      const float* own_right, float* values, const float* owed, float* owes);
 };
 
 const LowRankLoops* low_rank_baseline();

@@ -135,7 +135,7 @@ struct Loops {
   [[gnu::always_inline]] static void rebuild_rows(const MatrixShape& shape, int64_t n,
                                                   const float* left, const float* mean_right,
                                                   const float* own_right, float* values,
-                                                  float* residual) {
+                                                  const float* owed, float* owes) {
     int64_t j = 0;
     for (; j + W <= n; j += W) {
       Vector mean[R] = {};
@@ -152,26 +152,27 @@ struct Loops {
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
         Stored& value = at(values + r * shape.columns + j);
-        if constexpr (Owes) at(residual + r * shape.columns + j) += value - own[r];
+        const int64_t i = r * shape.columns + j;
+        if constexpr (Owes) at(owes + i) = at(owed + i) + (value - own[r]);
         value = mean[r];
       }
     }
     for (; j < n; ++j)
       for (int r = 0; r < R; ++r)
         rebuild_one(shape, left + r, mean_right + j, own_right + j, values + r * shape.columns + j,
-                    residual + r * shape.columns + j);
+                    owed + r * shape.columns + j, owes + r * shape.columns + j);
   }
 
   [[gnu::always_inline]] static void rebuild_one(const MatrixShape& shape, const float* left,
                                                  const float* mean_right, const float* own_right,
-                                                 float* value, float* residual) {
+                                                 float* value, const float* owed, float* owes) {
     float mean = 0;
     float own = 0;
     for (int64_t k = 0; k < shape.rank; ++k) {
       mean += left[k * shape.rows] * mean_right[k * shape.columns];
       own += left[k * shape.rows] * own_right[k * shape.columns];
     }
-    if constexpr (Owes) *residual += *value - own;
+    if constexpr (Owes) *owes = *owed + (*value - own);
     *value = mean;
   }
 
@@ -201,12 +202,12 @@ struct Loops {
 
   [[gnu::always_inline]] static void reconstruct(const MatrixShape& shape, const float* left,
                                                  const float* mean_right, const float* own_right,
-                                                 float* values, float* residual) {
+                                                 float* values, const float* owed, float* owes) {
     by_rows(shape, [&]<int R>(std::integral_constant<int, R>, int64_t row, int64_t begin, int64_t n)
                        __attribute__((always_inline)) {
                          const int64_t at = row * shape.columns + begin;
                          rebuild_rows<R>(shape, n, left + row, mean_right + begin,
-                                         own_right + begin, values + at, residual + at);
+                                         own_right + begin, values + at, owed + at, owes + at);
                        });
   }
 };
@@ -237,11 +238,11 @@ struct Reconstruct {
   template <int W>
   [[gnu::always_inline]] static void run(const MatrixShape& shape, const float* left,
                                          const float* mean_right, const float* own_right,
-                                         float* values, float* residual) {
-    if (residual != nullptr)
-      Loops<W, true>::reconstruct(shape, left, mean_right, own_right, values, residual);
+                                         float* values, const float* owed, float* owes) {
+    if (owed != nullptr)
+      Loops<W, true>::reconstruct(shape, left, mean_right, own_right, values, owed, owes);
     else
-      Loops<W, false>::reconstruct(shape, left, mean_right, own_right, values, values);
+      Loops<W, false>::reconstruct(shape, left, mean_right, own_right, values, values, values);
   }
 };
 

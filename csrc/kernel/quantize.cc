@@ -29,7 +29,7 @@ uint16_t quantize_rare(Block& block, int bits) {
 namespace {
 
 template <typename Format>
-[[gnu::noinline]] void run_quantize(std::span<const float> in, std::span<float> residual,
+[[gnu::noinline]] void run_quantize(std::span<const float> in, ResidualSpan residual,
                                     Stochastic rounding, Bytes out) {
   quantization::quantize_either<Format>(in, residual, rounding, out);
 }
@@ -39,7 +39,7 @@ template <typename Format>
   quantization::dequantize_either<Format>(in, accumulate, out);
 }
 
-void baseline_quantize(BlockFormat format, std::span<const float> in, std::span<float> residual,
+void baseline_quantize(BlockFormat format, std::span<const float> in, ResidualSpan residual,
                        Stochastic rounding, Bytes out) {
   quantization::with_format<4>(
       format, [&]<typename Format>(Format) { run_quantize<Format>(in, residual, rounding, out); });
@@ -72,7 +72,7 @@ size_t quantized_block_bytes(BlockFormat format, size_t count) {
   return bytes;
 }
 
-void quantize(BlockFormat format, std::span<const float> in, std::span<float> residual,
+void quantize(BlockFormat format, std::span<const float> in, ResidualSpan residual,
               Stochastic rounding, Bytes out) {
   best().quantize(format, in, residual, rounding, out);
 }

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "base/buffers.h"
+#include "kernel/residual_span.h"
 
 namespace ringdist {
 
@@ -29,10 +30,9 @@ struct Stochastic {
 };
 
 // Writes the blocks of `in`, the last one as short as the rest, to `out`. With a residual (as long
-// as `in`, or empty) the blocks are those of in + residual, and residual[i] becomes in[i] +
-// residual[i] - decoded[i]; a block with a value that is not finite is poisoned and leaves its
-// residual as it was.
-void quantize(BlockFormat format, std::span<const float> in, std::span<float> residual,
+// as `in`, or empty) the blocks are those of in + from, and to[i] becomes in[i] + from[i] -
+// decoded[i]; a block with a value that is not finite is poisoned and owes what it owed.
+void quantize(BlockFormat format, std::span<const float> in, ResidualSpan residual,
               Stochastic rounding, Bytes out);
 
 // Decodes out.size() elements, or adds them to `out`. Any bytes give values.

@@ -11,8 +11,8 @@ namespace {
 
 template <typename Format>
 [[gnu::target("avx2"), gnu::noinline]] void run_quantize(std::span<const float> in,
-                                                         std::span<float> residual,
-                                                         Stochastic rounding, Bytes out) {
+                                                         ResidualSpan residual, Stochastic rounding,
+                                                         Bytes out) {
   quantization::quantize_either<Format>(in, residual, rounding, out);
 }
 
@@ -22,7 +22,7 @@ template <typename Format>
   quantization::dequantize_either<Format>(in, accumulate, out);
 }
 
-void quantize_with(BlockFormat format, std::span<const float> in, std::span<float> residual,
+void quantize_with(BlockFormat format, std::span<const float> in, ResidualSpan residual,
                    Stochastic rounding, Bytes out) {
   quantization::with_format<8>(
       format, [&]<typename Format>(Format) { run_quantize<Format>(in, residual, rounding, out); });

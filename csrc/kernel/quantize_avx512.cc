@@ -11,7 +11,7 @@ namespace {
 
 template <typename Format>
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::noinline]] void run_quantize(
-    std::span<const float> in, std::span<float> residual, Stochastic rounding, Bytes out) {
+    std::span<const float> in, ResidualSpan residual, Stochastic rounding, Bytes out) {
   quantization::quantize_either<Format>(in, residual, rounding, out);
 }
 
@@ -21,7 +21,7 @@ template <typename Format>
   quantization::dequantize_either<Format>(in, accumulate, out);
 }
 
-void quantize_with(BlockFormat format, std::span<const float> in, std::span<float> residual,
+void quantize_with(BlockFormat format, std::span<const float> in, ResidualSpan residual,
                    Stochastic rounding, Bytes out) {
   quantization::with_format<16>(
       format, [&]<typename Format>(Format) { run_quantize<Format>(in, residual, rounding, out); });

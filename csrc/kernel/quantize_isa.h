@@ -7,7 +7,7 @@
 namespace ringdist {
 
 struct QuantizeLoops {
-  void (*quantize)(BlockFormat format, std::span<const float> in, std::span<float> residual,
+  void (*quantize)(BlockFormat format, std::span<const float> in, ResidualSpan residual,
                    Stochastic rounding, Bytes out);
   void (*dequantize)(BlockFormat format, ConstBytes in, bool accumulate, std::span<float> out);
 };

@@ -202,14 +202,15 @@ template <typename Format>
 
 // The third. `count` < kBlock only for a tail, whose values and residual are padded with zeros.
 template <typename Format, bool kResidual>
-[[gnu::always_inline]] inline void finish(const Block& block, float* __restrict residual,
-                                          size_t count, std::byte* out) {
+[[gnu::always_inline]] inline void finish(const Block& block, const float* owed,
+                                          float* __restrict lost, size_t count, std::byte* out) {
   std::memcpy(out, &block.scale, kScaleBytes);
   pack<Format>(block, count, out + kScaleBytes);
-  if (kResidual && block.scale != kPoisonScale) {
-    const float value = scale_value(block.scale);
-    for (size_t i = 0; i < kBlock; ++i) residual[i] = block.x[i] - block.t[i] * value;
-  }
+  if (!kResidual) return;
+  if (block.scale == kPoisonScale) [[unlikely]]
+    return static_cast<void>(std::memmove(lost, owed, kBlock * sizeof(float)));
+  const float value = scale_value(block.scale);
+  for (size_t i = 0; i < kBlock; ++i) lost[i] = block.x[i] - block.t[i] * value;
 }
 
 // Up to kGroup whole blocks, step by step: the way from a block's largest magnitude to its scale,
@@ -219,24 +220,27 @@ inline constexpr size_t kGroup = 2;
 
 template <typename Format, bool kResidual>
 [[gnu::always_inline]] inline void quantize_group(Block* blocks, size_t count, const float* in,
-                                                  float* residual, const uint16_t* random,
-                                                  std::byte* out) {
+                                                  const float* owed, float* lost,
+                                                  const uint16_t* random, std::byte* out) {
   constexpr size_t kAhead = 512;  // elements; the processor's own prefetching ends with a page
   constexpr size_t kLine = 16;
   for (size_t b = 0; b < count; ++b) {
     const size_t at = b * kBlock;
     for (size_t line = at + kAhead; line < at + kAhead + kBlock; line += kLine)
       __builtin_prefetch(in + line);
-    load<kResidual>(blocks[b], in + at, kResidual ? residual + at : nullptr);
+    load<kResidual>(blocks[b], in + at, kResidual ? owed + at : nullptr);
   }
   for (size_t b = 0; b < count; ++b)
     choose<Format>(blocks[b], random == nullptr ? nullptr : random + b * kBlock);
   for (size_t b = 0; b < count; ++b) {
     const size_t at = b * kBlock;
     // Here, not with the other ones: so that memory has something to do all the time.
-    for (size_t line = at + kAhead; kResidual && line < at + kAhead + kBlock; line += kLine)
-      __builtin_prefetch(residual + line, 1);
-    finish<Format, kResidual>(blocks[b], kResidual ? residual + at : nullptr, kBlock,
+    for (size_t line = at + kAhead; kResidual && line < at + kAhead + kBlock; line += kLine) {
+      __builtin_prefetch(owed + line);
+      __builtin_prefetch(lost + line, 1);
+    }
+    finish<Format, kResidual>(blocks[b], kResidual ? owed + at : nullptr,
+                              kResidual ? lost + at : nullptr, kBlock,
                               out + b * (kScaleBytes + packed_bytes<Format>(kBlock)));
   }
 }
@@ -253,25 +257,26 @@ template <typename Format, bool kResidual>
 }
 
 template <typename Format, bool kResidual>
-[[gnu::always_inline]] inline void quantize_all(const float* in, float* residual, size_t count,
-                                                Stochastic rounding, std::byte* out) {
+[[gnu::always_inline]] inline void quantize_all(const float* in, ResidualSpan residual,
+                                                size_t count, Stochastic rounding, std::byte* out) {
   Block blocks[kGroup];
   uint16_t bits[kGroup * kBlock];
   const size_t tail = count % kBlock, whole = count - tail;
   for (size_t at = 0; at < whole; at += kGroup * kBlock) {
     const size_t n = whole - at < kGroup * kBlock ? (whole - at) / kBlock : kGroup;
-    quantize_group<Format, kResidual>(blocks, n, in + at, kResidual ? residual + at : nullptr,
+    quantize_group<Format, kResidual>(blocks, n, in + at, kResidual ? residual.from + at : nullptr,
+                                      kResidual ? residual.to + at : nullptr,
                                       draw(rounding, at, n * kBlock, bits), out);
     out += n * (kScaleBytes + packed_bytes<Format>(kBlock));
   }
   if (tail == 0) return;
   float padded[kBlock] = {}, lost[kBlock] = {};
   std::memcpy(padded, in + whole, tail * sizeof(float));
-  if (kResidual) std::memcpy(lost, residual + whole, tail * sizeof(float));
+  if (kResidual) std::memcpy(lost, residual.from + whole, tail * sizeof(float));
   load<kResidual>(blocks[0], padded, lost);
   choose<Format>(blocks[0], draw(rounding, whole, kBlock, bits));
-  finish<Format, kResidual>(blocks[0], lost, tail, out);
-  if (kResidual) std::memcpy(residual + whole, lost, tail * sizeof(float));
+  finish<Format, kResidual>(blocks[0], lost, lost, tail, out);
+  if (kResidual) std::memcpy(residual.to + whole, lost, tail * sizeof(float));
 }
 
 template <typename Format, bool kAdd>
@@ -305,13 +310,12 @@ template <typename Format, bool kAdd>
 
 // What the functions of one instruction set have in common.
 template <typename Format>
-[[gnu::always_inline]] inline void quantize_either(std::span<const float> in,
-                                                   std::span<float> residual, Stochastic rounding,
-                                                   Bytes out) {
+[[gnu::always_inline]] inline void quantize_either(std::span<const float> in, ResidualSpan residual,
+                                                   Stochastic rounding, Bytes out) {
   if (residual.empty())
-    quantize_all<Format, false>(in.data(), nullptr, in.size(), rounding, out.data());
+    quantize_all<Format, false>(in.data(), {}, in.size(), rounding, out.data());
   else
-    quantize_all<Format, true>(in.data(), residual.data(), in.size(), rounding, out.data());
+    quantize_all<Format, true>(in.data(), residual, in.size(), rounding, out.data());
 }
 
 template <typename Format>

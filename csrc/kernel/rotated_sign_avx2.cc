@@ -23,7 +23,7 @@ uint32_t take(const float* in, const float* residual, const std::byte* flips, fl
   constexpr size_t kAhead = 512;  // elements; the processor's own prefetching ends with a page
   for (size_t line = kAhead; line < kAhead + kSignBlock; line += 16) {
     __builtin_prefetch(in + line);
-    if (residual != nullptr) __builtin_prefetch(residual + line, 1);
+    if (residual != nullptr) __builtin_prefetch(residual + line);
   }
   alignas(32) float rotated[kSignBlock];
   alignas(32) float copied[kSignBlock];

@@ -45,7 +45,7 @@ template <bool kResidual>
   for (size_t i = 0; i < kRegisters; ++i) {
     const size_t at = kWidth * i;
     __builtin_prefetch(in + at + kAhead);
-    if (kResidual) __builtin_prefetch(residual + at + kAhead, 1);
+    if (kResidual) __builtin_prefetch(residual + at + kAhead);
     __m512 x = _mm512_loadu_ps(in + at);
     if (kResidual) {
       x = _mm512_add_ps(x, _mm512_loadu_ps(residual + at));

@@ -11,17 +11,17 @@ using rounding16::Half;
 using rounding16::StochasticBFloat;
 
 template <typename Type>
-[[gnu::noinline]] void baseline(std::span<const float> in, std::span<float> residual, uint64_t key,
+[[gnu::noinline]] void baseline(std::span<const float> in, ResidualSpan residual, uint64_t key,
                                 Bytes out) {
   rounding16::round<Type>(in, residual, key, out);
 }
 
 template <auto kHalf, auto kBFloat, auto kStochastic>
 struct Table {
-  static void to_half(std::span<const float> in, std::span<float> residual, Bytes out) {
+  static void to_half(std::span<const float> in, ResidualSpan residual, Bytes out) {
     kHalf(in, residual, 0, out);
   }
-  static void to_bfloat(std::span<const float> in, std::span<float> residual, Stochastic rounding,
+  static void to_bfloat(std::span<const float> in, ResidualSpan residual, Stochastic rounding,
                         Bytes out) {
     (rounding.on ? kStochastic : kBFloat)(in, residual, rounding.key, out);
   }
@@ -46,15 +46,14 @@ const Round16Loops& round16() {
 namespace {
 
 template <typename Type>
-[[gnu::target("avx2"), gnu::noinline]] void avx2(std::span<const float> in,
-                                                 std::span<float> residual, uint64_t key,
-                                                 Bytes out) {
+[[gnu::target("avx2"), gnu::noinline]] void avx2(std::span<const float> in, ResidualSpan residual,
+                                                 uint64_t key, Bytes out) {
   rounding16::round<Type>(in, residual, key, out);
 }
 
 template <typename Type>
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::noinline]] void avx512(
-    std::span<const float> in, std::span<float> residual, uint64_t key, Bytes out) {
+    std::span<const float> in, ResidualSpan residual, uint64_t key, Bytes out) {
   rounding16::round<Type>(in, residual, key, out);
 }
 

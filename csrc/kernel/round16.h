@@ -10,14 +10,14 @@
 
 namespace ringdist {
 
-// The elements of `in`, or of in + residual unless that is empty, rounded to nearest even: 2 bytes
+// The elements of `in`, or of in + from unless that is empty, rounded to nearest even: 2 bytes
 // each in `out`. Finite values beyond the largest finite one become that; inf stays, NaN becomes
-// the canonical one. residual[i] = in[i] + residual[i] - rounded, but stays where that is not
+// the canonical one. to[i] = in[i] + from[i] - rounded, but from[i] where that is not
 // finite.
 struct Round16Loops {
-  void (*to_half)(std::span<const float> in, std::span<float> residual, Bytes out);
+  void (*to_half)(std::span<const float> in, ResidualSpan residual, Bytes out);
   // With stochastic rounding the magnitude goes up with the probability of its fraction.
-  void (*to_bfloat)(std::span<const float> in, std::span<float> residual, Stochastic rounding,
+  void (*to_bfloat)(std::span<const float> in, ResidualSpan residual, Stochastic rounding,
                     Bytes out);
 };
 

@@ -47,28 +47,31 @@ struct StochasticBFloat {
   [[gnu::always_inline]] static float widen(uint16_t x) { return bfloat_to_float(x); }
 };
 
+// `owed` and `lost` may be the same, element by element: to which the pragma swears.
 template <typename Type, bool kResidual>
-[[gnu::always_inline]] inline void round_some(const float* in, float* __restrict residual,
+[[gnu::always_inline]] inline void round_some(const float* in, const float* owed, float* lost,
                                               const uint16_t* random, size_t count,
                                               std::byte* __restrict out) {
+#pragma GCC ivdep
   for (size_t i = 0; i < count; ++i) {
-    const float x = kResidual ? in[i] + residual[i] : in[i];
+    const float x = kResidual ? in[i] + owed[i] : in[i];
     const uint16_t stored = Type::narrow(x, Type::kStochastic ? random[i] : 0);
     std::memcpy(out + i * sizeof stored, &stored, sizeof stored);
     if (kResidual) {
       const float loss = x - Type::widen(stored);
       const bool finite = (std::bit_cast<uint32_t>(loss) & kInfinite) != kInfinite;
-      residual[i] = std::bit_cast<float>(
-          select(finite, std::bit_cast<uint32_t>(loss), std::bit_cast<uint32_t>(residual[i])));
+      lost[i] = std::bit_cast<float>(
+          select(finite, std::bit_cast<uint32_t>(loss), std::bit_cast<uint32_t>(owed[i])));
     }
   }
 }
 
 template <typename Type, bool kResidual>
-[[gnu::always_inline]] inline void round_all(std::span<const float> in, float* residual,
+[[gnu::always_inline]] inline void round_all(std::span<const float> in, ResidualSpan residual,
                                              uint64_t key, Bytes out) {
   if constexpr (!Type::kStochastic) {
-    round_some<Type, kResidual>(in.data(), residual, nullptr, in.size(), out.data());
+    round_some<Type, kResidual>(in.data(), residual.from, residual.to, nullptr, in.size(),
+                                out.data());
   } else {
     constexpr size_t kChunk = 128;
     uint64_t random[kChunk / 4];
@@ -77,19 +80,20 @@ template <typename Type, bool kResidual>
       for (size_t i = 0; i < kChunk / 4; ++i) random[i] = random_at(key, at / 4 + i);
       uint16_t bits[kChunk];
       std::memcpy(bits, random, sizeof bits);
-      round_some<Type, kResidual>(in.data() + at, kResidual ? residual + at : nullptr, bits, n,
+      round_some<Type, kResidual>(in.data() + at, kResidual ? residual.from + at : nullptr,
+                                  kResidual ? residual.to + at : nullptr, bits, n,
                                   out.data() + 2 * at);
     }
   }
 }
 
 template <typename Type>
-[[gnu::always_inline]] inline void round(std::span<const float> in, std::span<float> residual,
+[[gnu::always_inline]] inline void round(std::span<const float> in, ResidualSpan residual,
                                          uint64_t key, Bytes out) {
   if (residual.empty())
-    round_all<Type, false>(in, nullptr, key, out);
+    round_all<Type, false>(in, {}, key, out);
   else
-    round_all<Type, true>(in, residual.data(), key, out);
+    round_all<Type, true>(in, residual, key, out);
 }
 
 }  // namespace ringdist::rounding16

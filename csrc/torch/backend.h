@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/communicator.h"
+#include "engine/scratch_pool.h"
 #include "torch/call.h"
 #include "torch/coalescing.h"
 #include "torch/coding.h"
@@ -116,8 +117,10 @@ class ProcessGroupRing final : public c10d::Backend {
   // they raise what make_blocks() returns.
   WorkPtr allreduce_coded(const at::Tensor& tensor, const c10d::AllreduceOptions& opts,
                           const Coding& coding);
+  // The sum of residuals that CompressState.state_dict() asks for: messages say so.
+  WorkPtr allreduce_of_state(const at::Tensor& tensor);
   WorkPtr allgather_coded(const at::Tensor& output, const at::Tensor& input,
-                          const c10d::AllgatherOptions& opts, const CodecPtr& codec);
+                          const c10d::AllgatherOptions& opts, const Coding& coding);
   WorkPtr reduce_scatter_coded(const at::Tensor& output, const at::Tensor& input,
                                const c10d::ReduceScatterOptions& opts, const Coding& coding);
   // All-reduces contiguous tensors, at least one, as one op with a block map made by the caller;
@@ -165,6 +168,9 @@ class ProcessGroupRing final : public c10d::Backend {
   WorkPtr run(const std::function<Call()>& make);
   WorkPtr run_all(c10d::OpType type, const std::function<std::vector<Call>()>& make);
   WorkPtr submit(Call call);
+  // Compresses a call that reduces as the caller says; `memory` as of make_blocks().
+  void compress(Call& call, const at::Tensor& contribution, Coding coding,
+                const Tensors& memory) const;
   // A tensor of a call that reduces, for its block map.
   Contribution reduced(const Call& call, const at::Tensor& tensor) const;
   // Compresses an allreduce, or a reduce-scatter whose inputs are each cut into one part per rank,
@@ -173,6 +179,7 @@ class ProcessGroupRing final : public c10d::Backend {
 
   const std::shared_ptr<Communicator> communicator_;
   const CodecPair codecs_;
+  const std::shared_ptr<ScratchPool> shadows_ = std::make_shared<ScratchPool>();  // of residuals
   Coalescing coalescing_;
   SparseReducer sparse_;
 };

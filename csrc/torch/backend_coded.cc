@@ -1,4 +1,6 @@
 // The compressed forms of the backend's operations.
+#include <ATen/ops/from_blob.h>
+
 #include "torch/backend.h"
 #include "torch/errors.h"
 
@@ -37,15 +39,38 @@ void ProcessGroupRing::apply_option(Call& call) const {
   call.request.blocks = std::move(whole);
 }
 
+// What will be owed goes to memory of ours, and to the caller's residual once the op has succeeded.
+void ProcessGroupRing::compress(Call& call, const at::Tensor& contribution, Coding coding,
+                                const Tensors& memory) const {
+  if (coding.residual.defined()) {
+    const at::Tensor& residual = coding.residual;
+    const auto bytes = static_cast<size_t>(residual.numel()) * sizeof(float);
+    const auto block = std::make_shared<PooledBlock>(shadows_, bytes);
+    coding.next =
+        at::from_blob(block->bytes().data(), residual.sizes(), [block](void*) {}, at::kFloat);
+  }
+  auto blocks = make_blocks(reduced(call, contribution), coding, memory);
+  throw_if(blocks.error());
+  call.request.blocks = blocks.value();
+  if (blocks.value() && coding.next.defined())
+    call.staging.give_back(coding.residual.detach(), coding.next);
+}
+
 ProcessGroupRing::WorkPtr ProcessGroupRing::allreduce_coded(const at::Tensor& tensor,
                                                             const c10d::AllreduceOptions& opts,
                                                             const Coding& coding) {
   return run([&] {
     throw_if(check_tensor("all_reduce", "tensor", tensor, /*written=*/true));
     Call call = allreduce_call({tensor}, "tensor", opts);
-    auto blocks = make_blocks(reduced(call, tensor), coding, {tensor});
-    throw_if(blocks.error());
-    call.request.blocks = blocks.value();
+    compress(call, tensor, coding, {tensor});
+    return call;
+  });
+}
+
+ProcessGroupRing::WorkPtr ProcessGroupRing::allreduce_of_state(const at::Tensor& tensor) {
+  return run([&] {
+    Call call = allreduce_call({tensor}, "tensor", {});
+    call.request.of_state = true;
     return call;
   });
 }
@@ -53,13 +78,13 @@ ProcessGroupRing::WorkPtr ProcessGroupRing::allreduce_coded(const at::Tensor& te
 ProcessGroupRing::WorkPtr ProcessGroupRing::allgather_coded(const at::Tensor& output,
                                                             const at::Tensor& input,
                                                             const c10d::AllgatherOptions& opts,
-                                                            const CodecPtr& codec) {
+                                                            const Coding& coding) {
   return run([&] {
     check_allgather_into("", output, input);
     Call call = allgather_into_call({output}, {input}, c10d::OpType::_ALLGATHER_BASE, opts);
     const Contribution contribution{"all_gather_into_tensor", "input", input, call.request.dtype,
                                     ReduceOp::kNone};
-    auto blocks = make_blocks(contribution, {{codec, codec}, {}}, {});
+    auto blocks = make_blocks(contribution, coding, {});
     throw_if(blocks.error());
     call.request.blocks = blocks.value();
     return call;
@@ -73,9 +98,7 @@ ProcessGroupRing::WorkPtr ProcessGroupRing::reduce_scatter_coded(
     check_reduce_scatter("", output, input);
     Call call =
         reduce_scatter_call({output}, {input}, "input", c10d::OpType::_REDUCE_SCATTER_BASE, opts);
-    auto blocks = make_blocks(reduced(call, input), coding, {input, output});
-    throw_if(blocks.error());
-    call.request.blocks = blocks.value();
+    compress(call, input, coding, {input, output});
     return call;
   });
 }

@@ -50,8 +50,8 @@ FuturePtr BucketWork::run(const at::Tensor& buffer, const BucketPlan& plan,
     const Slice& slice = input.matrix.slice;
     auto* values =
         static_cast<std::byte*>(buffer.data_ptr()) + slice.offset * buffer.element_size();
-    matrices.push_back(
-        {input.matrix.shape, dtype.value(), values, slice.residual, input.right->data()});
+    matrices.push_back({input.matrix.shape, dtype.value(), values, slice.residual,
+                        input.right->data(), slice.next, input.next_right->data()});
   }
   LowRankReducer& low_rank_reducer = reducer();
   if (rest)

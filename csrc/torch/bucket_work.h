@@ -13,10 +13,11 @@
 
 namespace ringdist {
 
-// A matrix of the bucket, and where its approximation begins.
+// A matrix of the bucket, and where its approximation and the next one begin.
 struct LowRankInput {
   BucketPlan::LowRank matrix;
   std::shared_ptr<std::vector<float>> right;
+  std::shared_ptr<std::vector<float>> next_right;
 };
 
 class BucketWork {

@@ -1,5 +1,7 @@
 #include "torch/coding.h"
 
+#include <algorithm>
+
 #include "codec/residual.h"
 #include "torch/tensors.h"
 
@@ -67,19 +69,38 @@ Result<std::shared_ptr<const BlockMap>> make_blocks(const Contribution& contribu
                                                     const Coding& coding,
                                                     const std::vector<at::Tensor>& memory) {
   const bool feedback = coding.residual.defined();
-  if (coding.codecs.plain() && !feedback) return std::shared_ptr<const BlockMap>();
-  if (Error error = check_values(contribution, coding.codecs)) return error;
+  const int64_t count = contribution.tensor.numel();
+  const int64_t part = count / contribution.parts;
+  std::vector<CodedPiece> pieces = coding.pieces;
+  if (pieces.empty()) pieces.push_back({part, coding.codecs});
+  const auto is_plain = [](const CodedPiece& piece) { return piece.codecs.plain(); };
+  if (std::ranges::all_of(pieces, is_plain) && !feedback) return std::shared_ptr<const BlockMap>();
+  int64_t covered = 0;
+  for (const CodedPiece& piece : pieces) {
+    if (Error error = check_values(contribution, piece.codecs)) return error;
+    covered += piece.count;
+  }
+  if (covered != part)
+    return refuse(
+        ErrorKind::kInvalidArgument, contribution,
+        "pieces have " + std::to_string(covered) + " elements, a part has " + std::to_string(part));
   if (feedback)
     if (Error error = check_residual(contribution, coding, memory)) return error;
-  const int64_t count = contribution.tensor.numel();
   if (count == 0) return std::shared_ptr<const BlockMap>();
   auto blocks = std::make_shared<BlockMap>();
-  const int64_t part = count / contribution.parts;
   auto* residual = feedback ? coding.residual.data_ptr<float>() : nullptr;
+  auto* next = coding.next.defined() ? coding.next.data_ptr<float>() : residual;
   for (int i = 0; i < contribution.parts; ++i)
-    blocks->parts.push_back(
-        {i * part, part, coding.codecs, feedback ? residual + i * part : nullptr});
-  if (feedback) blocks->keep_alive = std::make_shared<at::Tensor>(coding.residual.detach());
+    for (const CodedPiece& piece : pieces) {
+      const int64_t offset = blocks->count();
+      blocks->parts.push_back({offset, piece.count, piece.codecs});
+      if (!feedback) continue;
+      blocks->parts.back().residual = residual + offset;
+      blocks->parts.back().next = next + offset;
+    }
+  if (feedback)
+    blocks->keep_alive = std::make_shared<std::vector<at::Tensor>>(
+        std::vector{coding.residual.detach(), coding.next});
   return std::shared_ptr<const BlockMap>(std::move(blocks));
 }
 

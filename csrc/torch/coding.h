@@ -18,9 +18,17 @@ namespace ringdist {
 // itself (a group's option, a hook) leaves such tensors alone.
 inline constexpr int64_t kMinCompressed = 1024;
 
+// A stretch of a contribution that has codecs of its own.
+struct CodedPiece {
+  int64_t count = 0;
+  CodecPair codecs;
+};
+
 struct Coding {
   CodecPair codecs;
-  at::Tensor residual;  // undefined: no error feedback
+  at::Tensor residual;   // undefined: no error feedback
+  at::Tensor next = {};  // as of BlockPart: as many elements as the residual; undefined: in place
+  std::vector<CodedPiece> pieces = {};  // of each part, all of it; empty: `codecs` for all
 };
 
 // What a call gives to the others.
@@ -40,7 +48,8 @@ Result<CodecPair> parse_coding(std::string_view argument, const std::string& spe
 // Null if nothing is to be compressed. `memory` is what the op writes or reads besides. Errors:
 // kNotSupported for a dtype that a codec does not take, kInvalidArgument for another reduction than
 // SUM and AVG, for error feedback with a codec that is no contraction, and for a residual that is
-// not one fp32 CPU element per element of the contribution, contiguous and of memory of its own.
+// not one fp32 CPU element per element of the contribution, contiguous and of memory of its own,
+// and for pieces that are not as many elements as a part.
 Result<std::shared_ptr<const BlockMap>> make_blocks(const Contribution& contribution,
                                                     const Coding& coding,
                                                     const std::vector<at::Tensor>& memory);

@@ -1,84 +1,50 @@
 #include "torch/compression.h"
 
+#include <torch/csrc/autograd/engine.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "torch/coding.h"
 #include "torch/errors.h"
 #include "torch/memory_order.h"
 
 namespace ringdist {
 namespace {
 
-template <typename T>
-T value_of(Result<T> result) {
-  throw_if(result.error());
-  return std::move(result.value());
-}
-
 Bytes bytes_of(const at::Tensor& contiguous) {
   return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
 }
 
 // Where the approximation of a parameter begins: the last one, or the same noise on all ranks.
-std::shared_ptr<std::vector<float>> right_factor(Parameter& parameter,
-                                                 const BucketPlan::LowRank& matrix) {
-  // Of another size: ops in flight may still have the old one.
-  if (!parameter.right || std::ssize(*parameter.right) != matrix.shape.right())
-    parameter.right = std::make_shared<std::vector<float>>();
+LowRankInput low_rank_input(Parameter& parameter, const BucketPlan::LowRank& matrix) {
+  // Of another size: ops in flight may still have the old ones.
+  for (auto* factor : {&parameter.right, &parameter.next_right})
+    if (!*factor || std::ssize(**factor) != matrix.shape.right())
+      *factor = std::make_shared<std::vector<float>>();
   LowRankReducer::provide_right(matrix.shape, *parameter.right);
-  return parameter.right;
+  LowRankReducer::provide_right(matrix.shape, *parameter.next_right);
+  return {matrix, parameter.right, parameter.next_right};
 }
 
 // Without residual.
 Slice slice_of(const at::Tensor& parameter, int64_t offset) {
-  return {offset, parameter.numel(), outermost_size(parameter), nullptr};
+  return {offset, parameter.numel(), outermost_size(parameter)};
+}
+
+// DDP may leave out buckets that no rank used, the last one among them: the step is complete then
+// when the backward pass ends, which it does not if something raises.
+void tell_end_of_backward(std::shared_ptr<std::atomic<bool>> ended) {
+  if (torch::autograd::get_current_graph_task_id() < 0)
+    return;  // a bucket of join(): all will come
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [ended = std::move(ended)] { *ended = true; });
 }
 
 // Elements of the bucket: complex gradients lie there as pairs of real numbers.
 int64_t count_in(const at::Tensor& buffer, const at::Tensor& parameter) {
   return parameter.numel() * (parameter.is_complex() && !buffer.is_complex() ? 2 : 1);
-}
-
-[[noreturn]] void refuse(ErrorKind kind, const std::string& what) {
-  throw_error(Error(kind, "ringdist: compress: " + what));
-}
-
-constexpr const char* kAuto = "auto";
-
-// Until it has chosen, "auto" leaves gradients alone.
-std::string base_codec(const std::string& codec) { return codec == kAuto ? "none" : codec; }
-
-bool ever_auto(const CompressionOptions& options) {
-  return options.codec == kAuto ||
-         std::ranges::any_of(options.schedule, [](const auto& at) { return at.second == kAuto; });
-}
-
-// In blocks an element's bits depend on its place. As the op itself would say, but before training.
-void check_deterministic(const ProcessGroupRing& group, const std::string& argument,
-                         const std::string& spec, const Treatment& treatment) {
-  if (group.communicator()->config().deterministic != "layout") return;
-  BucketPlan plan;
-  treatment.add({0, kMinCompressed, 1, nullptr}, plan);
-  if (plan.coded)
-    refuse(ErrorKind::kInvalidArgument,
-           argument + "='" + spec +
-               "': the group is of deterministic='layout', which needs uncompressed gradients: the "
-               "elements of a block share a scale; accepted: none and powersgd:R, rules included");
-}
-
-void check_options(const CompressionOptions& options, const ProcessGroupRing& group) {
-  const auto check_one = [&](const std::string& argument, const std::string& codec) {
-    const std::string& meant = codec == kAuto ? AutoCodec::candidates()[2] : codec;  // a lossy one
-    const auto made =
-        value_of(make_treatment(argument, meant, group.getSize(), options.error_feedback));
-    check_deterministic(group, argument, codec, *made);
-  };
-  check_one("codec", options.codec);
-  for (const auto& [step, codec] : options.schedule)
-    check_one("schedule[" + std::to_string(step) + "]", codec);
 }
 
 }  // namespace
@@ -107,13 +73,25 @@ void Compression::add_parameter(const at::Tensor& tensor, std::string name, Para
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Compression::run(c10d::GradBucket& bucket) {
+  try {
+    return start(bucket);
+  } catch (...) {
+    std::lock_guard lock(mutex_);
+    changes_.fail();
+    throw;
+  }
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Compression::start(c10d::GradBucket& bucket) {
   if (begins_step(bucket)) begin_step();
   std::lock_guard lock(mutex_);
   std::vector<LowRankInput> low_rank;
   const BucketPlan planned = plan(bucket, low_rank);
   last_bucket_ = bucket.getIndex();
   complete_ = bucket.isLast();
+  if (complete_) *changes_.complete() = true;
   auto future = work_.run(bucket.getBuffer(), planned, std::move(low_rank), table_.residuals());
+  changes_.add_bucket(future);
   if (now_.codec == kAuto) watch(bucket, *future);
   return future;
 }
@@ -121,18 +99,19 @@ c10::intrusive_ptr<c10::ivalue::Future> Compression::run(c10d::GradBucket& bucke
 // Buckets come in order of their index, but DDP may leave out those that no rank used.
 bool Compression::begins_step(const c10d::GradBucket& bucket) {
   std::lock_guard lock(mutex_);
-  return complete_ || bucket.getIndex() <= last_bucket_;
+  return complete_ || *changes_.complete() || bucket.getIndex() <= last_bucket_;
 }
 
 void Compression::begin_step() {
   int64_t step = 0;
   {
     std::lock_guard lock(mutex_);
+    changes_.end();
+    settle();
     step = steps_;
   }
   const auto [codec, scale] = at_step_ ? at_step_(step) : std::pair<std::string, double>();
   std::lock_guard lock(mutex_);
-  finish_measurement();
   if (scale != 0) use_scale(scale);
   const std::string wanted = codec_at(step, codec);
   if (wanted == kAuto && !auto_)
@@ -150,6 +129,8 @@ void Compression::begin_step() {
   now_.bytes_uncompressed = now_.bytes_sent = 0;
   complete_ = false;
   ++steps_;
+  changes_.begin();
+  tell_end_of_backward(changes_.complete());
   if (changed && current_ == kAuto) resume_auto();
   if (now_.codec == kAuto) choose_codecs();
 }
@@ -275,11 +256,15 @@ BucketPlan Compression::plan(c10d::GradBucket& bucket, std::vector<LowRankInput>
       Slice slice = slice_of(tensor, offset);
       slice.count = count;
       const bool feedback = treatment.feedback_of(slice);
-      prepare(parameter, feedback, dtype, buffer.narrow(0, offset, count));
+      const ResidualSpan residual =
+          prepare(parameter, feedback, dtype, buffer.narrow(0, offset, count));
       if (feedback) slice.residual = parameter.residual->values.data();
+      slice.next = residual.to;
       treatment.add(slice, plan);
-      if (plan.low_rank.size() > low_rank.size())
-        low_rank.push_back({plan.low_rank.back(), right_factor(parameter, plan.low_rank.back())});
+      if (plan.low_rank.size() > low_rank.size()) {
+        low_rank.push_back(low_rank_input(parameter, plan.low_rank.back()));
+        changes_.add_right(parameter);
+      }
       sent = share * treatment.bytes(slice, dtype);
     }
     now_.bytes_sent += sent;
@@ -290,9 +275,9 @@ BucketPlan Compression::plan(c10d::GradBucket& bucket, std::vector<LowRankInput>
   return plan;
 }
 
-// What happens to a gradient before it is encoded.
-void Compression::prepare(Parameter& parameter, bool feedback, DType dtype,
-                          const at::Tensor& gradient) {
+// What happens to a gradient before it is encoded; returns what it is to be encoded with.
+ResidualSpan Compression::prepare(Parameter& parameter, bool feedback, DType dtype,
+                                  const at::Tensor& gradient) {
   const Bytes values = bytes_of(gradient);
   if (options_.guard > 0) {
     const double norm = std::sqrt(squared_norm(dtype, values, {}));
@@ -301,18 +286,42 @@ void Compression::prepare(Parameter& parameter, bool feedback, DType dtype,
   }
   if (feedback) throw_if(table_.provide_residual(parameter));
   Residual* residual = parameter.residual;
-  if (residual == nullptr) return;
-  if (feedback) {
-    residual->owed = true;
-    const bool measures = options_.measure_every > 0 && now_.step % options_.measure_every == 0;
-    // A parameter without a gradient sends zeros: it loses nothing.
-    if (!measures || all_zero(dtype, values)) return;
+  if (residual == nullptr) return {};
+  if (!feedback) {
+    if (!residual->owed || all_zero(dtype, values)) return {};
+    const ResidualSpan both = residual->begin();
+    pay(dtype, values, both);
+    changes_.add_residual(
+        parameter, !all_zero(DType::kFloat32, std::as_bytes(std::span(both.to, both.count))));
+    return {};
+  }
+  changes_.add_residual(parameter, true);
+  const bool measures = options_.measure_every > 0 && now_.step % options_.measure_every == 0;
+  // A parameter without a gradient sends zeros: it loses nothing.
+  if (measures && !all_zero(dtype, values)) {
     measured_.push_back(&parameter);
     contribution_ += squared_norm(dtype, values, residual->values);
-  } else if (residual->owed && !all_zero(dtype, values)) {
-    pay(dtype, values, residual->values);
-    residual->owed = residual->squared_norm() != 0;
   }
+  return residual->begin();
+}
+
+// Once no bucket is on its way: the step has changed what it was to change, or nothing.
+void Compression::settle() {
+  if (!changes_.pending()) return;
+  switch (changes_.settle()) {
+    case StepChanges::Outcome::kOpen:
+      return;
+    case StepChanges::Outcome::kSucceeded:
+      complete_ = true;
+      return finish_measurement();
+    case StepChanges::Outcome::kFailed:
+      break;
+  }
+  measured_.clear();
+  contribution_ = 0;
+  now_ = before_;
+  --steps_;
+  complete_ = true;
 }
 
 void Compression::finish_measurement() {
@@ -331,20 +340,26 @@ void Compression::finish_measurement() {
 
 CompressionReport Compression::report() {
   std::lock_guard lock(mutex_);
-  if (complete_) finish_measurement();
-  CompressionReport out = complete_ ? now_ : before_;
-  out.residual_norm = std::sqrt(table_.residuals()->squared_norm());
+  settle();
+  CompressionReport out = complete_ && !changes_.pending() ? now_ : before_;
+  out.residual_norm = unscaled_norm();
   return out;
+}
+
+double Compression::unscaled_norm() {
+  return std::sqrt(table_.residuals()->squared_norm()) / scale_;
 }
 
 double Compression::residual_norm() {
   std::lock_guard lock(mutex_);
-  return std::sqrt(table_.residuals()->squared_norm());
+  settle();
+  return unscaled_norm();
 }
 
 CompressionState Compression::state() {
   std::lock_guard lock(mutex_);
-  return {steps_, scale_, table_.saved()};
+  settle();
+  return {steps_ - (changes_.pending() ? 1 : 0), scale_, table_.saved()};
 }
 
 void Compression::load(const CompressionState& state) {
@@ -357,6 +372,7 @@ void Compression::load(const CompressionState& state) {
     refuse(ErrorKind::kInvalidArgument, "state['scale'] is " + std::to_string(state.scale) +
                                             ", now it is " + std::to_string(scale_) +
                                             ": too far apart for the residuals");
+  changes_ = {};
   table_.residuals()->clear();
   for (const auto& [name, values] : state.residuals) throw_if(table_.load_residual(name, values));
   measured_.clear();

@@ -6,9 +6,7 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
@@ -17,19 +15,12 @@
 #include "base/thread_annotations.h"
 #include "codec/auto_codec.h"
 #include "torch/bucket_work.h"
+#include "torch/compression_options.h"
 #include "torch/link_probe.h"
 #include "torch/parameter_table.h"
+#include "torch/step_changes.h"
 
 namespace ringdist {
-
-struct CompressionOptions {
-  std::string codec;
-  int64_t warmup_steps = 0;                 // uncompressed, whatever the rules say
-  std::map<int64_t, std::string> schedule;  // from that step on
-  std::optional<bool> error_feedback;       // nullopt: as each codec has it by default
-  double guard = 0;                         // GradientGuard's limit; 0: none
-  int64_t measure_every = 0;                // steps between two relative errors; 0: never
-};
 
 // Asked once at the start of each step: the codec ("": no schedule, as the options say) and the
 // loss scale (0: none). Must say the same codec on all ranks.
@@ -40,7 +31,7 @@ struct CompressionReport {
   std::string codec;
   std::vector<std::string> chosen;  // by "auto", of each bucket; empty before it has chosen
   std::string reason;               // why
-  double residual_norm = 0;         // of all that this rank owes
+  double residual_norm = 0;         // of all that this rank owes, without the loss scale
   // What this rank sends for the last step's gradients, and for all, without and with codecs.
   double bytes_uncompressed = 0, bytes_sent = 0;
   double total_uncompressed = 0, total_sent = 0;
@@ -67,9 +58,11 @@ class Compression {
 
   // Averages the bucket's gradients over the group, in place. The Future holds a list with the
   // bucket's buffer. float64 and complex gradients go uncompressed; sparse ones raise TypeError.
+  // What is owed changes when all buckets of a backward pass have been averaged. A step of which
+  // one was not does not count, and leaves all as it was before it.
   c10::intrusive_ptr<c10::ivalue::Future> run(c10d::GradBucket& bucket);
 
-  // Between two steps; the residuals are being written while a step runs.
+  // Between two steps; while one runs, of the last one that has ended.
   CompressionReport report();
   double residual_norm();
   CompressionState state();
@@ -77,14 +70,17 @@ class Compression {
   void load(const CompressionState& state);
 
  private:
+  c10::intrusive_ptr<c10::ivalue::Future> start(c10d::GradBucket& bucket);
   bool begins_step(const c10d::GradBucket& bucket);
   void begin_step();
   void use_scale(double scale) RINGDIST_REQUIRES(mutex_);
   std::string codec_at(int64_t step, const std::string& given) const;
   BucketPlan plan(c10d::GradBucket& bucket, std::vector<LowRankInput>& low_rank)
       RINGDIST_REQUIRES(mutex_);
-  void prepare(Parameter& parameter, bool feedback, DType dtype, const at::Tensor& gradient)
+  ResidualSpan prepare(Parameter& parameter, bool feedback, DType dtype, const at::Tensor& gradient)
       RINGDIST_REQUIRES(mutex_);
+  void settle() RINGDIST_REQUIRES(mutex_);
+  double unscaled_norm() RINGDIST_REQUIRES(mutex_);
   void finish_measurement() RINGDIST_REQUIRES(mutex_);
   void choose_codecs() RINGDIST_REQUIRES(mutex_);
   void resume_auto() RINGDIST_REQUIRES(mutex_);
@@ -109,6 +105,7 @@ class Compression {
   LinkProbe probe_ RINGDIST_GUARDED_BY(mutex_);
   BucketWork work_ RINGDIST_GUARDED_BY(mutex_);
   ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);
+  StepChanges changes_ RINGDIST_GUARDED_BY(mutex_);
   int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;    // begun
   std::string current_ RINGDIST_GUARDED_BY(mutex_);  // the codec of the step
   size_t last_bucket_ RINGDIST_GUARDED_BY(mutex_) = 0;

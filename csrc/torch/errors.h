@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <utility>
 
 #include "base/error.h"
 
@@ -14,6 +15,12 @@ std::exception_ptr to_exception(const Error& error);
 
 inline void throw_if(const Error& error) {
   if (error) throw_error(error);
+}
+
+template <typename T>
+T value_of(Result<T> result) {
+  throw_if(result.error());
+  return std::move(result.value());
 }
 
 }  // namespace ringdist

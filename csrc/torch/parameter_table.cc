@@ -90,7 +90,7 @@ Error ParameterTable::insert(const at::Tensor& tensor, std::string name, Paramet
     fill(*loaded, memory_order(as_tensor(*loaded), tensor));
   }
   parameters_.push_back(
-      {tensor, std::move(name), std::move(rule), treatment.value(), loaded, nullptr, {}});
+      {tensor, std::move(name), std::move(rule), treatment.value(), loaded, nullptr, nullptr, {}});
   by_tensor_[tensor.unsafeGetTensorImpl()] = &parameters_.back();
   return {};
 }

@@ -28,8 +28,10 @@ struct Parameter {
   std::string name;
   ParameterRule rule;
   TreatmentPtr treatment;
-  Residual* residual = nullptr;               // null until error feedback needs it
-  std::shared_ptr<std::vector<float>> right;  // of the last low-rank approximation, if any
+  Residual* residual = nullptr;  // null until error feedback needs it
+  // Of the last low-rank approximation, if any, and of the one under way.
+  std::shared_ptr<std::vector<float>> right;
+  std::shared_ptr<std::vector<float>> next_right;
   GradientGuard guard;
 };
 

@@ -58,6 +58,11 @@ class Staging {
   // copy.
   at::Tensor use(const at::Tensor& tensor, bool reads, bool writes, bool apart = false);
 
+  // `ours`, as large, goes back to the tensor in finish().
+  void give_back(const at::Tensor& tensor, const at::Tensor& ours) {
+    back_.emplace_back(tensor, ours);
+  }
+
   // Takes over the copies of another one.
   void add(Staging other);
 

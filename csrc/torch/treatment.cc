@@ -36,13 +36,8 @@ class CodecTreatment final : public Treatment {
 };
 
 std::string feedback_codecs() {
-  std::string out;
-  for (const CodecRow& row : codecs()) {
-    const auto codec = parse_codec(row.examples.empty() ? row.name : row.examples.front());
-    if (codec.ok() && !codec.value()->exact() && codec.value()->contraction())
-      out += (out.empty() ? "" : ", ") + std::string(row.name);
-  }
-  return out;
+  return codec_names_where(
+      [](const Codec& codec) { return !codec.exact() && codec.contraction(); });
 }
 
 }  // namespace
@@ -59,8 +54,10 @@ void BucketPlan::add_part(const Slice& slice, const CodecPair& codecs) {
     parts.back().count += slice.count;
     return;
   }
-  parts.push_back(
-      {blocks->count(), slice.count, codecs, codecs.plain() ? nullptr : slice.residual});
+  parts.push_back({blocks->count(), slice.count, codecs});
+  if (codecs.plain()) return;
+  parts.back().residual = slice.residual;
+  parts.back().next = slice.next;
 }
 
 Result<TreatmentPtr> make_treatment(std::string_view argument, const std::string& spec, int size,

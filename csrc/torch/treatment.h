@@ -18,6 +18,7 @@ struct Slice {
   int64_t count = 0;
   int64_t rows = 1;           // of the parameter as a matrix, as it lies in memory
   float* residual = nullptr;  // `count` of them; null without error feedback
+  float* next = nullptr;      // as of BlockPart
 
   int64_t end() const { return offset + count; }
 };

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from support.compress import SHAPES, Given, Ledger, noise, refuses, seeds, step, wrap
 from support.rank import same_bits
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import torch_ringdist
@@ -255,9 +256,14 @@ BAD = {
     ),
     "scaler": (lambda m: compress(m, scaler=2.0), TypeError, ["scaler", "GradScaler", "float"]),
     "a second hook": (
-        lambda m: (compress(m), compress(m)),
+        lambda m: (compress(m, "int8", guard=10), compress(m)),
         RuntimeError,
-        ["can only be called once"],
+        ["CompressState('int8', guard=10)", "schedule=", "DistributedDataParallel(model.module)"],
+    ),
+    "another hook": (
+        lambda m: (m.register_comm_hook(None, fp16_compress_hook), compress(m)),
+        RuntimeError,
+        ["fp16_compress_hook"],
     ),
     "rules without model": (
         lambda m: torch_ringdist.CompressState(rules={"a": "int8"}),

@@ -368,3 +368,24 @@ def test_option_is_checked_when_the_group_is_made(fresh_pool):
     for error in fresh_pool(2).run(_option_refused, "int5"):
         assert error is not None and error.kinds[0] == "ValueError", error
         assert "option codec='int5'" in error.text and "have: none, " in error.text
+
+
+def _group_of(codec: str | None) -> None:
+    options = torch_ringdist.Options(codec=codec)
+    dist.destroy_process_group(new_group(pg_options=options))
+
+
+def test_the_variable_that_makes_sums_lossy_says_so_once(fresh_pool):
+    pool = fresh_pool(2, environment={"RINGDIST_CODEC": "onebit"})
+    pool.run(_group_of, None)
+    assert pool.log(0).count("RINGDIST_CODEC=onebit: sums and averages of 1024 floats") == 1
+    assert "without error feedback, which this codec needs" in pool.log(0)
+    assert "onebit" not in pool.log(1)
+
+
+def test_an_option_warns_of_codecs_that_need_error_feedback(fresh_pool):
+    pool = fresh_pool(1)
+    pool.run(_group_of, "int8")
+    assert "without error feedback" not in pool.log(0)
+    pool.run(_group_of, "topk:10")
+    assert "Options(codec='topk:10'): sums and averages" in pool.log(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import numpy
@@ -9,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.compress import Given, Ledger, noise, refuses, step, wrap
-from support.rank import same_bits
+from support.rank import caught, new_group, same_bits
 from torch import nn
 
 import torch_ringdist
@@ -130,6 +131,67 @@ def _scaled(seed: int) -> float:
     if residuals is not None:
         residuals = {name: t / scaler.scale for name, t in residuals.items()}
     return books.error(residuals)
+
+
+def _norms_with(scaler: Scaler | None, scale: float) -> tuple[float, float]:
+    """What is owed of a scaled loss, as it is told and as it is logged."""
+    model = wrap(Given())
+    if scaler is not None:
+        scaler.scale = scale
+    handle = torch_ringdist.ddp.compress(model, "int4", scaler=scaler)
+    for i in range(2):
+        step(model, noise(model.module, 10 * i + dist.get_rank()), scale)
+    torch_ringdist.ddp.log_to(writer := Writer(), handle)
+    assert handle.stats()["residual_norm"] == handle.residual_norm()
+    return handle.residual_norm(), writer.seen["ringdist/residual_norm"][0]
+
+
+def _told_norms() -> None:
+    plain = _norms_with(None, 1.0)
+    assert plain[0] > 0 and _norms_with(Scaler(), 4096.0) == plain
+    assert _norms_with(None, 4096.0)[0] == 4096 * plain[0]  # without it, of the scaled loss
+
+
+def test_the_norm_of_what_is_owed_is_told_without_the_loss_scale(pools):
+    pools(2).run(_told_norms)
+
+
+def _only_one_calls() -> str:
+    group = new_group()
+    model = wrap(Given(), process_group=group)
+    handle = torch_ringdist.ddp.compress(model, "int4")
+    step(model, noise(model.module, dist.get_rank()))
+    if dist.get_rank() == 0:
+        error = caught(handle.state_dict)
+    else:
+        error = caught(dist.broadcast, torch.ones(100), group=group, group_src=1)
+        if error is None:  # sent before the other rank's refusal came
+            error = caught(dist.barrier, group)
+    dist.barrier()
+    dist.destroy_process_group(group)
+    return str(error)
+
+
+def test_a_state_dict_that_not_all_ranks_call_is_named(pools):
+    first, second = pools(2).run(_only_one_calls)
+    for text in (first, second):
+        assert "DistBackendError" in text, text
+        assert "CompressState.state_dict(), which all ranks must call" in text, text
+    assert "state_dict(local=True)" in first
+
+
+def _shown() -> None:
+    state = torch_ringdist.CompressState("topk:0.01", model=Given(), rules={"tiny": "none"})
+    text = "CompressState('topk:0.01', rules={'tiny': 'none'})"
+    assert repr(state) == text
+    assert repr(copy.deepcopy(state)) == f"{text}, a copy"  # it has neither group nor model
+    assert repr(torch_ringdist.CompressState(warmup_steps=3)) == (
+        "CompressState('int4', warmup_steps=3)"
+    )
+
+
+def test_a_state_shows_how_it_was_made(pools):
+    pools(2).run(_shown)
 
 
 def test_residuals_follow_the_loss_scale(pools):

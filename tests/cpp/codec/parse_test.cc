@@ -52,6 +52,13 @@ TEST(ParseCodec, WireIdsAreUnique) {
   }
 }
 
+TEST(ParseCodec, CodecsThatKeepValues) {
+  EXPECT_EQ(codec_names_where([](const Codec& codec) { return codec.keeps_values(); }),
+            "none, fp16, bf16, fp8, int8, lossless");
+  EXPECT_TRUE(parse_codec("int8+h").value()->keeps_values());
+  EXPECT_FALSE(parse_codec("topk:1024").value()->keeps_values());  // of 32 bits, all the same
+}
+
 TEST(ParseCodec, AnUnknownNameListsWhatThereIs) {
   const Result<CodecPtr> codec = parse_codec("int5:2");
   ASSERT_FALSE(codec.ok());

@@ -73,6 +73,24 @@ TEST(ResidualStore, ScalesClearsAndMeasuresWhatIsOwed) {
   EXPECT_EQ(store.squared_norm(), 0);
 }
 
+TEST(Residual, ChangesWhenTheStepHasSucceeded) {
+  ResidualStore store;
+  Residual& a = *store.get("a", 3).value();
+  a.values = {1, 2, 3};
+  for (const bool succeeds : {false, true}) {
+    const ResidualSpan both = a.begin();
+    ASSERT_EQ(both.count, 3u);
+    EXPECT_EQ(both.from, a.values.data());
+    EXPECT_NE(both.from, both.to);
+    std::fill_n(both.to, 3, 7.0F);
+    EXPECT_EQ(a.values, (std::vector<float>{1, 2, 3}));
+    EXPECT_FALSE(a.owed);
+    if (succeeds) a.commit(true);
+  }
+  EXPECT_EQ(a.values, (std::vector<float>{7, 7, 7}));
+  EXPECT_TRUE(a.owed);
+}
+
 TEST(Residual, NormOfAGradientWithItsResidual) {
   for (const DType dtype : kDTypes)
     for (const size_t count : {0, 1, 7, 8, 1023, 1024, 1025, 5000}) {
@@ -130,6 +148,17 @@ TEST(Residual, PayingKeepsWhatMeetsANonFiniteValue) {
   EXPECT_EQ(residual[0], 0);
   EXPECT_EQ(residual[1], 0.25);
   EXPECT_TRUE(std::isinf(from(DType::kFloat32, values)[1]));
+}
+
+TEST(Residual, PayingLeavesWhatWasOwedWhereTheRestGoesElsewhere) {
+  std::vector<std::byte> values =
+      as(DType::kFloat32, {1, std::numeric_limits<float>::infinity(), 0});
+  const std::vector<float> owed{0.5, 0.25, 2};
+  std::vector<float> next(3, 7);
+  pay(DType::kFloat32, values, {owed.data(), next.data(), 3});
+  EXPECT_EQ(owed, (std::vector<float>{0.5, 0.25, 2}));
+  EXPECT_EQ(next, (std::vector<float>{0, 0.25, 0}));
+  EXPECT_EQ(from(DType::kFloat32, values)[2], 2);
 }
 
 TEST(Residual, WhichCodecsMayHaveFeedback) {

@@ -98,6 +98,35 @@ TEST_P(CodecConformance, ResidualIsWhatWasLost) {
   }
 }
 
+TEST_P(CodecConformance, KeepsValuesIfItSaysSo) {
+  if (!codec.keeps_values()) GTEST_SKIP() << codec.name() << " is for gradients";
+  constexpr size_t kCount = 5000;
+  const Floats in = values(kCount);
+  const Floats out = test::decode(codec, test::encode(codec, in, DType::kFloat32, {}, kSeed),
+                                  DType::kFloat32, kSeed, kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    float largest = std::abs(in[i]);
+    const auto [first, last] = block_of(i, kCount);
+    for (size_t j = first; j < last; ++j) largest = std::max(largest, std::abs(in[j]));
+    ASSERT_LE(std::abs(in[i] - out[i]), largest / 8) << i;
+  }
+}
+
+TEST_P(CodecConformance, WhatIsLostMayGoElsewhere) {
+  for (const size_t count : kCounts)
+    for (const bool poisoned : {false, true}) {
+      Floats in = values(count);
+      if (poisoned && count > 0) in[count / 2] = std::numeric_limits<float>::infinity();
+      const Floats owed = values(count);
+      Floats both = owed;
+      Floats next(count, -7.0f);
+      const auto bytes = test::encode(codec, in, DType::kFloat32, both, kSeed);
+      EXPECT_EQ(bytes,
+                test::encode(codec, in, DType::kFloat32, {owed.data(), next.data(), count}, kSeed));
+      for (size_t i = 0; i < count; ++i) ASSERT_TRUE(same_bits(next[i], both[i])) << i;
+    }
+}
+
 TEST_P(CodecConformance, ZeroResidualChangesNoByte) {
   for (size_t count : kCounts) {
     const Floats in = values(count);

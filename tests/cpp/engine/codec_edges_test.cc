@@ -21,15 +21,15 @@ class InvertingCodec final : public Codec {
   size_t max_bytes(int64_t count, DType) const override {
     return sizeof(uint32_t) + static_cast<size_t>(count) * sizeof(float);
   }
-  size_t encode(std::span<const float> in, DType, std::span<float> residual, CodingSeed,
+  size_t encode(std::span<const float> in, DType, ResidualSpan residual, CodingSeed,
                 Bytes out) const override {
     const auto size = static_cast<uint32_t>(in.size());
     std::memcpy(out.data(), &size, sizeof size);
     for (size_t i = 0; i < in.size(); ++i) {
-      const float value = in[i] + (residual.empty() ? 0 : residual[i]);
+      const float value = in[i] + (residual.empty() ? 0 : residual.from[i]);
       const uint32_t bits = ~std::bit_cast<uint32_t>(value);
       std::memcpy(&out[sizeof size + i * sizeof bits], &bits, sizeof bits);
-      if (!residual.empty()) residual[i] = 0;
+      if (!residual.empty()) residual.to[i] = 0;
     }
     return sizeof size + in.size() * sizeof(float);
   }

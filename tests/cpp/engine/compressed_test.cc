@@ -57,14 +57,16 @@ class Tensor {
 
 // Three parameters: the codec under test, one uncompressed, the codec again.
 std::shared_ptr<BlockMap> make_map(const std::string& codec, int size, int64_t count,
-                                   std::vector<float>* residual) {
+                                   std::vector<float>* residual,
+                                   std::vector<float>* next = nullptr) {
   auto map = std::make_shared<BlockMap>();
   const CodecPair pair = parse_codec_pair(codec, size).value();
   const CodecPair plain = parse_codec_pair("none", size).value();
   for (const auto& [length, codecs] :
        {std::pair{count / 3, pair}, {int64_t{257}, plain}, {count - count / 3 - 257, pair}}) {
     float* at = residual ? residual->data() + map->count() : nullptr;
-    map->parts.push_back({map->count(), length, codecs, at});
+    float* to = next ? next->data() + map->count() : nullptr;
+    map->parts.push_back({map->count(), length, codecs, at, to});
   }
   return map;
 }
@@ -101,15 +103,21 @@ TEST_P(Compressed, ResultsAndResidualsSumToTheInputs) {
   std::vector<std::vector<double>> results(c.size, std::vector<double>(kCount));
   std::vector<std::vector<float>> residuals(c.size, std::vector<float>(kCount));
   ranks.run([&](int rank) {
-    const auto map = make_map(c.codec, c.size, kCount, &residuals[rank]);
     Tensor tensor(c.dtype, kCount);
     for (int step = 0; step < kSteps; ++step) {
       tensor.set(gradient(kSeed, rank, step, kCount));
+      if (step == 7) tensor.set(std::vector<float>(kCount));  // a part of zeros keeps its residual
       const std::vector<float> in = tensor.values();
+      // The op reads one buffer and writes all of the other.
+      const std::vector<float> owed = residuals[rank];
+      std::vector<float> next(kCount, std::numeric_limits<float>::quiet_NaN());
       OpRequest request = tensor.request(c.op);
-      request.blocks = map;
+      request.blocks = make_map(c.codec, c.size, kCount, &residuals[rank], &next);
       const Error error = run_op(ranks[rank], std::move(request));
       ASSERT_FALSE(error) << error.what();
+      ASSERT_EQ(residuals[rank], owed);
+      for (float x : next) ASSERT_TRUE(std::isfinite(x));
+      residuals[rank].swap(next);
       const std::vector<float> out = tensor.values();
       const double weight = c.op == ReduceOp::kAvg ? c.size : 1;
       for (size_t i = 0; i < kCount; ++i) {

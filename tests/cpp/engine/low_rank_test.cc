@@ -35,6 +35,8 @@ struct Matrices {
       residuals.emplace_back(count);
       rights.emplace_back(static_cast<size_t>(shape.right()));
       draw_noise(kSeed + values.size(), rights.back());
+      next_residuals.emplace_back(count, std::numeric_limits<float>::quiet_NaN());
+      next_rights.emplace_back(rights.back().size(), std::numeric_limits<float>::quiet_NaN());
     }
   }
 
@@ -48,11 +50,17 @@ struct Matrices {
   Error reduce(LowRankReducer& reducer) {
     std::vector<LowRankMatrix> request;
     for (size_t i = 0; i < shapes.size(); ++i)
-      request.push_back(
-          {shapes[i], dtype, values[i].data(), residuals[i].data(), rights[i].data()});
+      request.push_back({shapes[i], dtype, values[i].data(), residuals[i].data(), rights[i].data(),
+                         next_residuals[i].data(), next_rights[i].data()});
+    const auto before = std::pair(residuals, rights);
     std::promise<Error> done;
     reducer.reduce(std::move(request), [&](Error error) { done.set_value(std::move(error)); });
-    return done.get_future().get();
+    const Error error = done.get_future().get();
+    EXPECT_TRUE(before == std::pair(residuals, rights));
+    if (error) return error;
+    residuals.swap(next_residuals);
+    rights.swap(next_rights);
+    return error;
   }
 
   std::vector<MatrixShape> shapes;
@@ -60,6 +68,9 @@ struct Matrices {
   std::vector<std::vector<std::byte>> values;
   std::vector<std::vector<float>> residuals;
   std::vector<std::vector<float>> rights;
+  // Written, all of them, by a reduction that succeeds.
+  std::vector<std::vector<float>> next_residuals;
+  std::vector<std::vector<float>> next_rights;
 };
 
 // The second is larger than a chunk, so that two pairs of ops overlap.

@@ -121,7 +121,7 @@ TEST_F(LowRankKernel, HasTheSameBitsOnAllInstructionSets) {
         loops.multiply_right(shape, values.data(), pointer(residual), right.data(), out[0].data());
         loops.multiply_left(shape, values.data(), pointer(residual), left.data(), out[1].data());
         loops.reconstruct(shape, left.data(), right.data(), own.data(), out[2].data(),
-                          pointer(out[3]));
+                          pointer(residual), pointer(out[3]));
         return out;
       };
       const std::vector<Floats> expected = run(*low_rank_baseline());

@@ -31,7 +31,7 @@ CodecPtr codec_of(std::string_view spec) {
   return out.value();
 }
 
-Memory encode(const Codec& codec, std::span<const float> in, DType dtype, std::span<float> residual,
+Memory encode(const Codec& codec, std::span<const float> in, DType dtype, ResidualSpan residual,
               CodingSeed seed) {
   constexpr std::byte kGuard{0x5a};
   constexpr size_t kGuards = 16;

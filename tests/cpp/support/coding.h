@@ -25,7 +25,7 @@ std::string test_name(const std::string& spec);
 CodecPtr codec_of(std::string_view spec);
 
 // The bytes that encode() used, after checks that it stayed within max_bytes() and its buffers.
-Memory encode(const Codec& codec, std::span<const float> in, DType dtype, std::span<float> residual,
+Memory encode(const Codec& codec, std::span<const float> in, DType dtype, ResidualSpan residual,
               CodingSeed seed);
 
 // What `bytes` decode to, after checks that all of them were used.
