@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <string>
 
 namespace ringdist {
@@ -13,12 +14,16 @@ Error require_descriptors(size_t count, std::string_view what) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
   DIR* folder = opendir("/proc/self/fd");
   if (!folder && !(errno == EMFILE || errno == ENFILE)) return {};  // no /proc here
-  size_t open = 0;
-  while (folder && readdir(folder)) ++open;
-  if (folder) closedir(folder);
-  open -= folder ? 3 : 0;  // ".", ".." and the folder itself
   const size_t most = limit.rlim_cur;
-  if (folder && open + count <= most) return {};
+  size_t open = folder ? 0 : most;
+  // What was opened under a higher limit takes no number that is still to be had.
+  while (const dirent* entry = folder ? readdir(folder) : nullptr)
+    if (entry->d_name[0] != '.') open += std::strtoul(entry->d_name, nullptr, 10) < most;
+  if (folder) {
+    closedir(folder);
+    --open;  // the folder itself
+  }
+  if (open + count <= most) return {};
   return Error(ErrorKind::kSystem, std::string(what) + " needs about " + std::to_string(count) +
                                        " file descriptors, of " + std::to_string(most) + " " +
                                        std::to_string(folder ? open : most) +
