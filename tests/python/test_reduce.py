@@ -7,8 +7,17 @@ import random
 import pytest
 import torch
 import torch.distributed as dist
-from support.rank import same_bits
-from support.reference import OPS, REDUCIBLE, any_bits, exact_inputs, reduced
+from support.rank import new_group, same_bits
+from support.reference import (
+    OPS,
+    REDUCIBLE,
+    any_bits,
+    exact_inputs,
+    mean_of_integers,
+    reduced,
+)
+
+import torch_ringdist
 
 SIZES = [1, 2, 3]
 COUNTS = [0, 1, 7, 1009, 40_011]
@@ -134,6 +143,63 @@ def _scaled() -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_premultiplied_sums(pools, size: int):
     pools(size).run(_scaled)
+
+
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+def edges(name: str, ranks: int) -> torch.Tensor:
+    """Rows, one per rank, whose sums lie beyond the dtype, and whose means do not."""
+    info = torch.iinfo(getattr(torch, name))
+    low, high = info.min, info.max
+    values = [high, low, high - 1, low + 1, high // 2 + 1, 100 if low else 200, 1, 3, 5]
+    rows = [[v - r if v > 9 else v + r for v in values * 40] for r in range(ranks)]
+    return torch.tensor(rows, dtype=getattr(torch, name))
+
+
+def _averages(name: str, algorithm: str) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    options = torch_ringdist.Options(algorithm=algorithm) if algorithm else None
+    group = new_group(pg_options=options)
+    rows = edges(name, size)[:, : 360 // size * size]
+    mean = mean_of_integers(rows)
+    avg = dist.ReduceOp.AVG
+    dist.all_reduce(whole := rows[rank].clone(), avg, group=group)
+    same_bits(whole, mean, f"all_reduce of {name}")
+    halves = [half.clone() for half in rows[rank].chunk(2)]
+    dist.all_reduce_coalesced(halves, avg, group=group)
+    same_bits(torch.cat(halves), mean, f"all_reduce_coalesced of {name}")
+    dist.reduce(whole := rows[rank].clone(), 0, avg, group=group)
+    same_bits(whole, mean if rank == 0 else rows[rank], f"reduce of {name}")
+    mine = mean.view(size, -1)[rank]
+    part = torch.empty_like(mine)
+    dist.reduce_scatter_tensor(part, rows[rank].clone(), avg, group=group)
+    same_bits(part, mine, f"reduce_scatter_tensor of {name}")
+    part = torch.empty_like(mine)
+    dist.reduce_scatter(part, list(rows[rank].clone().chunk(size)), avg, group=group)
+    same_bits(part, mine, f"reduce_scatter of {name}")
+    if name not in ("uint16", "uint32", "uint64"):
+        sparse = rows[rank].to_sparse()
+        dist.all_reduce(sparse, avg, group=group)
+        same_bits(sparse.to_dense(), mean, f"sparse all_reduce of {name}")
+    dist.destroy_process_group(group)
+
+
+WRAPS = pytest.mark.xfail(run=False, reason="an average of integers wraps before it is divided")
+
+
+@WRAPS
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("size", SIZES)
+def test_averages_of_integers_do_not_wrap(pools, size: int, name: str):
+    pools(size).run(_averages, name, "")
+
+
+@WRAPS
+@pytest.mark.parametrize("algorithm", ["ring", "direct"])
+def test_averages_of_integers_with_a_forced_algorithm(pools, algorithm: str):
+    for name in ("int8", "int64"):
+        pools(3).run(_averages, name, algorithm)
 
 
 def _rare_types() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 
@@ -78,6 +80,14 @@ def reduced(rows: torch.Tensor, op: str) -> torch.Tensor:
         size = len(rows)
         out = out / size if dtype.is_floating_point else out.div(size, rounding_mode="trunc")
     return out.to(dtype)
+
+
+def mean_of_integers(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Of sums that do not wrap, truncated toward zero."""
+    size, first = len(rows), rows[0]
+    sums = [sum(column) for column in zip(*(row.reshape(-1).tolist() for row in rows), strict=True)]
+    means = [abs(total) // size * (1 if total >= 0 else -1) for total in sums]
+    return torch.tensor(means, dtype=first.dtype).reshape(first.shape)
 
 
 def any_bits(dtype: torch.dtype, shape: tuple[int, ...], seed: int) -> torch.Tensor:
