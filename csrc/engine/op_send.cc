@@ -86,6 +86,7 @@ bool OpRun::advance_send_encoded(int step) {
 
 // One error for all targets: it concerns those that can no longer be reached, if there are any.
 void OpRun::on_all_sent(int step, int64_t segment, const Error& error) {
+  if (stopped_) return;  // the group may be gone
   const auto& out = compiled(step).out;
   const bool some_lost = std::any_of(
       out.begin(), out.end(), [&](const EdgeName& edge) { return !group_.reaches(edge.peer); });

@@ -1,0 +1,100 @@
+// A Group by itself: the test is its lane and its transport.
+#include "engine/group.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/coded_plan.h"
+#include "engine/executor.h"
+#include "support/fake_transport.h"
+#include "support/ranks.h"
+
+namespace ringdist {
+namespace {
+
+constexpr int kSize = 2;
+constexpr int64_t kSegmentBytes = 4096;
+
+std::shared_ptr<Group> make_group(Executor& executor, uint64_t nonce, Transport& transport) {
+  GroupConfig config;
+  config.size = kSize;
+  config.name = "test";
+  config.early_window = EarlyCredit::kSegments * kSegmentBytes;
+  auto group = std::make_shared<Group>(executor, config);
+  executor.add_group(group);
+  executor.make_ready(group, nonce, {{1, &transport, "here"}, {2, &transport, "there"}});
+  return group;
+}
+
+// An allreduce of rank 0, over `direct`; its memory outlives it.
+std::shared_ptr<Op> make_op(std::vector<float>& data, bool compressed) {
+  OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
+  PlanRequest wanted;
+  wanted.kind = request.kind;
+  wanted.dtype = request.dtype;
+  wanted.reduce_op = request.reduce_op;
+  wanted.count = request.count;
+  wanted.size = kSize;
+  wanted.forced_algorithm = "direct";
+  wanted.segment_bytes = kSegmentBytes;
+  Shape shape{0, kSize, 0, request.count, {}, {}};
+  if (compressed) {
+    auto blocks = std::make_shared<BlockMap>();
+    blocks->parts.push_back(
+        {0, request.count, parse_codec_pair("int8", kSize).value(), /*residual=*/nullptr});
+    request.blocks = blocks;
+    wanted.coding_loss = loss_of(*blocks);
+    wanted.coding_hash = coding_hash(request, kSize);
+    wanted.coded_segment_count = coded_segment_count(request, kSize, kSegmentBytes).value();
+    shape.shards = coded_shards(*blocks, kSize);
+  }
+  auto op = std::make_shared<Op>(std::move(request));
+  op->plan = make_plan(wanted).value();
+  op->schedule =
+      compile(op->plan.algorithm->build(op->request.kind, shape), op->plan.segment_count);
+  op->number = 1;
+  op->fingerprint = {op->request.kind,       op->request.dtype, op->request.reduce_op, 0, 0,
+                     op->plan.hash() & 0xff, op->request.count};
+  op->started = Clock::now();
+  op->deadline = op->started + std::chrono::minutes(1);
+  return op;
+}
+
+class GroupTest : public testing::Test {
+ protected:
+  void run_work() {
+    while (executor_.run_work()) {
+    }
+  }
+
+  Statistics statistics_;
+  FakeTransport transport_;
+  Executor executor_{
+      statistics_,
+      int64_t{1} << 24,
+      {[](const Op&) {}, [](const std::function<void()>& task) { task(); }, [](const Notice&) {}}};
+};
+
+// After a failure the user destroys the group, while what it sent may still be on its way.
+TEST_F(GroupTest, ASendMayEndAfterItsGroup) {
+  for (const bool compressed : {false, true}) {
+    SCOPED_TRACE(compressed ? "compressed" : "plain");
+    std::vector<float> data(10000, 1.0f);
+    auto group = make_group(executor_, compressed ? 8 : 7, transport_);
+    const auto op = make_op(data, compressed);
+    group->enqueue(op);
+    run_work();
+    ASSERT_GT(transport_.held(), 0u);
+    group->fail(Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
+    EXPECT_TRUE(op->finished());
+    executor_.remove_group(group);
+    const std::weak_ptr<Group> gone = group;
+    group.reset();
+    ASSERT_TRUE(gone.expired());
+    transport_.asked_who_is_reached = false;
+    transport_.complete();
+    EXPECT_FALSE(transport_.asked_who_is_reached) << "through the group, which is gone";
+  }
+}
+
+}  // namespace
+}  // namespace ringdist
