@@ -4,6 +4,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "base/log.h"
+
 namespace ringdist {
 namespace {
 
@@ -60,20 +62,27 @@ class TorchStore final : public Store {
   const c10::intrusive_ptr<c10d::Store> store_;
 };
 
+// The TCPStore under the prefixes, if there is one.
+c10::intrusive_ptr<c10d::TCPStore> tcp_store(const c10::intrusive_ptr<c10d::Store>& store) {
+  auto inner = store;
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get()))
+    inner = prefixed->getUnderlyingNonPrefixStore();
+  return c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(inner);
+}
+
 }  // namespace
 
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store) {
+  try {
+    if (tcp_store(store)) store = store->clone();
+  } catch (const std::exception& e) {
+    log(LogLevel::kDebug, std::string("no connection to the store of our own: ") + e.what());
+  }
   return std::make_shared<TorchStore>(std::move(store));
 }
 
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store) {
-  c10d::Store* inner = store.get();
-  c10::intrusive_ptr<c10d::Store> held;
-  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(inner)) {
-    held = prefixed->getUnderlyingNonPrefixStore();
-    inner = held.get();
-  }
-  auto* tcp = dynamic_cast<c10d::TCPStore*>(inner);
+  const auto tcp = tcp_store(store);
   return tcp ? tcp->getHost() : "";
 }
 

@@ -259,3 +259,24 @@ sys.argv[1] = "1" if child == 0 else "0"
 def test_nothing_of_ours_is_left_in_dev_shm(pools):
     pools(2).run(_sum_works)
     assert not [name for name in os.listdir("/dev/shm") if "ringdist" in name]
+
+
+def _send_to_a_rank_that_waits_for_the_store() -> None:
+    """Nothing but a rank's own client of the store is held by a get of its user."""
+    rank, name = Ranks.rank, f"later {Ranks.launch.prefix}"
+    if rank == 1:
+        time.sleep(1)  # rank 0 is looking for this rank when its user begins to wait
+    group = new_group()
+    tensor = torch.full((10,), float(rank))
+    if rank == 0:
+        Ranks.store.get(name)  # set after the send
+        dist.recv(tensor, 1, group=group)
+        assert tensor.eq(1).all()
+    else:
+        dist.send(tensor, 0, group=group)
+        Ranks.store.set(name, "sent")
+    dist.destroy_process_group(group)
+
+
+def test_a_send_to_a_rank_that_waits_for_the_store(fresh_pool):
+    fresh_pool(2).run(_send_to_a_rank_that_waits_for_the_store)
