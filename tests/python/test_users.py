@@ -1,0 +1,35 @@
+"""Ranks of one host that run as different users."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import pytest
+import torch.distributed as dist
+from support.rank import Raised, Ranks, caught, init
+
+NOBODY = 65534
+PR_SET_DUMPABLE = 4
+
+
+def _rank_1_as_nobody() -> Raised | None:
+    if Ranks.rank == 1:
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        # As after exec: else its own /proc is closed to it.
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    init()
+    return caught(dist.barrier)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.xfail(
+    strict=True, reason="the message of ranks of different users says that one has died"
+)
+def test_the_error_names_the_users(fresh_pool):
+    for error in fresh_pool(2, init=False).run(_rank_1_as_nobody):
+        assert error, "a group of two users"
+        for rank, user in enumerate((0, NOBODY)):
+            assert f"rank {rank} (pid " in error.text and f"as uid {user}" in error.text, error
+        assert "died" not in error.text, error
