@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/coded_plan.h"
 #include "os/random.h"
 
@@ -305,6 +306,8 @@ void Communicator::close() {
   if (!lane.stopped()) set_up_ended_.wait_until(Clock::now() + kTellTime);
   patience_.cancelled = true;
   leave();
+  log(LogLevel::kDebug,
+      "group '" + name() + "': closed after op #" + std::to_string(sequence_number()));
   if (!failure()) lane.flush(Clock::now() + kFlushTime);
   context_->remove_leaver(this);
   if (nonce_ != 0) context_->control().disconnect_group(nonce_);

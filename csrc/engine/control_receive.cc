@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "base/log.h"
 #include "engine/control_loop.h"
 #include "os/pidfd.h"
 
@@ -37,6 +38,9 @@ void ControlLoop::on_reached(ControlConnection& connection) {
 void ControlLoop::on_open(ControlConnection& connection) {
   on_reached(connection);
   if (connection.kind == LinkKind::kLocal) watch_exit(connection.peer, connection.pid);
+  log(LogLevel::kDebug,
+      "control link to " + name_of(connection.peer) +
+          (connection.kind == LinkKind::kLocal ? " is open, on this host" : " is open, over TCP"));
   for (const auto& frame : ledger_.frames(now_)) sockets_.send(connection, frame);
 }
 
@@ -131,6 +135,7 @@ void ControlLoop::on_exit(uint64_t peer) {
 void ControlLoop::learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from) {
   if (!ledger_.record_lost(id, cause)) return;
   forget_old_fates();
+  log(LogLevel::kDebug, name_of(id) + " is lost: " + cause);
   // The culprit is told as well: if it was only stopped it learns that it is out.
   sockets_.send_to_all(Fate{id, cause}.frame(FrameType::kLost), from);
   if (id != id_) drop(id);
@@ -141,6 +146,7 @@ void ControlLoop::learn_lost(uint64_t id, const std::string& cause, const Contro
 void ControlLoop::learn_left(uint64_t id, const ControlConnection* from) {
   if (id == id_ || !ledger_.record_left(id)) return;
   forget_old_fates();
+  log(LogLevel::kDebug, name_of(id) + " has left");
   sockets_.send_to_all(Fate{id, ""}.frame(FrameType::kLeft), from);
   drop(id);
   hurry();

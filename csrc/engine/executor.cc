@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+
 namespace ringdist {
 namespace {
 
@@ -69,6 +71,8 @@ void Executor::keep_stray(const MessageHeader& header, ConstBytes payload) {
 }
 
 void Executor::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
+  log(LogLevel::kDebug,
+      "a connection over " + std::string(transport) + " ended: " + cause.message());
   for (const auto& group : std::set(groups_)) group->connection_lost(transport, peer, cause);
 }
 

@@ -1,6 +1,7 @@
 // How a Group finds out that it cannot go on: disagreement, silence, loss, time.
 #include <algorithm>
 
+#include "base/log.h"
 #include "engine/group.h"
 
 namespace ringdist {
@@ -91,6 +92,9 @@ void Group::on_roll_call(const Notice& notice) {
 }
 
 void Group::leaves(Peer& peer, uint64_t last) {
+  log(LogLevel::kDebug, "group '" + config_.name +
+                            "': " + who(static_cast<int>(&peer - peers_.data())) +
+                            " left after op #" + std::to_string(last));
   peer.left = last;
   peer.left_at = now();
 }

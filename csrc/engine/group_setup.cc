@@ -1,5 +1,7 @@
 // How a Communicator finds its peers: the part of it that waits for others, on the task pool.
+#include "base/log.h"
 #include "engine/communicator.h"
+#include "engine/group_formed.h"
 #include "os/interfaces.h"
 #include "os/random.h"
 
@@ -10,6 +12,10 @@ constexpr auto kProofTime = std::chrono::seconds(2);
 
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("::1");
+}
+
+void log_phase(const std::string& name, const std::string& text) {
+  log(LogLevel::kDebug, "group '" + name + "': " + text);
 }
 
 std::vector<ControlMember> control_members(const std::vector<Entry>& entries,
@@ -55,8 +61,11 @@ Error Communicator::check_addresses(const std::vector<Entry>& entries,
 }
 
 Result<std::vector<GroupMember>> Communicator::find_members(uint64_t& nonce) {
+  log_phase(name(), "rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
+                        " is looking for the others");
   auto entries = rendezvous_.collect(patience_);
   if (!entries.ok()) return entries.error();
+  log_phase(name(), "all " + std::to_string(size()) + " ranks are in the store");
   nonce = entries.value()[0].nonce;
   Control& control = context_->control();
   const auto prove = [&](const Entry& peer) {
@@ -68,10 +77,12 @@ Result<std::vector<GroupMember>> Communicator::find_members(uint64_t& nonce) {
       patience_);
   if (!topology.ok()) return topology.error();
   if (Error error = check_addresses(entries.value(), topology.value())) return error;
+  log_phase(name(), "hosts agreed on: " + std::to_string(topology.value().hosts.size()));
   nonce_ = nonce;  // from here on the control plane must be told of our end
   if (Error error = control.connect_group(
           nonce, rank(), control_members(entries.value(), topology.value()), patience_.deadline))
     return error;
+  log_phase(name(), "linked to the others' control planes");
   std::vector<GroupMember> members;
   for (const Entry& entry : entries.value()) {
     const int peer = static_cast<int>(members.size());
@@ -81,6 +92,8 @@ Result<std::vector<GroupMember>> Communicator::find_members(uint64_t& nonce) {
       return transport.error().prefixed("rank " + std::to_string(peer) + ": ").blame(peer);
     members.push_back({entry.context_id, transport.value(), entry.where()});
   }
+  log(LogLevel::kInfo,
+      describe_formed(name(), rank(), options_.config, entries.value(), topology.value(), members));
   return members;
 }
 
