@@ -20,6 +20,7 @@ constexpr std::string_view kPrefix = "RINGDIST_";
 constexpr std::string_view kBuildVariable = "RINGDIST_WERROR";  // the build scripts' own
 constexpr int64_t kMinSegment = 4096;
 constexpr int64_t kMaxSegment = 252 * 1024;
+constexpr double kMaxSeconds = 1e9;  // a Duration holds nine times as much
 constexpr int64_t kMinMemory = int64_t{1} << 20;
 
 struct Unit {
@@ -115,16 +116,16 @@ Row bytes_row(std::string_view field, int64_t Config::* member, std::string_view
           [member](const Config& c) { return format_bytes(c.*member); }};
 }
 
-Row peer_timeout_row() {
-  return {"peer_timeout", "silence after which a process or host counts as lost",
-          "seconds, at least 0.5",
-          [](Config& c, std::string_view text) {
+Row seconds_row(std::string_view field, double Config::* member, std::string_view meaning,
+                std::string_view accepted, double low) {
+  return {field, meaning, accepted,
+          [member, low](Config& c, std::string_view text) {
             auto value = parse_number(text);
-            if (!value || *value < 0.5) return false;
-            c.peer_timeout = *value;
+            if (!value || *value < low) return false;
+            c.*member = std::min(*value, kMaxSeconds);
             return true;
           },
-          [](const Config& c) { return format_number(c.peer_timeout); }};
+          [member](const Config& c) { return format_number(c.*member); }};
 }
 
 Row log_level_row() {
@@ -145,7 +146,9 @@ const std::vector<Row>& rows() {
                 "bytes from 4096 to 258048 (252KiB); KiB is a unit", kMinSegment, kMaxSegment),
       bytes_row("memory", &Config::memory, "limit of the transports' memory in this process",
                 "bytes, at least 1MiB; KiB, MiB and GiB are units", kMinMemory, INT64_MAX),
-      peer_timeout_row(),
+      seconds_row("peer_timeout", &Config::peer_timeout,
+                  "silence after which a process or host counts as lost", "seconds, at least 0.5",
+                  0.5),
       text_row("socket_ifname", &Config::socket_ifname,
                "network interfaces to use; empty: the one that routes to the store",
                "comma separated names, name prefixes or networks like 10.0.0.0/8"),
@@ -161,6 +164,9 @@ const std::vector<Row>& rows() {
                "compresses float all_reduce and reduce_scatter (SUM, AVG) of 1024 elements or more",
                "a codec that `info` lists, as int8, topk:0.01 or topk:10>int4"),
       log_level_row(),
+      seconds_row("warn_after", &Config::warn_after,
+                  "a warning says for whom an operation has waited this long; 0: never",
+                  "seconds, at least 0", 0),
   };
   return table;
 }

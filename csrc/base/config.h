@@ -24,6 +24,7 @@ struct Config {
   std::string ucx = "wheel";          // "wheel" or "system"
   std::string codec;                  // of float SUMs and AVGs, see codec/codec.h; "": none
   LogLevel log_level = LogLevel::kWarn;
+  double warn_after = 30.0;  // seconds an op waits until that is logged; 0: never
 
   // Also logs, once per process, RINGDIST_ variables that nobody reads.
   static Result<Config> from_environment(const std::map<std::string, std::string>& overrides);

@@ -1,5 +1,5 @@
-// Lines to stderr: "[ringdist pid] level: text", one write(2) each so that ranks do not mix. Any
-// thread.
+// Lines to stderr: "[ringdist pid] level: text", one write(2) each so that ranks do not mix;
+// dropped while nobody takes them. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -88,7 +88,7 @@ py::dict info() {
 
 std::string option_type(const std::string& field) {
   if (field == "segment_bytes" || field == "memory") return "int";
-  if (field == "peer_timeout") return "float";
+  if (field == "peer_timeout" || field == "warn_after") return "float";
   return "str";
 }
 

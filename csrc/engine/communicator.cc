@@ -44,6 +44,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   config.rank = self.rank();
   config.size = self.size();
   config.name = self.name();
+  config.warn_after = std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(self.options_.config.warn_after));
   config.early_window = EarlyCredit::kSegments * self.options_.config.segment_bytes;
   config.on_failed = [failure = self.failure_, hooks = std::weak_ptr(self.hooks_),
                       context = std::weak_ptr(self.context_)](const Error& error) {

@@ -179,12 +179,18 @@ void Context::on_flood(std::span<const std::byte> payload) {
 }
 
 std::string Context::dump() {
-  auto text = std::make_shared<std::string>();
-  std::string head = "ringdist: process " + std::to_string(getpid()) + " on " + host_name_ +
-                     ", interface " + interface_name_ + "\n";
-  const bool answered =
-      lane_->call([this, text] { *text = lane_->executor().dump(); }, Clock::now() + kDumpTime);
-  return head + (answered ? *text : "  the lane is busy: it did not answer within 300 ms\n");
+  struct Answer {
+    std::string verdict = "the lane is busy: it did not answer within 300 ms";
+    std::string details;
+  };
+  auto answer = std::make_shared<Answer>();
+  const auto ask = [this, answer] {
+    *answer = {lane_->executor().verdict(), lane_->executor().dump()};
+  };
+  const bool answered = lane_->call(ask, Clock::now() + kDumpTime);
+  const Answer& known = answered ? *answer : Answer();
+  return "ringdist: process " + std::to_string(getpid()) + " on " + host_name_ + ": " +
+         known.verdict + "\n  interface " + interface_name_ + "\n" + known.details;
 }
 
 }  // namespace ringdist

@@ -177,6 +177,17 @@ bool Executor::idle() const {
                                       [](const auto& group) { return group->idle(); });
 }
 
+std::string Executor::verdict() const {
+  GroupVerdict worst{GroupVerdict::kIdle, Duration(0), "no operation in flight"};
+  for (const auto& group : groups_) {
+    const GroupVerdict one = group->verdict();
+    if (std::pair(one.rank, one.age) <= std::pair(worst.rank, worst.age)) continue;
+    worst = one;
+    worst.text = "group '" + group->name() + "': " + one.text;
+  }
+  return worst.text;
+}
+
 std::string Executor::dump() const {
   std::string out = "  transport memory promised: " + std::to_string(promises_.promised()) +
                     " of " + std::to_string(promises_.limit()) + " bytes; messages of unknown " +

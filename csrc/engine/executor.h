@@ -48,6 +48,8 @@ class Executor final : public Receiver, public GroupHost {
   void process_left(ContextId context);
   // Ends all ops of all groups, here only.
   void fail_all(const Error& cause);
+  // What this process does, in a line: of the group that has waited the longest.
+  std::string verdict() const;
   std::string dump() const;
 
   // Receiver

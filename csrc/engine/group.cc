@@ -145,8 +145,7 @@ std::string Group::links() const {
 std::string Group::dump() const {
   std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank()) + " of " +
                     std::to_string(size()) + (ready() ? links() : ", waiting for its members") +
-                    ", last op #" + std::to_string(last_number_);
-  if (failure_) out += ", failed: " + failure_.message();
+                    ", last op #" + std::to_string(last_number_) + ": " + verdict().text;
   for (const auto& op : waiting_) out += "\n   " + op->describe() + ": not started";
   for (const auto& [number, run] : runs_) out += "\n   " + run->dump();
   out += point_to_point_.dump();

@@ -57,8 +57,17 @@ struct GroupConfig {
   int rank = 0;
   int size = 1;
   std::string name;
-  int64_t early_window = 0;                     // bytes
+  int64_t early_window = 0;  // bytes
+  Duration warn_after{0};    // for whom an op waits is logged after this long; 0: never
   std::function<void(const Error&)> on_failed;  // the first cause, once
+};
+
+// What a group does, for a human: the line that `dump` begins with is that of the highest rank.
+struct GroupVerdict {
+  enum Rank : uint8_t { kIdle, kRuns, kFailed, kIsAwaited, kWaits };
+  Rank rank = kIdle;
+  Duration age{0};  // of what runs or waits
+  std::string text;
 };
 
 class Group {
@@ -104,6 +113,7 @@ class Group {
   bool idle() const;
   const Error& failure() const { return failure_; }
   int64_t early_window() const { return config_.early_window; }
+  GroupVerdict verdict() const;
   std::string dump() const;
 
   // For OpRun.
@@ -136,6 +146,8 @@ class Group {
     TimePoint left_at;
     std::optional<TimePoint> broken_since;
     Error broken;
+    uint64_t called = 0;  // its last op when it said that it had not called a later one yet
+    TimePoint absent_at;  // when that was
   };
 
   // A failure that waits for ops older than `number`.
@@ -164,6 +176,12 @@ class Group {
   void time_out(const Op& op);
   void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
   void on_roll_call(const Notice& notice);
+  void answer_absent(uint64_t number);
+  void warn_of_waits();
+  GroupVerdict verdict_of(const Op& op, const OpRun* run) const;
+  std::string awaited(const Op& op, const OpRun* run) const;
+  std::string awaited_data(const OpRun& run) const;
+  std::string absent(const Op& op, int peer) const;
   std::string links() const;
   std::string missing_ranks(uint64_t number) const;
   std::string who(int peer) const;
@@ -182,6 +200,7 @@ class Group {
   InboundWindow inbound_;
   uint64_t last_number_ = 0;
   uint64_t last_started_ = 0;
+  uint64_t told_absent_ = 0;  // the last op of which we said that we have not called it
   std::optional<Doom> doom_;
   Error failure_;
   bool failure_untold_ = false;  // the others were unknown when it came

@@ -80,11 +80,16 @@ void Group::on_notice(const Notice& notice) {
       leaves(peers_[notice.rank], notice.op);
       if (!runs_.empty()) check_left(runs_.rbegin()->first);
       return;
+    case NoticeKind::kAbsent:
+      peers_[notice.rank].called = notice.op;
+      peers_[notice.rank].absent_at = now();
+      return;
   }
 }
 
 void Group::on_roll_call(const Notice& notice) {
   history_.heard(notice.op, notice.rank, notice.fingerprint);
+  if (notice.op > last_number_) return answer_absent(notice.op);
   const auto ours = history_.find(notice.op);
   if (!ours || !agree(notice.op, notice.rank, notice.fingerprint)) return;
   if (notice.kind == NoticeKind::kStalled && history_.tell_once(notice.op))
@@ -140,6 +145,7 @@ void Group::tick() {
   }
   if (!runs_.empty()) check_stall(*runs_.begin()->second);
   if (!failure_) check_point_to_point();
+  if (!failure_) warn_of_waits();
 }
 
 void Group::check_point_to_point() {

@@ -35,6 +35,12 @@ class History {
     return it == heard_.end() ? nobody : it->second;
   }
 
+  // The first op after `number` that others say they have called; 0: none.
+  uint64_t heard_after(uint64_t number) const {
+    auto it = heard_.upper_bound(number);
+    return it == heard_.end() ? 0 : it->first;
+  }
+
   // Whether we have told the others about an op; marks it told.
   bool tell_once(uint64_t number) {
     if (number == 0 || slots_[number % kKept].number != number) return false;

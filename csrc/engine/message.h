@@ -13,7 +13,7 @@
 
 namespace ringdist {
 
-inline constexpr uint16_t kWireVersion = 4;
+inline constexpr uint16_t kWireVersion = 5;
 
 // Group part: kind, dtype, reduce op, root, plan - equal on all ranks. Edge part: count - what the
 // receiver of an edge compares with what it expects. Where all edges of an op are of one size that

@@ -17,6 +17,7 @@ enum class NoticeKind : uint8_t {
   kStalled,    // `rank` has been in op `op` (fingerprint) without progress
   kArrived,    // `rank` has called op `op`: the answer to kStalled
   kLeave,      // `rank` leaves in good order; op is the last one it took part in
+  kAbsent,     // `rank` has called ops up to `op` only: the other answer to kStalled
 };
 
 struct Notice {

@@ -67,6 +67,7 @@ class Op {
   Fingerprint fingerprint{};
   TimePoint started;
   TimePoint deadline;
+  bool warned = false;  // the lane's: how long it waits has been logged
 
   // Of a receive that has been bound: the rank whose data it gets; else -1.
   int source() const { return source_.load(std::memory_order_acquire); }

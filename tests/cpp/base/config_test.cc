@@ -21,6 +21,7 @@ TEST(Config, Defaults) {
   EXPECT_EQ(config.value().segment_bytes, 258048);
   EXPECT_EQ(config.value().memory, 64 << 20);
   EXPECT_EQ(config.value().peer_timeout, 10);
+  EXPECT_EQ(config.value().warn_after, 30);
   EXPECT_EQ(config.value().deterministic, "run");
   EXPECT_EQ(config.value().ucx, "wheel");
   EXPECT_EQ(config.value().log_level, LogLevel::kWarn);
@@ -50,6 +51,8 @@ TEST(Config, RejectsWithTheNameTheValueAndWhatIsAccepted) {
     EXPECT_NE(rejection({{"RINGDIST_SEGMENT_BYTES", bad}}), "") << bad;
   for (const char* bad : {"0.4", "nan", "inf", "-3", "1s"})
     EXPECT_NE(rejection({}, {{"peer_timeout", bad}}), "") << bad;
+  EXPECT_EQ(rejection({{"RINGDIST_WARN_AFTER", "0"}}, {{"peer_timeout", "1e300"}}), "");
+  EXPECT_NE(rejection({{"RINGDIST_WARN_AFTER", "-1"}}), "");
   EXPECT_NE(rejection({{"RINGDIST_LOG_LEVEL", "loud"}}).find("debug"), std::string::npos);
 }
 

@@ -1,0 +1,116 @@
+"""A rank that others wait for: warnings in the log, what `dump` says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from support.rank import Ranks, poll
+
+import torch_ringdist
+from torch_ringdist import _dump
+
+
+def _log_of(rank: int) -> str:
+    return Path(f"{Ranks.launch.log}.{rank}").read_text(errors="replace")
+
+
+def _line_of(rank: int, words: str) -> str:
+    """The first line with these words that the rank logs."""
+    assert poll(lambda: words in _log_of(rank), 30), f"no '{words}' in:\n{_log_of(rank)}"
+    return next(line for line in _log_of(rank).splitlines() if words in line)
+
+
+def _until_warned(call, words: str) -> str:
+    """All ranks run `call`, rank 1 when rank 0 has warned of these words; the warning."""
+    if Ranks.rank == 1:
+        warning = _line_of(0, words)
+        call()
+        return warning
+    call()
+    return ""
+
+
+def _reduce_late() -> tuple[int, str]:
+    for _ in range(2):
+        dist.all_reduce(torch.ones(4))
+    return os.getpid(), _until_warned(lambda: dist.all_reduce(torch.ones(4)), "all_reduce #3")
+
+
+def _receive_late() -> tuple[int, str]:
+    def call():
+        if Ranks.rank == 0:
+            dist.recv(torch.ones(4), 1, tag=7)
+        elif Ranks.rank == 1:
+            dist.send(torch.ones(4), 0, tag=7)
+
+    return os.getpid(), _until_warned(call, "recv from rank 1")
+
+
+def test_a_warning_names_the_rank_that_has_not_called(fresh_pool):
+    pool = fresh_pool(3, environment={"RINGDIST_WARN_AFTER": "1"})
+    pid, warning = pool.run(_reduce_late)[1]
+    assert "warn: rank 0 of group '0': all_reduce #3 (float32, 4 elements, SUM)" in warning
+    assert f"for rank 1 (pid {pid} on host" in warning
+    assert "which has not called it (its last: #2)" in warning
+    assert "rank 2" not in warning
+    pid, warning = pool.run(_receive_late)[1]
+    assert "all_reduce #3" in pool.log(2)
+    assert "recv from rank 1, tag 7 (float32, 4 elements) has been waiting" in pool.log(0)
+    assert pool.log(0).count("all_reduce #3") == 1, pool.log(0)  # once for each op
+
+
+def test_no_warning_where_it_is_off(fresh_pool):
+    pool = fresh_pool(2, environment={"RINGDIST_WARN_AFTER": "0", "RINGDIST_LOG_LEVEL": "error"})
+    pool.run(_all_reduce)
+    assert pool.log(0) == pool.log(1) == ""
+
+
+def _all_reduce() -> None:
+    dist.all_reduce(torch.ones(4))
+
+
+def _verdicts() -> tuple[str, str]:
+    """Of rank 0, which waits, and of rank 1, for which it does; asked from outside by rank 1."""
+    dist.all_reduce(torch.ones(4))
+    pids: list = [None] * dist.get_world_size()
+    dist.all_gather_object(pids, os.getpid())
+    if Ranks.rank == 0:
+        dist.all_reduce(torch.ones(4))
+        return "", ""
+
+    def first(pid: int, words: str) -> str:
+        lines = [""]
+
+        def asked() -> bool:
+            lines[0] = _dump.ask(pid)[0].splitlines()[0]
+            return words in lines[0]
+
+        poll(asked)
+        return lines[0]
+
+    other, own = first(pids[0], "not called"), first(os.getpid(), "waits in it")
+    dist.all_reduce(torch.ones(4))
+    return other, own
+
+
+def test_dump_leads_with_who_is_waited_for_and_how_long(pools):
+    pool = pools(2)
+    other, own = pool.run(_verdicts)[1]
+    assert other.startswith(f"ringdist: process {pool.processes[0].pid} on "), other
+    assert "group '0': all_reduce #" in other and "has been waiting " in other
+    assert f" s for rank 1 (pid {pool.processes[1].pid} on host" in other
+    assert "which has not called it (its last: #" in other
+    assert "all_reduce(float32, 4 elements, SUM), has not been called here; rank 0 (pid" in own
+    assert "no operation in flight" in pool.run(torch_ringdist.dump)[0].splitlines()[0]
+
+
+def test_dump_of_all_finds_the_ranks_by_itself(pools):
+    pool = pools(2)
+    pids = {process.pid for process in pool.processes}
+    assert pids <= {pid for pid, _ in _dump.find_all()}
+    states, _ = _dump.ask_all()
+    for pid in pids:
+        assert any(text.startswith(f"ringdist: process {pid} on ") for text in states), states
