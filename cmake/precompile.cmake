@@ -1,0 +1,33 @@
+# What many files include is parsed once per build, not once per file: half of the compiler's time.
+#
+# Without it under ccache, which would miss at every change of a header in it. Files that are compiled
+# with options of their own cannot share it: SKIP_PRECOMPILE_HEADERS. The lists name headers of others
+# only, so a change of ours recompiles what it must. -DRINGDIST_PRECOMPILE=OFF finds the file
+# that forgot an #include; the address sanitizer's build does so in CI.
+
+set(precompile_by_default ON)
+if(CCACHE OR SANITIZE STREQUAL "address")
+  set(precompile_by_default OFF)
+endif()
+option(RINGDIST_PRECOMPILE "Parse the headers of others once per build" ${precompile_by_default})
+
+set(std_headers <algorithm> <array> <atomic> <chrono> <cstddef> <cstdint> <cstring> <deque>
+  <functional> <limits> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view>
+  <thread> <utility> <vector>)
+set(torch_headers ${std_headers} <ATen/core/Tensor.h> <ATen/core/ivalue.h> <ATen/core/jit_type.h>
+  <torch/csrc/distributed/c10d/Backend.hpp> <torch/csrc/distributed/c10d/PrefixStore.hpp>)
+set(test_headers ${std_headers} <gtest/gtest.h>)
+
+# ringdist_precompile(<target> <header>...): the target parses them once.
+function(ringdist_precompile target)
+  if(RINGDIST_PRECOMPILE)
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
+
+# ringdist_share_precompiled(<target> <owner>): the target takes those of a target with its options.
+function(ringdist_share_precompiled target owner)
+  if(RINGDIST_PRECOMPILE)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  endif()
+endfunction()
