@@ -11,10 +11,6 @@ import torch.distributed as dist
 from support.rank import same_bits
 from torch.distributed.distributed_c10d import AllgatherOptions, ReduceScatterOptions
 
-pytestmark = pytest.mark.xfail(
-    run=False, reason="two storages over one memory are not taken for shared, so nothing is copied"
-)
-
 COUNT = 50_021
 SHIFT = 5  # elements between what overlaps
 View = Callable[[int, int], torch.Tensor]  # (begin, count): of this rank's memory
