@@ -18,6 +18,8 @@ Public names:
               the same as ddp.compress, as a pair for ``register_comm_hook``
     all_reduce, reduce_scatter_tensor, all_gather_into_tensor
               as those of torch.distributed, with a codec
+    ArgumentError, NotSupportedError
+              what operations raise for arguments that they do not take
 
 ``python -m torch_ringdist --help`` shows the same from the command line.
 """
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from torch_ringdist._collectives import reduce_scatter_tensor as reduce_scatter_tensor
     from torch_ringdist._compress import CompressState as CompressState
     from torch_ringdist._compress import compress_hook as compress_hook
+    from torch_ringdist._errors import ArgumentError as ArgumentError
+    from torch_ringdist._errors import NotSupportedError as NotSupportedError
     from torch_ringdist._inspect import dump as dump
     from torch_ringdist._inspect import info as info
     from torch_ringdist._inspect import stats as stats
@@ -45,7 +49,9 @@ if TYPE_CHECKING:
 # Name -> the module that has it, imported on first use: `import torch` loads this file in every
 # process of an environment that has the package installed, so it has to stay cheap.
 _LAZY = {
+    "ArgumentError": "torch_ringdist._errors",
     "CompressState": "torch_ringdist._compress",
+    "NotSupportedError": "torch_ringdist._errors",
     "Options": "torch_ringdist._options",
     "all_gather_into_tensor": "torch_ringdist._collectives",
     "all_reduce": "torch_ringdist._collectives",
@@ -58,7 +64,9 @@ _LAZY = {
 _MODULES = ("ddp", "fsdp")
 
 __all__ = [
+    "ArgumentError",
     "CompressState",
+    "NotSupportedError",
     "Options",
     "all_gather_into_tensor",
     "all_reduce",

@@ -3,6 +3,7 @@
 
 #include "torch/backend.h"
 #include "torch/errors.h"
+#include "torch/interrupts.h"
 
 namespace ringdist {
 namespace {
@@ -67,7 +68,7 @@ void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool a
   auto op = communicator_->submit(std::move(request), /*will_wait=*/true);
   if (op.error()) communicator_->tell_failure();
   throw_if(op.error());
-  communicator_->wait(*op.value(), std::nullopt);
+  wait_in_slices(std::nullopt, [&](auto slice) { return communicator_->wait(*op.value(), slice); });
   const Error error = op.value()->error();
   if (!error) return;
   communicator_->tell_failure();

@@ -1,6 +1,6 @@
 #include "torch/errors.h"
 
-#include <c10/util/Exception.h>
+#include "torch/argument_error.h"
 
 namespace ringdist {
 namespace {
@@ -12,9 +12,9 @@ constexpr c10::SourceLocation kNowhere{"", "", 0};
 void throw_error(const Error& error) {
   switch (error.kind()) {
     case ErrorKind::kInvalidArgument:
-      throw c10::ValueError(kNowhere, error.message());
+      throw ArgumentError(kNowhere, error.message());
     case ErrorKind::kNotSupported:
-      throw c10::TypeError(kNowhere, error.message());
+      throw NotSupportedError(kNowhere, error.message());
     case ErrorKind::kPeerLost:
       throw c10::DistNetworkError(kNowhere, error.message());
     case ErrorKind::kMismatch:

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "torch/errors.h"
+#include "torch/interrupts.h"
 #include "torch/reported_work.h"
 #include "torch/tensors.h"
 #include "torch/work.h"
@@ -66,8 +67,17 @@ class SparseWork final : public ReportedWork {
   uint64_t getSequencenumber() const override { return number_; }
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
     check_not_forked(*group_, "a sparse all_reduce");
+    std::optional<Milliseconds> limit;
+    if (timeout != kNoTimeout) limit = timeout;
+    (void)wait_in_slices(limit, [this](std::optional<Milliseconds> slice) {
+      std::unique_lock lock(mutex_);
+      const auto ended = [this] { return completed_; };
+      if (slice) return cv_.wait_for(lock, *slice, ended);
+      cv_.wait(lock, ended);
+      return true;
+    });
     try {
-      Work::wait(timeout);
+      Work::wait(Milliseconds(1));  // raises what it ended with, or that it has not
     } catch (...) {
       group_->tell_failure();
       throw;
@@ -126,6 +136,38 @@ void run(Communicator& group, std::vector<OpRequest> requests) {
     group.wait(*op, std::nullopt);
     throw_if(op->error());
   }
+}
+
+at::Tensor add_up(const at::Tensor& indices, const at::Tensor& values, at::IntArrayRef sizes) {
+  return at::sparse_coo_tensor(indices, values, sizes, values.options().layout(at::kSparse))
+      .coalesce();
+}
+
+// Of int64 over `ranks`, truncated toward zero. The sums may need more bits: the upper and the
+// lower halves are added up on their own.
+at::Tensor average_longs(const at::Tensor& indices, const at::Tensor& values, at::IntArrayRef sizes,
+                         int64_t ranks) {
+  constexpr int64_t kBase = int64_t{1} << 32;
+  at::Tensor out = add_up(indices, at::floor_divide(values, kBase), sizes);
+  const at::Tensor low = add_up(indices, at::remainder(values, kBase), sizes)._values();
+  const at::Tensor high = out._values() + at::floor_divide(low, kBase);
+  const at::Tensor quotient = at::floor_divide(high, ranks);
+  const at::Tensor rest = at::remainder(high, ranks) * kBase + at::remainder(low, kBase);
+  const at::Tensor rounds_up = (high < 0).logical_and(at::remainder(rest, ranks) != 0);
+  out._values().copy_(quotient * kBase + at::floor_divide(rest, ranks) + rounds_up);
+  return out;
+}
+
+// In fp32 for halves, as in the kernels.
+at::Tensor combine(const at::Tensor& indices, const at::Tensor& values, at::IntArrayRef sizes,
+                   ReduceOp op, int64_t ranks) {
+  const bool averages = op == ReduceOp::kAvg;
+  if (averages && at::isIntegralType(values.scalar_type(), /*includeBool=*/false))
+    return average_longs(indices, values.to(at::kLong), sizes, ranks);
+  const bool half = at::isReducedFloatingType(values.scalar_type());
+  at::Tensor sum = add_up(indices, half ? values.to(at::kFloat) : values, sizes);
+  if (averages) sum._values().div_(ranks);
+  return sum;
 }
 
 }  // namespace
@@ -239,19 +281,8 @@ void SparseReducer::finish(State& state, Job& job) {
     indices.push_back(dimensions > 0 ? part.view({dimensions, -1})
                                      : part.view({0, (*job.shapes)[indices.size()][kEntries]}));
   const c10::NoGradGuard no_grad;
-  // As in the kernels: halves are added up in fp32.
-  const bool half = at::isReducedFloatingType(values.scalar_type());
-  const at::Tensor wide = half ? values.to(at::kFloat) : values;
-  at::Tensor sum = at::sparse_coo_tensor(at::cat(indices, 1), wide, job.tensor.sizes(),
-                                         wide.options().layout(at::kSparse))
-                       .coalesce();
-  if (job.op == ReduceOp::kAvg) {
-    const auto rounding =
-        at::isFloatingType(values.scalar_type()) || at::isComplexType(values.scalar_type())
-            ? std::nullopt
-            : std::optional<c10::string_view>("trunc");
-    sum._values().div_(static_cast<int64_t>(job.shapes->size()), rounding);
-  }
+  const at::Tensor sum = combine(at::cat(indices, 1), values, job.tensor.sizes(), job.op,
+                                 static_cast<int64_t>(job.shapes->size()));
   write_result(job.tensor, sum.to(job.tensor.scalar_type()));
 }
 

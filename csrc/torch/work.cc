@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 
 #include "torch/errors.h"
+#include "torch/interrupts.h"
 
 namespace ringdist {
 
@@ -100,7 +101,7 @@ bool RingWork::wait(std::chrono::milliseconds timeout) {
   check_not_forked(*communicator_, op_->describe());
   std::optional<Milliseconds> limit;
   if (timeout != kNoTimeout && timeout.count() > 0) limit = timeout;
-  if (!communicator_->wait(*op_, limit))
+  if (!wait_in_slices(limit, [this](auto slice) { return communicator_->wait(*op_, slice); }))
     throw_error(Error(ErrorKind::kTimeout,
                       "ringdist: Timed out waiting " + std::to_string(limit->count()) + " ms for " +
                           op_->describe() + ", which goes on; only this wait has ended"));

@@ -16,10 +16,6 @@ import torch.distributed as dist
 from support.rank import new_group, same_bits
 from test_monitored_barrier import monitored_barrier
 
-pytestmark = pytest.mark.xfail(
-    run=False, reason="a wait hears of Python's signals only when its operation has ended"
-)
-
 # The group's timeout is 40 s: who has heard the signal raises much earlier.
 PROMPT = 15.0
 
