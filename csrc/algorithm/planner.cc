@@ -36,7 +36,15 @@ bool outruns_the_ring(const PlanRequest& request, int64_t element) {
   return request.count - 2 * (request.count / request.size) <= kHopBytes / element;
 }
 
+// Their sum must not wrap, but partial sums travel in the dtype: one rank adds up all there is.
+bool averages_integers(const PlanRequest& request) {
+  const bool integer =
+      is_reducible(request.dtype, ReduceOp::kBand) && request.dtype != DType::kBool;
+  return reduces(request.kind) && request.reduce_op == ReduceOp::kAvg && integer;
+}
+
 bool wants_direct(const PlanRequest& request) {
+  if (averages_integers(request)) return true;
   if (request.layout_deterministic || request.coding_loss == CodingLoss::kBlocks) return true;
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
   if (request.kind == Collective::kReduce && outruns_the_ring(request, element)) return true;
@@ -80,7 +88,7 @@ Result<const Algorithm*> choose(const PlanRequest& request) {
         return Error(ErrorKind::kInvalidArgument,
                      "algorithm '" + name +
                          "' does not reduce in rank order, which deterministic='layout' needs");
-      return forced;
+      if (forced->rank_ordered || !averages_integers(request)) return forced;
     }
   }
   const Algorithm* chosen = find_algorithm(default_algorithm(request));

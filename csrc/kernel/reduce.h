@@ -19,7 +19,10 @@ namespace ringdist {
 //   float8_e5m2 becomes inf: as in PyTorch's casts. fp32 and fp64 accumulate in their own type.
 // - Complex numbers are pairs (real, imaginary) of such floats: complex32 of fp16. Products are the
 //   plain formula (ac - bd) + (ad + bc)i.
-// - Integers wrap on overflow; their average truncates toward zero.
+// - Integers wrap on overflow, but not in an average whose divisor is not 1: their sum is exact,
+// for
+//   up to 2^21 sources, and the quotient truncates toward zero. `divisor` is then at least the
+//   number of sources.
 // - A bool is any byte other than 0, or 0; its result is 1 or 0. kSum and kMax are `or`, kProduct
 //   and kMin `and`.
 // - kMin and kMax take -0 for less than +0, and any NaN gives the canonical quiet NaN of the dtype:

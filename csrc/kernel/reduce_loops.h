@@ -77,7 +77,7 @@ template <typename Type, typename Op>
     accumulate<Type, Op>(acc, sources, begin, n);
     if constexpr (std::is_same_v<Op, Sum>)
       if (divisor != 1)
-        for (size_t i = 0; i < n; ++i) acc[i] = divide(acc[i], divisor);
+        for (size_t i = 0; i < n; ++i) acc[i] /= static_cast<typename Type::Acc>(divisor);
     std::byte* to = out + begin * sizeof(Stored);
     if constexpr (Blockwise<Type>)
       Type::narrow(to, acc, n);
@@ -105,11 +105,17 @@ template <typename Type, typename Op>
 template <typename Type>
 [[gnu::always_inline]] inline void reduce_type(ReduceOp op, std::byte* out, Sources sources,
                                                size_t count, int64_t divisor) {
+  using T = typename Type::Stored;
+  constexpr bool kIsInteger = std::is_integral_v<T> && std::is_same_v<Type, Plain<T>>;
   switch (op) {
+    case ReduceOp::kAvg:
+      if constexpr (kIsInteger) {
+        if (divisor != 1) return reduce_op<Averaged<T>, Sum>(out, sources, count, divisor);
+      }
+      return reduce_op<Type, Sum>(out, sources, count, divisor);
     case ReduceOp::kSum:
     case ReduceOp::kPremulSum:
-    case ReduceOp::kAvg:
-      return reduce_op<Type, Sum>(out, sources, count, op == ReduceOp::kAvg ? divisor : 1);
+      return reduce_op<Type, Sum>(out, sources, count, 1);
     case ReduceOp::kMin:
       return reduce_op<Type, Min>(out, sources, count, 1);
     case ReduceOp::kMax:

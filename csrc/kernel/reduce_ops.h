@@ -86,19 +86,6 @@ struct Extreme {
 using Min = Extreme<false>;
 using Max = Extreme<true>;
 
-// Truncates toward zero for integers. The narrower ones divide as double, which vectorises: x / d
-// is at least 1 / d away from the next integer, far more than double's error for |x| < 2^32.
-template <typename T>
-[[gnu::always_inline]] inline T divide(T x, int64_t divisor) {
-  if constexpr (std::is_floating_point_v<T> || sizeof(T) == 8) {
-    return x / static_cast<T>(divisor);
-  } else {
-    using Quotient = std::conditional_t<std::is_same_v<T, uint32_t>, uint32_t, int32_t>;
-    return static_cast<T>(
-        static_cast<Quotient>(static_cast<double>(x) / static_cast<double>(divisor)));
-  }
-}
-
 // Unaligned access.
 template <typename T>
 [[gnu::always_inline]] inline T load(const std::byte* at, size_t i) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "kernel/fp8.h"
 #include "kernel/half.h"
@@ -25,6 +26,21 @@ struct Plain {
   using Acc = T;
   [[gnu::always_inline]] static T widen(T x) { return x; }
   [[gnu::always_inline]] static T narrow(T x) { return x; }
+};
+
+// An integer in an average: its sums do not wrap. The narrower ones are added up and divided as
+// doubles, which vectorises: sums of up to 2^21 are exact, and a quotient by less than that is
+// further from the next integer than it is rounded.
+template <typename T>
+struct Averaged {
+  using Stored = T;
+  using Acc = std::conditional_t<sizeof(T) == 8, __int128, double>;
+  [[gnu::always_inline]] static Acc widen(T x) { return static_cast<Acc>(x); }
+  [[gnu::always_inline]] static T narrow(Acc x) {
+    if constexpr (sizeof(T) == 8) return static_cast<T>(x);
+    using Whole = std::conditional_t<std::is_same_v<T, uint32_t>, uint32_t, int32_t>;
+    return static_cast<T>(static_cast<Whole>(x));
+  }
 };
 
 struct BFloat {

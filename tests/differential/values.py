@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from support.reference import MOVED_ONLY, OPAQUE, REDUCIBLE, any_bits
+from support.reference import MOVED_ONLY, OPAQUE, REDUCIBLE, any_bits, mean_of_integers
 
 DTYPES = {**REDUCIBLE, **MOVED_ONLY, **OPAQUE}
 LAYOUTS = ["contiguous", "offset", "strided", "transposed"]
@@ -70,7 +70,7 @@ def _whole(largest: int, shape: tuple[int, ...], random: torch.Generator) -> tor
 def _integers(name: str, reduction: str, shape: tuple[int, ...], random: torch.Generator):
     info = torch.iinfo(DTYPES[name])
     low, high = max(info.min, -(1 << 63)), min(info.max, (1 << 63) - 1)
-    if reduction in ("AVG", "PREMUL_SUM"):  # of sums that wrap nobody says what the mean is
+    if reduction == "PREMUL_SUM":
         low, high = max(low, -5), 5
     return torch.randint(low, high, shape, generator=random).to(DTYPES[name])
 
@@ -81,8 +81,10 @@ def factor(rank: int) -> int:
 
 
 def reduced(rows: list[torch.Tensor], reduction: str) -> torch.Tensor:
-    """The rows, one per rank, reduced: integers wrap, their mean is truncated."""
+    """The rows, one per rank, reduced: integers wrap, but not their mean, which is truncated."""
     dtype = rows[0].dtype
+    if reduction == "AVG" and not dtype.is_floating_point and not dtype.is_complex:
+        return mean_of_integers(rows)
     exact = torch.float64 if dtype.is_floating_point else torch.int64
     wide = [row.to(torch.complex128 if dtype.is_complex else exact) for row in rows]
     if reduction == "PREMUL_SUM":
@@ -91,8 +93,7 @@ def reduced(rows: list[torch.Tensor], reduction: str) -> torch.Tensor:
     for row in wide[1:]:
         out = _COMBINE[reduction](out, row)
     if reduction == "AVG":
-        whole = exact == torch.int64 and not dtype.is_complex
-        out = out.div(len(rows), rounding_mode="trunc" if whole else None)
+        out = out / len(rows)
     return out.to(dtype)
 
 

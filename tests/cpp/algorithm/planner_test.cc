@@ -81,6 +81,25 @@ TEST(Planner, DirectForSmallHalfSums) {
   }
 }
 
+// Partial sums, which a ring passes on in the dtype, would wrap.
+TEST(Planner, AveragesOfIntegersAreAddedUpByOneRank) {
+  for (DType dtype : {DType::kInt8, DType::kUInt8, DType::kInt32, DType::kInt64, DType::kUInt64})
+    for (Collective kind :
+         {Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduce}) {
+      PlanRequest wanted = request(kind, dtype, 1 << 24);
+      EXPECT_EQ(chosen(wanted), "ring");
+      wanted.reduce_op = ReduceOp::kAvg;
+      EXPECT_EQ(chosen(wanted), "direct");
+      wanted.forced_algorithm = "ring";  // gives way
+      EXPECT_EQ(chosen(wanted), "direct");
+      wanted.dtype = DType::kFloat32;
+      EXPECT_EQ(chosen(wanted), "ring");
+    }
+  PlanRequest moved = request(Collective::kAllgather, DType::kInt8);
+  moved.reduce_op = ReduceOp::kAvg;  // not read
+  EXPECT_EQ(chosen(moved), "ring");
+}
+
 // A cast at every hop is what half precision does anyway, and the ring keeps every link busy; what
 // shares a block's loss is encoded twice, however many ranks there are.
 TEST(Planner, CodecsThatRoundElementsGoRound) {

@@ -40,9 +40,14 @@ T fold_floats(ReduceOp op, const std::vector<T>& operands, int64_t divisor) {
   return op == ReduceOp::kAvg ? out / static_cast<T>(divisor) : out;
 }
 
-// In 128 bits, cut to T after each step.
+// In 128 bits, an average exactly, else cut to T after each step.
 template <typename T>
 T fold_integers(ReduceOp op, const std::vector<T>& operands, int64_t divisor) {
+  if (op == ReduceOp::kAvg) {
+    __int128 sum = 0;
+    for (const T x : operands) sum += x;
+    return static_cast<T>(sum / divisor);
+  }
   T out = operands[0];
   for (size_t i = 1; i < operands.size(); ++i) {
     const T x = operands[i];
@@ -61,7 +66,7 @@ T fold_integers(ReduceOp op, const std::vector<T>& operands, int64_t divisor) {
     else
       out = static_cast<T>(a + b);
   }
-  return op == ReduceOp::kAvg ? static_cast<T>(static_cast<__int128>(out) / divisor) : out;
+  return out;
 }
 
 using Operands = std::vector<const std::byte*>;

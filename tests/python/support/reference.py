@@ -66,6 +66,8 @@ def exact_inputs(name: str, op: str, size: int, count: int, seed: int) -> torch.
 def reduced(rows: torch.Tensor, op: str) -> torch.Tensor:
     """The rows reduced in rank order: fp16 and bf16 as fp32 rounded once, integers wrapping."""
     dtype = rows.dtype
+    if op == "AVG" and not dtype.is_floating_point:
+        return mean_of_integers(rows)
     half = dtype in (torch.float16, torch.bfloat16)
     wide = rows.float() if half else rows
     out = wide[0].clone()
@@ -77,8 +79,7 @@ def reduced(rows: torch.Tensor, op: str) -> torch.Tensor:
         else:
             out = torch.minimum(out, row) if op == "MIN" else torch.maximum(out, row)
     if op == "AVG":
-        size = len(rows)
-        out = out / size if dtype.is_floating_point else out.div(size, rounding_mode="trunc")
+        out = out / len(rows)
     return out.to(dtype)
 
 
