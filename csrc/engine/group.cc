@@ -37,13 +37,17 @@ void Group::enqueue(std::shared_ptr<Op> op) {
   for (const auto& [rank, theirs] : history_.heard_of(number))
     if (!agree(number, rank, theirs)) break;
   if (failure_) return host_.finish_op(op, for_op(*op, nullptr, failure_));
-  start(std::move(op));
+  // A barrier ends after all collectives before it, on all ranks: it begins when ours have ended.
+  if (op->request.kind == Collective::kBarrier && !(runs_.empty() && waiting_.empty()))
+    waiting_.push_back(std::move(op));
+  else
+    start(std::move(op));
   if (!failure_) check_left(number);
 }
 
 void Group::start(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
-  last_started_ = number;
+  last_started_ = std::max(last_started_, number);
   auto run = std::make_shared<OpRun>(*this, std::move(op), number);
   runs_[number] = run;
   run->start();
@@ -75,6 +79,13 @@ void Group::finished(OpRun& run) {
     runs_.erase(run.number());
   host_.finish_op(run.op(), {});
   check_doom();
+  while (!failure_ && !waiting_.empty() &&
+         (runs_.empty() || runs_.begin()->first > waiting_.front()->number)) {
+    const auto barrier = waiting_.front();
+    waiting_.pop_front();
+    start(barrier);
+    if (!failure_) check_left(barrier->number);
+  }
   if (!runs_.empty()) runs_.begin()->second->grant_waiting();
 }
 
@@ -146,7 +157,8 @@ std::string Group::dump() const {
   std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank()) + " of " +
                     std::to_string(size()) + (ready() ? links() : ", waiting for its members") +
                     ", last op #" + std::to_string(last_number_) + ": " + verdict().text;
-  for (const auto& op : waiting_) out += "\n   " + op->describe() + ": not started";
+  for (const auto& op : waiting_)
+    out += "\n   " + op->describe() + (ready() ? ": waits for what is before it" : ": not started");
   for (const auto& [number, run] : runs_) out += "\n   " + run->dump();
   out += point_to_point_.dump();
   for (int peer = 0; peer < size(); ++peer) {

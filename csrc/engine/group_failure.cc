@@ -11,6 +11,9 @@ constexpr Duration kStallTime = std::chrono::milliseconds(500);
 // A broken connection is a symptom. The control plane usually knows the cause a moment later.
 constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
 
+// Early enough for the answers to a roll call to be there when a short timeout ends.
+Duration patience(const Op& op) { return std::min(kStallTime, (op.deadline - op.started) / 4); }
+
 }  // namespace
 
 // True if a peer's call is ours. Else the group has failed.
@@ -137,8 +140,12 @@ void Group::tick() {
   check_doom();
   if (failure_) return;
   check_broken();
-  for (const auto& op : waiting_)
+  for (const auto& op : waiting_) {
     if (now() > op->deadline) return time_out(*op);
+    // The others must know that a barrier has come, whatever it waits for.
+    if (ready() && now() - op->started >= patience(*op) && history_.tell_once(op->number))
+      announce(NoticeKind::kStalled, op->number, op->fingerprint);
+  }
   for (auto& [number, run] : runs_) {
     if (now() > run->op()->deadline) return time_out(*run->op());
     run->grant_waiting();
@@ -180,9 +187,7 @@ bool Group::waits_for_leaver(const Op& op, const OpRun* run) const {
 }
 
 void Group::check_stall(OpRun& run) {
-  // Early enough for the answers to be there when a short timeout ends.
-  const Duration patience = std::min(kStallTime, (run.op()->deadline - run.op()->started) / 4);
-  if (now() - run.last_progress() < patience) return;
+  if (now() - run.last_progress() < patience(*run.op())) return;
   const uint64_t number = run.op()->number;
   if (history_.tell_once(number)) announce(NoticeKind::kStalled, number, run.op()->fingerprint);
 }

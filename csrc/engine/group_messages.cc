@@ -95,7 +95,9 @@ void Group::on_message(const MessageHeader& header, ConstBytes payload) {
     const auto run = it->second;
     return deliver(*run, header, payload);
   }
-  if (header.op > last_number_) {  // we have not called it yet
+  const auto is_it = [&](const auto& op) { return op->number == header.op; };
+  // We have not called it yet, or it is a barrier that waits for what is before it.
+  if (header.op > last_number_ || std::any_of(waiting_.begin(), waiting_.end(), is_it)) {
     parked_[header.op].push_back({header, pooled_copy(scratch_pool(), payload)});
     return;
   }

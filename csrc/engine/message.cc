@@ -7,9 +7,9 @@
 namespace ringdist {
 
 std::string Fingerprint::describe() const {
-  std::string out = std::string(collective_name(kind)) + "(";
-  if (kind == Collective::kBarrier) return out + ")";
-  out += std::string(dtype_name(dtype));
+  std::string out(collective_name(kind));
+  if (kind == Collective::kBarrier) return out;
+  out += "(" + std::string(dtype_name(dtype));
   if (count == kPerEdge)
     out += ", parts of given sizes";
   else

@@ -11,10 +11,10 @@ std::string Op::describe() const {
            std::to_string(endpoint->tag) + " (" + std::string(dtype_name(request.dtype)) + ", " +
            std::to_string(request.count) + (request.count == 1 ? " element)" : " elements)");
   }
-  std::string text = fingerprint.describe();
-  const auto parenthesis = text.find('(');
-  return text.substr(0, parenthesis) + " #" + std::to_string(number) + " " +
-         text.substr(parenthesis);
+  const std::string text = fingerprint.describe();
+  const std::string name = text.substr(0, text.find('('));
+  const std::string rest = text.substr(name.size());  // a barrier has none
+  return name + " #" + std::to_string(number) + (rest.empty() ? "" : " ") + rest;
 }
 
 void Op::when_finished(std::function<void()> callback) {

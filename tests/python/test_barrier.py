@@ -16,10 +16,6 @@ from support.rank import Raised, caught, in_threads, new_group, oracle, same_bit
 from test_monitored_barrier import monitored_barrier
 from torch.distributed.distributed_c10d import _coalescing_manager
 
-pytestmark = pytest.mark.xfail(
-    run=False, reason="a barrier does not wait for earlier operations of its group"
-)
-
 CPU = torch.device("cpu")
 COUNT = 1 << 20
 
@@ -90,6 +86,11 @@ def test_results_are_there_after_a_barrier(pools, which: str, how: str):
     pools(3).run(_waits, which, how)
 
 
+@pytest.mark.xfail(
+    strict=False,
+    reason="a barrier does not wait until results are copied back to strided tensors, nor for the "
+    "second round of a sparse all_reduce",
+)
 @pytest.mark.parametrize("which", ["transposed", "sparse"])
 def test_results_that_come_after_their_ops_are_there_too(pools, which: str):
     pools(3).run(_waits, which, "blocking")
