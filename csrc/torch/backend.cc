@@ -1,5 +1,7 @@
 #include "torch/backend.h"
 
+#include <ATen/record_function.h>
+
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -9,6 +11,16 @@
 #include "torch/work.h"
 
 namespace ringdist {
+namespace {
+
+// "ringdist:all_reduce(int4)"; empty if it has no codec, or no profiler asks.
+std::string coded_title(const Call& call) {
+  if (!call.request.blocks || !at::hasCallbacks()) return {};
+  const std::string codecs = call.request.blocks->describe();  // "int4, 3 parts"
+  return call.title + ("(" + codecs.substr(0, codecs.rfind(", ")) + ")");
+}
+
+}  // namespace
 
 ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Communicator> communicator, CodecPair codecs)
     : Backend(communicator->rank(), communicator->size()),
@@ -80,10 +92,12 @@ ProcessGroupRing::WorkPtr ProcessGroupRing::submit(Call call) {
     call.request.succeeded = [completions = call.completions] {
       for (const auto& completion : completions) completion->arrive();
     };
+  const std::string coded = coded_title(call);
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
   if (op.error()) communicator_->tell_failure();
   throw_if(op.error());
-  return RingWork::create(communicator_, op.value(), call.type, call.title, std::move(call.inputs),
+  return RingWork::create(communicator_, op.value(), call.type,
+                          coded.empty() ? call.title : coded.c_str(), std::move(call.inputs),
                           std::move(call.outputs), std::move(call.staging),
                           std::move(call.completions));
 }

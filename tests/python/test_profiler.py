@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from support.calls import OPERATIONS, Call
 
+import torch_ringdist
+
 # The records of operations that have another name than their own.
 RECORDS = {
     "all_reduce_coalesced": ["all_reduce"],
@@ -55,3 +57,20 @@ def _any_source() -> list[str]:
 
 def test_a_receive_from_anywhere_has_a_name_of_its_own(pools):
     assert pools(2).run(_any_source) == [["ringdist:recvAnySource"], ["ringdist:send"]]
+
+
+def _codecs() -> list[str]:
+    tensor = torch.randn(5000)
+    with torch.autograd.profiler.profile() as profile:
+        torch_ringdist.all_reduce(tensor, codec="int4")
+        torch_ringdist.all_reduce(tensor, codec="topk:10>int8")
+        torch_ringdist.all_gather_into_tensor(torch.empty(10_000), tensor, codec="bf16")
+        torch_ringdist.all_reduce(tensor, codec="none")
+    return [e.name for e in profile.function_events if e.name.startswith("ringdist:")]
+
+
+def test_a_record_shows_the_codec(pools):
+    records = ["all_reduce(int4)", "all_reduce(topk:10>int8)", "all_gather_into_tensor(bf16)"]
+    wanted = [f"ringdist:{record}" for record in (*records, "all_reduce")]
+    for found in pools(2).run(_codecs):
+        assert sorted(found) == sorted(wanted)
