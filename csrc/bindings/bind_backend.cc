@@ -66,8 +66,9 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs.value());
 }
 
+// At interpreter exit.
 void shutdown() {
-  if (auto context = existing_process_context()) context->shutdown();
+  if (auto context = existing_process_context()) context->shutdown(/*process_ends=*/true);
 }
 
 }  // namespace

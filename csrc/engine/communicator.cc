@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/closed_by_peer.h"
 #include "base/log.h"
 #include "engine/coded_plan.h"
 #include "os/random.h"
@@ -72,9 +73,13 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
     out->set_up();
     out->set_up_promise_.set_value();
   });
-  self.context_->add_leaver(out.get(), [weak = std::weak_ptr(out)] {
-    if (auto communicator = weak.lock()) communicator->leave();
-  });
+  const auto finish = [weak = std::weak_ptr(out)](NoticeKind how) {
+    if (auto communicator = weak.lock()) communicator->finish(how);
+  };
+  const auto leave = [weak = std::weak_ptr(out)](NoticeKind how) {
+    if (auto communicator = weak.lock()) communicator->leave(how);
+  };
+  self.context_->add_leaver(out.get(), {finish, leave});
   return out;
 }
 
@@ -86,11 +91,11 @@ Communicator::~Communicator() {
   Lane& lane = context_->lane();
   // Dropped without close(): no wait for what is in flight, but no silent end either.
   if (!closed_) {
-    withdraw(ErrorKind::kPeerLost, "its last reference was dropped");
+    withdraw(ErrorKind::kPeerLost, std::string(kClosedByPeer) + "its last reference was dropped");
     if (nonce_ != 0) context_->control().disconnect_group(nonce_);
   }
   lane.post([&lane, group = group_] {
-    group->announce_leave();
+    group->announce_leave(NoticeKind::kLeave);
     lane.executor().remove_group(group);
   });
 }
@@ -272,23 +277,29 @@ void Communicator::abort(const std::string& why) {
   for (const auto& sibling : siblings()) sibling->abort(why);
   // Ranks that have found their peers no longer look into the store: ours must be found to be told.
   patience_.shorten(Clock::now() + kTellTime);
-  withdraw(ErrorKind::kAborted, why);
+  withdraw(ErrorKind::kAborted, std::string(kClosedByPeer) + why);
   const Error cause(ErrorKind::kAborted, why);
   context_->lane().post([group = group_, cause] { group->fail(cause, /*tell_others=*/true); });
 }
 
 // Ranks that have called an op look for all others in the store, until their control planes meet.
-void Communicator::withdraw(ErrorKind kind, const std::string& why) {
-  if (nonce_ == 0 && size() > 1) (void)rendezvous_.withdraw(kind, why);
+void Communicator::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
+  if (nonce_ == 0 && size() > 1) (void)rendezvous_.withdraw(kind, why, process_ends);
 }
 
-void Communicator::leave() {
+void Communicator::finish(NoticeKind how) {
   hooks_->end(/*waits=*/true);
-  withdraw(ErrorKind::kPeerLost, "it destroyed the group or exited");
+  const bool exits = how == NoticeKind::kExit;
+  withdraw(ErrorKind::kPeerLost,
+           std::string(kClosedByPeer) + (exits ? "its process exited" : "it destroyed the group"),
+           exits);
   wait_until_idle(Clock::now() + kLeaveTime);
+}
+
+void Communicator::leave(NoticeKind how) {
   patience_.cancelled = true;
   Lane& lane = context_->lane();
-  lane.call([group = group_] { group->announce_leave(); }, Clock::now() + kTaskTime);
+  lane.call([group = group_, how] { group->announce_leave(how); }, Clock::now() + kTaskTime);
 }
 
 void Communicator::wait_until_idle(TimePoint deadline) {
@@ -307,10 +318,12 @@ void Communicator::close() {
   // Who has found everybody counts on us, and hears of our end only if we have found them, too.
   if (!lane.stopped()) set_up_ended_.wait_until(Clock::now() + kTellTime);
   patience_.cancelled = true;
-  leave();
+  finish(NoticeKind::kLeave);
+  // First what was sent, then that nothing follows: others compare calls before they are told.
+  if (!failure()) lane.flush(Clock::now() + kFlushTime);
+  leave(NoticeKind::kLeave);
   log(LogLevel::kDebug,
       "group '" + name() + "': closed after op #" + std::to_string(sequence_number()));
-  if (!failure()) lane.flush(Clock::now() + kFlushTime);
   context_->remove_leaver(this);
   if (nonce_ != 0) context_->control().disconnect_group(nonce_);
   lane.call([&lane, group = group_] { lane.executor().remove_group(group); },

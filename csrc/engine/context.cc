@@ -117,9 +117,9 @@ Result<Transport*> Context::reach(const Entry& peer, bool same_host, const std::
                    peer.where() + ", " + (same_host ? "this host" : "another host") + ")");
 }
 
-void Context::add_leaver(const void* key, std::function<void()> leave) {
+void Context::add_leaver(const void* key, Leaver leaver) {
   std::lock_guard lock(mutex_);
-  leavers_[key] = std::move(leave);
+  leavers_[key] = std::move(leaver);
 }
 
 void Context::remove_leaver(const void* key) {
@@ -127,24 +127,27 @@ void Context::remove_leaver(const void* key) {
   leavers_.erase(key);
 }
 
-void Context::shutdown() {
-  std::map<const void*, std::function<void()>> leavers;
+void Context::shutdown(bool process_ends) {
+  std::map<const void*, Leaver> leavers;
   {
     std::lock_guard lock(mutex_);
     if (shut_down_ || mark_.forked()) return;
     shut_down_ = true;
     leavers.swap(leavers_);
   }
-  for (auto& [key, leave] : leavers) leave();
+  const NoticeKind how = process_ends ? NoticeKind::kExit : NoticeKind::kLeave;
+  for (auto& [key, leaver] : leavers) leaver.finish(how);
   if (lane_ && control_) {
+    // First what was sent, then that nothing follows: others compare calls before they are told.
+    lane_->flush(Clock::now() + kFlushTime);
+    for (auto& [key, leaver] : leavers) leaver.leave(how);
     // Whoever still waits in another thread gets an error rather than an engine that is gone.
     lane_->call(
         [this] {
           lane_->executor().fail_all(Error(ErrorKind::kAborted, "this process is shutting down"));
         },
         Clock::now() + kFlushTime);
-    lane_->flush(Clock::now() + kFlushTime);
-    control_->leave();
+    control_->leave(process_ends);
   }
   pool_.stop(Clock::now() + kCallbackTime);
   if (control_) control_->stop();
@@ -163,13 +166,19 @@ void Context::on_process_lost(uint64_t context_id, const Error& cause) {
     lost_.emplace(context_id, cause);
   }
   lane_->post([this, context_id, cause] {
-    lane_->executor().process_lost(context_id, cause);
-    lane_->drop_peer(context_id);
+    const auto tell = [this, context_id, cause] {
+      lane_->executor().process_lost(context_id, cause);
+    };
+    if (context_id == id_) return tell();  // we were given up
+    lane_->drain_peer(context_id, tell);
   });
 }
 
 void Context::on_process_left(uint64_t context_id) {
-  lane_->post([this, context_id] { lane_->executor().process_left(context_id); });
+  lane_->post([this, context_id] {
+    lane_->drain_peer(context_id,
+                      [this, context_id] { lane_->executor().process_left(context_id); });
+  });
 }
 
 void Context::on_flood(std::span<const std::byte> payload) {

@@ -54,12 +54,17 @@ class Context final : private ControlEvents {
   Error lost(ContextId context_id);
 
   // For leaving in good order. Groups add themselves while they are open.
-  void add_leaver(const void* key, std::function<void()> leave);
+  struct Leaver {
+    std::function<void(NoticeKind)> finish;  // waits a second at most for what is in flight
+    std::function<void(NoticeKind)> leave;
+  };
+  void add_leaver(const void* key, Leaver leaver);
   void remove_leaver(const void* key);
 
-  // Leaves every group, waits (two seconds at most) until what was sent has arrived, and stops all
+  // Leaves every group, when what was sent has arrived (two seconds at most), and stops all
   // threads. Idempotent; also the destructor's work. Callbacks that run longer are left behind.
-  void shutdown();
+  // `process_ends`: the process is about to end; other processes notice when it has.
+  void shutdown(bool process_ends = false);
 
   std::string dump() override;
 
@@ -83,7 +88,7 @@ class Context final : private ControlEvents {
 
   std::mutex mutex_;  // never held in a call to the lane that waits, but for open_transports()
   std::vector<Transport*> opened_ RINGDIST_GUARDED_BY(mutex_);  // owned by the lane
-  std::map<const void*, std::function<void()>> leavers_ RINGDIST_GUARDED_BY(mutex_);
+  std::map<const void*, Leaver> leavers_ RINGDIST_GUARDED_BY(mutex_);
   std::map<ContextId, Error> lost_ RINGDIST_GUARDED_BY(mutex_);
   bool open_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool shut_down_ RINGDIST_GUARDED_BY(mutex_) = false;

@@ -52,8 +52,8 @@ void Control::flood(std::vector<std::byte> payload) {
   if (!mark_.forked()) loop_->flood(std::move(payload));
 }
 
-void Control::leave() {
-  if (!mark_.forked()) loop_->leave();
+void Control::leave(bool process_ends) {
+  if (!mark_.forked()) loop_->leave(process_ends);
 }
 
 void Control::stop() {

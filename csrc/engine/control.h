@@ -30,7 +30,7 @@ struct ControlEvents {
   // A process died or fell silent (kPeerLost). It can be this process itself: others gave it up
   // while it was stopped. For each context either this or on_process_left, once.
   virtual void on_process_lost(uint64_t context_id, const Error& cause) = 0;
-  // A process said goodbye.
+  // A process said goodbye or, if it said that it was about to end, has ended.
   virtual void on_process_left(uint64_t context_id) = 0;
   // A payload of another process, once.
   virtual void on_flood(std::span<const std::byte> payload) = 0;
@@ -73,8 +73,9 @@ class Control {
   Error prove_same_host(uint64_t peer_context_id, std::string unix_name, TimePoint deadline);
 
   // Blocks until the processes of my host are connected and the links between hosts in which this
-  // process takes part are up (links_of in control_links.h). A process that can be reached but has
-  // not yet called this for the group counts as connected. The Error blames a rank.
+  // process takes part are up (links_of in control_links.h), for all members of the group: whoever
+  // ends after this has returned takes nothing along that another member still needs to find the
+  // rest. The Error blames a rank.
   Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members, TimePoint deadline);
 
   // Forgets the group. Connections that no group of either side needs are closed.
@@ -85,7 +86,8 @@ class Control {
   void flood(std::vector<std::byte> payload);
 
   // Says goodbye on all connections and flushes them for at most 200 ms; nothing is reported after.
-  void leave();
+  // `process_ends`: connections stay open until the kernel closes them, which tells others when.
+  void leave(bool process_ends = false);
   // Ends the thread, which others see as silence unless leave() came first. Idempotent.
   void stop();
 

@@ -74,6 +74,7 @@ struct ControlConnection {
   bool peer_needs = true;     // as the peer said last
   bool wants_output = false;  // what epoll was told
   bool broken = false;        // cannot send; may still have input
+  bool exit_seen = false;     // the peer knows that this process is about to end
 };
 
 }  // namespace ringdist

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "base/closed_by_peer.h"
 #include "base/log.h"
 
 namespace ringdist {
@@ -163,6 +164,10 @@ Error ControlLoop::connect(uint64_t nonce, int my_rank, std::vector<ControlMembe
       for (auto& line : peer.lines)
         if (!line.reached) line = ControlPeer::Line();  // earlier failures are no news
     sockets_.readmit(now_);
+    // What came before we knew whom else to tell.
+    if (const auto known = formed_.find(nonce); known != formed_.end())
+      tell_formed(nonce, found->second.roster, {known->second.begin(), known->second.end()},
+                  nullptr);
   });
 }
 
@@ -173,6 +178,8 @@ void ControlLoop::disconnect(uint64_t nonce) {
     auto& ranks = found->second.ranks;  // each rank of this process disconnects once
     ranks.erase(ranks.begin());
     if (!ranks.empty()) return;
+    learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
+    forget_formed(nonce);
     for (const auto& [id, member] : found->second.roster.processes())
       if (auto peer = peers_.find(id); peer != peers_.end()) peer->second.proven = false;
     groups_.erase(found);
@@ -193,19 +200,21 @@ void ControlLoop::flood(std::vector<std::byte> payload) {
   });
 }
 
-void ControlLoop::leave() {
+void ControlLoop::leave(bool process_ends) {
   auto done = std::make_shared<std::promise<Error>>();
   auto answer = done->get_future();
-  bool posted = post([this, done] {
+  bool posted = post([this, done, process_ends] {
     if (silent_) {
       done->set_value({});
       return;
     }
     silent_ = true;
+    process_ends_ = process_ends;
     goodbye_ = done;
     goodbye_until_ = now_ + kGoodbyeTime;
     sockets_.stop_listening();
-    sockets_.send_to_all(Fate{id_, ""}.frame(FrameType::kLeft));
+    sockets_.send_to_all(process_ends_ ? make_frame(FrameType::kExits)
+                                       : Fate{id_, ""}.frame(FrameType::kLeft));
     sockets_.for_each([this](ControlConnection& c) {
       if (!c.open()) sockets_.close(c);
     });
@@ -218,16 +227,26 @@ void ControlLoop::leave() {
 }
 
 // Waits for the others to close: closing first could discard a goodbye that is still on its way.
+// When the process ends they answer instead, and see it end by the connection's.
 void ControlLoop::say_goodbye() {
   bool waiting = false;
   sockets_.for_each([&](ControlConnection& c) {
+    if (process_ends_) {
+      waiting |= !goodbye_seen(c);
+      return;
+    }
     waiting = true;
     if (!c.stream.has_output()) c.stream.end_output();
   });
   if (waiting && now_ < goodbye_until_) return;
-  sockets_.for_each([this](ControlConnection& c) { sockets_.close(c); });
+  if (!process_ends_) sockets_.for_each([this](ControlConnection& c) { sockets_.close(c); });
   goodbye_->set_value({});
   goodbye_.reset();
+}
+
+// Who exits as well has nothing to wait for.
+bool ControlLoop::goodbye_seen(const ControlConnection& connection) {
+  return connection.exit_seen || exiting(connection.peer) || !connection.open();
 }
 
 void ControlLoop::stop() {
@@ -252,7 +271,7 @@ void ControlLoop::finish() {
   if (goodbye_) goodbye_->set_value({});
   requests_.clear();
   sockets_.stop_listening();
-  sockets_.for_each([this](ControlConnection& c) { sockets_.close(c); });
+  if (!process_ends_) sockets_.for_each([this](ControlConnection& c) { sockets_.close(c); });
   sockets_.reap(now_);
 }
 
@@ -289,17 +308,20 @@ std::optional<Error> ControlLoop::group_answer(const Request& request) {
   if (found == groups_.end())
     return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
   Group& group = found->second;
+  // Of who has left, or dies later, the engine tells, after what it had sent.
   for (const auto& [id, member] : group.roster.processes()) {
-    if (!gone(id)) continue;
-    std::string why = ledger_.lost(id).value_or("it has left");
-    return Error(ErrorKind::kPeerLost, "rank " + std::to_string(member.rank) + ": " + why)
+    const auto why = ledger_.lost(id);
+    if (!why || formed(request.id, id)) continue;
+    return Error(ErrorKind::kPeerLost, "rank " + std::to_string(member.rank) + " (" +
+                                           describe_process(member.pid, member.host_name) +
+                                           ") is lost: " + std::string(kClosedByPeer) + *why)
         .blame(member.rank);
   }
   bool expired = now_ >= request.deadline;
   bool complete = true;
   auto check = [&](uint64_t peer, LinkKind kind) -> std::optional<Error> {
     auto* link = sockets_.find(peer, kind);
-    if (link && link->reached()) return std::nullopt;
+    if ((link && link->reached()) || gone(peer)) return std::nullopt;
     complete = false;
     return missing_peer(group, peer, kind, expired);
   };
@@ -310,9 +332,12 @@ std::optional<Error> ControlLoop::group_answer(const Request& request) {
     for (uint64_t peer : group.roster.links_to(host, is_gone))
       if (auto error = check(peer, LinkKind::kTcp)) return error;
   if (!complete) return std::nullopt;
-  if (!group.connected) group.judged_since = now_;
-  group.connected = true;
-  return Error();
+  if (!group.connected) {
+    group.judged_since = now_;
+    group.connected = true;
+    learn_formed(request.id, {id_}, nullptr);
+  }
+  return formed_answer(group, request);
 }
 
 // The error for a peer that is not connected yet, if it is time for one.

@@ -4,11 +4,13 @@
 //   control_loop.cc     life of the thread, commands, answers
 //   control_receive.cc  what arrives: hellos, frames, ends of connections, deaths
 //   control_upkeep.cc   what time brings: dialing, silence
+//   control_formed.cc   who has found all others of a group
 //   control_report.cc   texts for humans
 // Owned by Control, which must leak it in a forked child.
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <future>
 #include <map>
@@ -47,8 +49,9 @@ struct ControlPeer {
 
   int pid = 0;
   Fd pidfd;
-  bool proven = false;    // by prove_same_host: kept until a group has used it
-  std::string unix_name;  // as given with the proof
+  TimePoint exits_since{};  // its process is about to end
+  bool proven = false;      // by prove_same_host: kept until a group has used it
+  std::string unix_name;    // as given with the proof
   Line lines[2];
 };
 
@@ -69,7 +72,7 @@ class ControlLoop : private ControlSockets::Owner {
                 TimePoint deadline);
   void disconnect(uint64_t nonce);
   void flood(std::vector<std::byte> payload);
-  void leave();
+  void leave(bool process_ends);
   void stop();
 
  private:
@@ -108,6 +111,7 @@ class ControlLoop : private ControlSockets::Owner {
   std::optional<Error> group_answer(const Request& request);
   std::optional<Error> missing_peer(Group& group, uint64_t peer, LinkKind kind, bool expired);
   void say_goodbye();
+  bool goodbye_seen(const ControlConnection& connection);
   void finish();
 
   // control_receive.cc
@@ -120,6 +124,7 @@ class ControlLoop : private ControlSockets::Owner {
   void on_record(ControlConnection& connection, const Frame& frame);
   void on_flood(ControlConnection& connection, const Frame& frame);
   void on_dump_request(ControlConnection& connection);
+  void on_exits(ControlConnection& connection);
   void on_exit(uint64_t peer);
   void watch_exit(uint64_t peer, int pid);
   void learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from = nullptr);
@@ -127,6 +132,17 @@ class ControlLoop : private ControlSockets::Owner {
   void forget_old_fates();
   void drop(uint64_t peer);  // and its connections
   void forget(uint64_t peer);
+
+  // control_formed.cc
+  void on_formed(ControlConnection& connection, const Frame& frame);
+  void learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
+                    const ControlConnection* from);
+  void tell_formed(uint64_t nonce, const ControlRoster& roster,
+                   const std::vector<uint64_t>& processes, const ControlConnection* from);
+  void tell_all_formed(ControlConnection& connection);
+  void forget_formed(uint64_t nonce);
+  bool formed(uint64_t nonce, uint64_t process) const;
+  std::optional<Error> formed_answer(const Group& group, const Request& request);
 
   // control_upkeep.cc
   void upkeep();
@@ -150,6 +166,10 @@ class ControlLoop : private ControlSockets::Owner {
   void report_to_stderr();
 
   bool gone(uint64_t id) const { return ledger_.gone(id); }
+  bool exiting(uint64_t id) const {
+    const auto peer = peers_.find(id);
+    return peer != peers_.end() && peer->second.exits_since != TimePoint();
+  }
 
   const uint64_t id_;
   const Duration peer_timeout_;
@@ -169,12 +189,15 @@ class ControlLoop : private ControlSockets::Owner {
   ControlLedger ledger_;
   std::map<uint64_t, ControlPeer> peers_;
   std::map<uint64_t, Group> groups_;
-  std::map<uint64_t, uint64_t> exits_;  // epoll key of a pidfd -> peer
+  std::map<uint64_t, std::set<uint64_t>> formed_;  // by nonce, also of groups not known here yet
+  std::deque<uint64_t> formed_order_;              // its nonces, the oldest first
+  std::map<uint64_t, uint64_t> exits_;             // epoll key of a pidfd -> peer
   std::vector<Request> requests_;
   std::shared_ptr<std::promise<Error>> goodbye_;  // while leaving
   TimePoint goodbye_until_{};
-  bool silent_ = false;  // has left: events are no longer delivered
-  TimePoint now_{};      // of this turn
+  bool silent_ = false;        // has left: events are no longer delivered
+  bool process_ends_ = false;  // it has left for that reason
+  TimePoint now_{};            // of this turn
   TimePoint next_tick_{};
   uint64_t next_exit_key_ = uint64_t{1} << 40;
   uint64_t sequence_ = 0;

@@ -41,6 +41,7 @@ void ControlLoop::on_open(ControlConnection& connection) {
   log(LogLevel::kDebug,
       "control link to " + name_of(connection.peer) +
           (connection.kind == LinkKind::kLocal ? " is open, on this host" : " is open, over TCP"));
+  tell_all_formed(connection);
   for (const auto& frame : ledger_.frames(now_)) sockets_.send(connection, frame);
 }
 
@@ -57,6 +58,8 @@ void ControlLoop::watch_exit(uint64_t peer, int pid) {
 }
 
 void ControlLoop::on_frame(ControlConnection& connection, const Frame& frame) {
+  if (frame.type == FrameType::kExits) return on_exits(connection);
+  if (frame.type == FrameType::kSeen) connection.exit_seen = true;
   if (silent_) return;
   if (frame.type == FrameType::kDumpRequest) {
     on_dump_request(connection);
@@ -72,6 +75,9 @@ void ControlLoop::on_frame(ControlConnection& connection, const Frame& frame) {
     case FrameType::kFlood:
       on_flood(connection, frame);
       return;
+    case FrameType::kFormed:
+      on_formed(connection, frame);
+      return;
     case FrameType::kNeed:
       connection.peer_needs = !frame.body.empty() && frame.body[0] != std::byte{0};
       if (!connection.peer_needs && !connection.needed) hurry();
@@ -79,6 +85,11 @@ void ControlLoop::on_frame(ControlConnection& connection, const Frame& frame) {
     default:
       return;  // heartbeats, and what later versions may say
   }
+}
+
+void ControlLoop::on_exits(ControlConnection& connection) {
+  peers_[connection.peer].exits_since = now_;
+  sockets_.send(connection, make_frame(FrameType::kSeen));
 }
 
 void ControlLoop::on_record(ControlConnection& connection, const Frame& frame) {
@@ -110,6 +121,10 @@ void ControlLoop::on_closed(const ControlConnection& connection, bool was_reache
                             const std::string& reason) {
   auto found = peers_.find(connection.peer);
   if (silent_ || found == peers_.end()) return;
+  // It kept the connection until its end. The kernel's word on a local process is as good, and
+  // comes a moment later, when the parent of that process is told.
+  if (was_reached && exiting(connection.peer) && !found->second.pidfd)
+    return learn_left(connection.peer, &connection);
   ControlPeer::Line& line = found->second.line(connection.kind);
   line.failure = reason;
   if (errno_value == ECONNREFUSED) ++line.refusals;
@@ -128,6 +143,8 @@ void ControlLoop::on_exit(uint64_t peer) {
   if (gone(peer)) return;
   if (silent_)
     drop(peer);
+  else if (exiting(peer))
+    learn_left(peer, nullptr);
   else
     learn_lost(peer, "its process (" + name_of(peer) + ") died");
 }

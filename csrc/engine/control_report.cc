@@ -58,8 +58,11 @@ std::string ControlLoop::report_peer(uint64_t id, const ControlPeer& peer) {
     out += kind == LinkKind::kLocal ? " local " : " tcp ";
     out += link && link->open() ? "open" : link && link->reached() ? "held" : "not connected";
     out += ", heard " + format_age(now_, line.heard);
-    bool suspect = line.reached && now_ - line.heard > suspect_after();
-    if (suspect) out += " SUSPECT";
+    bool late = line.reached && now_ - line.heard > suspect_after();
+    if (exiting(id))
+      out += " exits";
+    else if (late)
+      out += " SUSPECT";
     if (!line.failure.empty()) out += " (" + line.failure + ")";
     out += ";";
   }

@@ -91,7 +91,7 @@ void ControlLoop::judge_host(Group& group, int host) {
   std::vector<uint64_t> alive;
   TimePoint heard = group.judged_since;
   for (uint64_t id : group.roster.processes_of(host)) {
-    if (gone(id)) continue;
+    if (gone(id) || exiting(id)) continue;
     alive.push_back(id);
     auto peer = peers_.find(id);
     if (peer == peers_.end()) continue;
@@ -120,6 +120,11 @@ void ControlLoop::judge_peers() {
 
 // True if the peer was given up.
 bool ControlLoop::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind) {
+  if (exiting(id)) {  // its heartbeats have ended
+    if (now_ - peer.exits_since <= peer_timeout_) return false;
+    learn_left(id, nullptr);
+    return true;
+  }
   ControlPeer::Line& line = peer.line(kind);
   if (!line.reached || !needed(id)) return false;
   bool local = kind == LinkKind::kLocal;

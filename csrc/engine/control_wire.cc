@@ -80,6 +80,23 @@ std::optional<Fate> Fate::decode(ConstBytes body) {
   return out;
 }
 
+std::vector<std::byte> Formed::frame() const {
+  Writer out;
+  out.put(nonce);
+  for (const uint64_t process : processes) out.put(process);
+  return make_frame(FrameType::kFormed, out.take());
+}
+
+std::optional<Formed> Formed::decode(ConstBytes body) {
+  Reader in(body);
+  Formed out;
+  out.nonce = in.get<uint64_t>();
+  for (size_t n = body.size() / sizeof(uint64_t); n > 1; --n)
+    out.processes.push_back(in.get<uint64_t>());
+  if (!in.ok()) return std::nullopt;
+  return out;
+}
+
 std::vector<std::byte> FloodRecord::frame() const {
   Writer out;
   out.put(origin).put(sequence).put_bytes(payload);

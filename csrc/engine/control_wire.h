@@ -19,10 +19,13 @@ enum class FrameType : uint8_t {
   kHeld = 0x03,     // u64 context id: reached, but that process does not know the group yet
   kRefused = 0x04,  // text
   kHeartbeat = 0x10,
-  kLost = 0x11,   // Fate
-  kLeft = 0x12,   // Fate with empty text; about the sender itself: goodbye
-  kFlood = 0x13,  // FloodRecord
-  kNeed = 0x14,   // u8: whether the sender needs this connection
+  kLost = 0x11,    // Fate
+  kLeft = 0x12,    // Fate with empty text; about the sender itself: goodbye
+  kFlood = 0x13,   // FloodRecord
+  kNeed = 0x14,    // u8: whether the sender needs this connection
+  kExits = 0x15,   // the sender's process is about to end; that is no death
+  kSeen = 0x16,    // the answer to kExits
+  kFormed = 0x17,  // Formed
   kDumpRequest = 0x20,
   kDump = 0x21,  // text
 };
@@ -68,6 +71,15 @@ struct Fate {
 
   std::vector<std::byte> frame(FrameType type) const;
   static std::optional<Fate> decode(ConstBytes body);
+};
+
+// Processes of a group that have found all others of it.
+struct Formed {
+  uint64_t nonce = 0;
+  std::vector<uint64_t> processes;
+
+  std::vector<std::byte> frame() const;
+  static std::optional<Formed> decode(ConstBytes body);
 };
 
 struct FloodRecord {

@@ -14,6 +14,9 @@ constexpr size_t kMaxStrays = size_t{1} << 17;  // peers send within their early
 constexpr size_t kMaxStrayNotices = 4096;
 constexpr size_t kMaxClosed = 1024;
 
+// No operation of the group will begin.
+bool prevents(const Notice& notice) { return notice.kind == NoticeKind::kAbort && notice.op <= 1; }
+
 }  // namespace
 
 Executor::Executor(Statistics& statistics, int64_t memory_limit, ExecutorHooks hooks)
@@ -21,34 +24,41 @@ Executor::Executor(Statistics& statistics, int64_t memory_limit, ExecutorHooks h
 
 void Executor::add_group(std::shared_ptr<Group> group) { groups_.insert(std::move(group)); }
 
+void Executor::expect(const std::shared_ptr<Group>& group, uint64_t nonce) {
+  if (!groups_.contains(group)) return;
+  group->expect(nonce);
+  for (const Notice& notice : stray_notices_)
+    if (notice.nonce == nonce && prevents(notice)) group->on_notice(notice);
+}
+
 void Executor::make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
                           std::vector<GroupMember> members) {
   if (!groups_.contains(group)) return;
-  if (group->failure()) return group->peers_known(nonce);
+  if (group->failure()) return;
   std::vector<ContextId> contexts;
   for (const auto& member : members) contexts.push_back(member.context);
   by_key_[{nonce, group->rank()}] = group;
   group->make_ready(nonce, std::move(members));
-  for (ContextId context : contexts)
-    if (auto it = lost_.find(context); it != lost_.end()) group->process_lost(context, it->second);
   const auto mine = [&](const Stray& stray) {
     return stray.header.nonce == nonce && stray.header.destination == group->rank();
   };
   for (const Stray& stray : strays_)
     if (mine(stray)) group->on_message(stray.header, stray.payload);
   std::erase_if(strays_, mine);
-  // Notices first: they say which op was a leaver's last.
+  // Then who is gone. Notices first: they say which op was a leaver's last.
   for (const Notice& notice : stray_notices_)
     if (notice.nonce == nonce) group->on_notice(notice);
   for (ContextId context : contexts)
     if (left_.contains(context)) group->process_left(context);
+  for (ContextId context : contexts)
+    if (auto it = lost_.find(context); it != lost_.end()) group->process_lost(context, it->second);
 }
 
 void Executor::remove_group(const std::shared_ptr<Group>& group) {
   if (!groups_.contains(group)) return;
   group->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
   groups_.erase(group);
-  if (!group->ready()) return;
+  if (group->nonce() == 0) return;
   by_key_.erase({group->nonce(), group->rank()});
   closed_.push_back(group->nonce());
   if (closed_.size() > kMaxClosed) closed_.pop_front();
@@ -85,7 +95,9 @@ void Executor::process_lost(ContextId context, const Error& cause) {
 bool Executor::give_to_groups(const Notice& notice) {
   bool known = false;
   for (const auto& group : std::set(groups_)) {
-    if (!group->ready() || group->nonce() != notice.nonce) continue;
+    if (group->nonce() != notice.nonce) continue;
+    // Until it is ready it hears only why it will not be; the rest is for later.
+    if (!group->ready() && !prevents(notice)) continue;
     known = true;
     group->on_notice(notice);
   }

@@ -27,6 +27,8 @@ class Executor final : public Receiver, public GroupHost {
   Executor(Statistics& statistics, int64_t memory_limit, ExecutorHooks hooks);
 
   void add_group(std::shared_ptr<Group> group);
+  // Its name is known: from now on others can say that it fails.
+  void expect(const std::shared_ptr<Group>& group, uint64_t nonce);
   // From now on messages reach the group; those that came before are delivered.
   void make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
                   std::vector<GroupMember> members);
@@ -44,6 +46,7 @@ class Executor final : public Receiver, public GroupHost {
   bool has_work() const { return !work_.empty(); }
 
   void on_notice(const Notice& notice);
+  // Once what that process had sent has been delivered.
   void process_lost(ContextId context, const Error& cause);
   void process_left(ContextId context);
   // Ends all ops of all groups, here only.

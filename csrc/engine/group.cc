@@ -17,6 +17,7 @@ Group::~Group() {
 
 void Group::make_ready(uint64_t nonce, std::vector<GroupMember> members) {
   nonce_ = nonce;
+  ready_ = true;
   for (int rank = 0; rank < config_.size; ++rank) peers_[rank].member = std::move(members[rank]);
   for (int peer = 0; peer < config_.size; ++peer)
     if (peers_[peer].member.transport && !reaches(peer))  // it broke while we were not ready
@@ -31,7 +32,10 @@ void Group::enqueue(std::shared_ptr<Op> op) {
     waiting_.push_back(std::move(op));
     return;
   }
-  if (op->request.endpoint) return point_to_point_.enqueue(std::move(op));
+  if (op->request.endpoint) {
+    point_to_point_.enqueue(std::move(op));
+    return check_lost();
+  }
   const uint64_t number = op->number;
   history_.called(number, op->fingerprint);
   for (const auto& [rank, theirs] : history_.heard_of(number))
@@ -43,6 +47,7 @@ void Group::enqueue(std::shared_ptr<Op> op) {
   else
     start(std::move(op));
   if (!failure_) check_left(number);
+  check_lost();
 }
 
 void Group::start(std::shared_ptr<Op> op) {
@@ -107,7 +112,7 @@ void Group::fail(const Error& cause, bool tell_others, uint64_t number) {
 
 // Names the first op that the others cannot finish: ours that is unfinished, or the next.
 void Group::announce_failure(uint64_t number) {
-  failure_untold_ = !ready();
+  failure_untold_ = nonce_ == 0;
   if (failure_untold_) return;
   Notice notice;
   notice.kind = NoticeKind::kAbort;
@@ -121,7 +126,7 @@ void Group::announce_failure(uint64_t number) {
   host_.flood(notice);
 }
 
-void Group::peers_known(uint64_t nonce) {
+void Group::expect(uint64_t nonce) {
   nonce_ = nonce;
   if (failure_untold_) announce_failure(kNoOp);
 }

@@ -79,9 +79,9 @@ class Group {
 
   // The members are known: messages can flow. Ops enqueued so far start now.
   void make_ready(uint64_t nonce, std::vector<GroupMember> members);
-  bool ready() const { return nonce_ != 0; }
-  // The same for a group that has failed meanwhile: others may be ready, and wait for us.
-  void peers_known(uint64_t nonce);
+  bool ready() const { return ready_; }
+  // The group has a name, so that others can be told if it fails, or tell us.
+  void expect(uint64_t nonce);
   // Ready, or never to be.
   bool settled() const { return ready() || failure_; }
 
@@ -99,11 +99,15 @@ class Group {
   // The connection to a member broke. It may have left in good order, or the control plane may know
   // more in a moment.
   void connection_lost(std::string_view transport, ContextId context, const Error& cause);
+  // A process died, and what it had sent has been delivered: ends the group if an op still lacks
+  // something of it, now or later. Else the op ends well, as it may have done on that process.
   void process_lost(ContextId context, const Error& cause);
-  // A process said goodbye; its groups have said which op was their last, if they had one.
+  // A process has ended in good order, or lives on without ringdist; its groups have said which op
+  // was their last, if they had one.
   void process_left(ContextId context);
-  // Tells the others which op was the last, so that our end is not taken for a death.
-  void announce_leave();
+  // Tells the others which op was the last, so that our end is not taken for a death. `how`: kLeave
+  // or kExit.
+  void announce_leave(NoticeKind how);
 
   int rank() const { return config_.rank; }
   int size() const { return config_.size; }
@@ -133,6 +137,8 @@ class Group {
   void when_credit_returns(int peer, OpRun& run, int step);
   void send_failed(int peer, const Error& error);
   bool reaches(int peer) const;
+  // Sends to it need not arrive: it has ended, or has destroyed the group.
+  bool gone(int peer) const;
   bool is_oldest(const OpRun& run) const;
   void finished(OpRun& run);
 
@@ -144,6 +150,9 @@ class Group {
     std::vector<std::pair<std::weak_ptr<OpRun>, int>> blocked;  // steps that wait for credit
     std::optional<uint64_t> left;  // the last op of a rank that left in good order
     TimePoint left_at;
+    bool exited = false;   // it did not destroy the group
+    bool exiting = false;  // nor has its process ended yet, and until then nobody is told
+    Error lost;            // it died: its ops end so, if they lack something of it
     std::optional<TimePoint> broken_since;
     Error broken;
     uint64_t called = 0;  // its last op when it said that it had not called a later one yet
@@ -170,9 +179,13 @@ class Group {
   void check_broken();
   bool waits_in_vain(int peer) const;
   void check_left(uint64_t number);
+  void check_lost();
+  bool lacks(int peer) const;
+  void forgive_sends(int peer);
   void check_point_to_point();
   bool waits_for_leaver(const Op& op, const OpRun* run) const;
   void leaves(Peer& peer, uint64_t last);
+  Error departure(int peer) const;
   void time_out(const Op& op);
   void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
   void on_roll_call(const Notice& notice);
@@ -189,7 +202,8 @@ class Group {
 
   GroupHost& host_;
   const GroupConfig config_;
-  uint64_t nonce_ = 0;
+  uint64_t nonce_ = 0;  // 0 until expect()
+  bool ready_ = false;
   uint32_t generation_ = 0;
   std::vector<Peer> peers_;
   std::deque<std::shared_ptr<Op>> waiting_;                // enqueued before make_ready()

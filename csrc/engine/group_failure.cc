@@ -1,6 +1,7 @@
 // How a Group finds out that it cannot go on: disagreement, silence, loss, time.
 #include <algorithm>
 
+#include "base/closed_by_peer.h"
 #include "base/log.h"
 #include "engine/group.h"
 
@@ -13,6 +14,12 @@ constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
 
 // Early enough for the answers to a roll call to be there when a short timeout ends.
 Duration patience(const Op& op) { return std::min(kStallTime, (op.deadline - op.started) / 4); }
+
+std::string reason(const Notice& notice) {
+  const bool add = notice.error_kind == ErrorKind::kAborted &&
+                   notice.text.find(kClosedByPeer) == std::string::npos;
+  return std::string(add ? kClosedByPeer : "") + notice.text;
+}
 
 }  // namespace
 
@@ -56,10 +63,10 @@ void Group::announce(NoticeKind kind, uint64_t number, const Fingerprint& finger
   host_.flood(notice);
 }
 
-void Group::announce_leave() {
-  if (!ready() || failure_) return;
-  const uint64_t last = runs_.empty() ? last_number_ : runs_.begin()->first - 1;
-  announce(NoticeKind::kLeave, last, {});
+void Group::announce_leave(NoticeKind how) {
+  if (nonce_ == 0 || failure_) return;
+  const uint64_t last = !ready() ? 0 : runs_.empty() ? last_number_ : runs_.begin()->first - 1;
+  announce(how, last, {});
 }
 
 void Group::on_notice(const Notice& notice) {
@@ -71,7 +78,7 @@ void Group::on_notice(const Notice& notice) {
       fail_from(notice.op,
                 Error(notice.error_kind, "rank " + std::to_string(notice.rank) +
                                              " ended the group at op #" +
-                                             std::to_string(notice.op) + ": " + notice.text)
+                                             std::to_string(notice.op) + ": " + reason(notice))
                     .blame(notice.culprit),
                 /*tell_others=*/false);
       // Its exit, which is likely to follow, is no other failure.
@@ -86,6 +93,10 @@ void Group::on_notice(const Notice& notice) {
     case NoticeKind::kAbsent:
       peers_[notice.rank].called = notice.op;
       peers_[notice.rank].absent_at = now();
+      return;
+    case NoticeKind::kExit:  // process_left() follows when it has ended
+      leaves(peers_[notice.rank], notice.op);
+      peers_[notice.rank].exited = peers_[notice.rank].exiting = true;
       return;
   }
 }
@@ -107,18 +118,61 @@ void Group::leaves(Peer& peer, uint64_t last) {
   peer.left_at = now();
 }
 
+bool Group::gone(int peer) const {
+  const Peer& p = peers_[peer];
+  return p.lost || (p.left && !p.exiting);
+}
+
+// What it had sent has been read. So if its part of an op was done, nothing of that is missing
+// here.
+void Group::check_lost() {
+  for (int peer = 0; peer < size() && !failure_; ++peer)
+    if (peers_[peer].lost && lacks(peer)) fail(peers_[peer].lost, /*tell_others=*/true);
+}
+
+bool Group::lacks(int peer) const {
+  const auto does = [peer](const OpRun& run) { return run.waits_for(peer) || run.owes(peer); };
+  bool any = std::any_of(runs_.begin(), runs_.end(),
+                         [&](const auto& entry) { return does(*entry.second); });
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const OpRun* run) {
+    any |= run != nullptr ? does(*run) : op->request.endpoint->peer == peer;
+  });
+  return any;
+}
+
+// Nobody will say that they arrived.
+void Group::forgive_sends(int peer) {
+  std::vector<std::shared_ptr<OpRun>> all;
+  for (const auto& [number, run] : runs_) all.push_back(run);
+  point_to_point_.for_each([&](const std::shared_ptr<Op>&, OpRun* run) {
+    if (run != nullptr) all.push_back(run->shared_from_this());
+  });
+  for (const auto& run : all) run->forgive_sends(peer);
+}
+
 // A rank that left took part in ops up to a number; an op beyond it can never end.
 void Group::check_left(uint64_t number) {
   int first = -1;
   for (int peer = 0; peer < size(); ++peer)
-    if (peers_[peer].left && (first < 0 || *peers_[peer].left < *peers_[first].left)) first = peer;
+    if (peers_[peer].left && !peers_[peer].exiting &&
+        (first < 0 || *peers_[peer].left < *peers_[first].left))
+      first = peer;
   if (first < 0 || number <= *peers_[first].left) return;
-  fail_from(*peers_[first].left + 1,
-            Error(ErrorKind::kPeerLost, who(first) + " has left the group after op #" +
-                                            std::to_string(*peers_[first].left) +
-                                            " (it destroyed the group or exited)")
-                .blame(first),
-            /*tell_others=*/true);
+  fail_from(*peers_[first].left + 1, departure(first), /*tell_others=*/true);
+}
+
+// Why a rank that is gone is.
+Error Group::departure(int peer) const {
+  const Peer& p = peers_[peer];
+  if (p.lost) return p.lost;
+  return Error(ErrorKind::kPeerLost,
+               who(peer) + " has left the group" +
+                   (*p.left > 0 ? " after op #" + std::to_string(*p.left) : "") + ": " +
+                   std::string(kClosedByPeer) +
+                   (p.exited ? "its process exited without destroying the group (an exception, "
+                               "sys.exit() or the end of its script)"
+                             : "it destroyed the group"))
+      .blame(peer);
 }
 
 void Group::fail_from(uint64_t number, const Error& cause, bool tell_others) {
@@ -166,23 +220,23 @@ void Group::check_point_to_point() {
   if (late) return time_out(*late);
   if (!stranded) return;
   const int peer = stranded->request.endpoint->peer;
-  fail(Error(ErrorKind::kPeerLost,
-             (peer == Endpoint::kAnySource ? "all other ranks have" : who(peer) + " has") +
-                 " left the group (destroyed it or exited)")
-           .blame(peer),
+  fail(peer == Endpoint::kAnySource
+           ? Error(ErrorKind::kPeerLost,
+                   std::string(kClosedByPeer) + "all other ranks have left the group or died")
+           : departure(peer),
        /*tell_others=*/true);
 }
 
 // What a rank sent before it left is still on its way for a moment.
 bool Group::waits_for_leaver(const Op& op, const OpRun* run) const {
-  const auto gone = [&](int peer) {
-    if (!peers_[peer].left || now() - peers_[peer].left_at < kBrokenGrace) return false;
+  const auto over = [&](int peer) {
+    if (!gone(peer) || now() - peers_[peer].left_at < kBrokenGrace) return false;
     return run == nullptr || now() - run->last_progress() > kBrokenGrace;
   };
   const int other = op.source() >= 0 ? op.source() : op.request.endpoint->peer;
-  if (other >= 0) return gone(other);
+  if (other >= 0) return over(other);
   for (int peer = 0; peer < size(); ++peer)
-    if (peer != config_.rank && !gone(peer)) return false;
+    if (peer != config_.rank && !over(peer)) return false;
   return true;
 }
 
@@ -193,7 +247,9 @@ void Group::check_stall(OpRun& run) {
 }
 
 bool Group::idle() const {
-  const auto in_doubt = [](const Peer& peer) { return peer.broken_since && !peer.left; };
+  const auto in_doubt = [](const Peer& peer) {
+    return peer.broken_since && !peer.left && !peer.lost;
+  };
   return runs_.empty() && waiting_.empty() && point_to_point_.idle() &&
          (failure_ || std::none_of(peers_.begin(), peers_.end(), in_doubt));
 }
@@ -202,7 +258,7 @@ void Group::check_broken() {
   for (int peer = 0; peer < size(); ++peer) {
     Peer& p = peers_[peer];
     if (!p.broken_since || now() - *p.broken_since < kBrokenGrace) continue;
-    if (p.left && !waits_in_vain(peer)) continue;
+    if (p.lost || (p.left && !waits_in_vain(peer))) continue;
     return fail(Error(ErrorKind::kPeerLost,
                       "the connection to " + who(peer) + " broke: " + p.broken.message())
                     .blame(peer),
@@ -271,18 +327,29 @@ void Group::connection_lost(std::string_view transport, ContextId context, const
 
 void Group::process_left(ContextId context) {
   if (!ready()) return;
-  for (Peer& peer : peers_)
-    if (peer.member.context == context && !peer.left) leaves(peer, 0);
+  for (Peer& peer : peers_) {
+    if (peer.member.context != context || (peer.left && !peer.exiting)) continue;
+    peer.exited = true;
+    peer.exiting = false;
+    leaves(peer, peer.left.value_or(0));
+    forgive_sends(static_cast<int>(&peer - peers_.data()));
+  }
   if (!runs_.empty()) check_left(runs_.rbegin()->first);
 }
 
 void Group::process_lost(ContextId context, const Error& cause) {
   if (!ready()) return;
   for (int peer = 0; peer < size(); ++peer) {
-    if (peers_[peer].member.context != context || peers_[peer].left) continue;
-    return fail(cause.prefixed(who(peer) + " is lost: Connection closed by peer: ").blame(peer),
-                /*tell_others=*/false);
+    if (peers_[peer].member.context != context) continue;
+    const Error error =
+        cause.prefixed(who(peer) + " is lost: " + std::string(kClosedByPeer)).blame(peer);
+    if (peer == rank()) return fail(error, /*tell_others=*/false);
+    if (peers_[peer].left) return process_left(context);  // if it was exiting: it has ended now
+    peers_[peer].lost = error;
+    peers_[peer].left_at = now();
+    forgive_sends(peer);
   }
+  check_lost();
 }
 
 }  // namespace ringdist

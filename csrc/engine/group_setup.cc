@@ -79,19 +79,25 @@ Result<std::vector<GroupMember>> Communicator::find_members(uint64_t& nonce) {
   if (Error error = check_addresses(entries.value(), topology.value())) return error;
   log_phase(name(), "hosts agreed on: " + std::to_string(topology.value().hosts.size()));
   nonce_ = nonce;  // from here on the control plane must be told of our end
-  if (Error error = control.connect_group(
-          nonce, rank(), control_members(entries.value(), topology.value()), patience_.deadline))
-    return error;
-  log_phase(name(), "linked to the others' control planes");
+  Lane& lane = context_->lane();
+  lane.post([&lane, group = group_, nonce] { lane.executor().expect(group, nonce); });
+  // Before all have met: after that a member may be done, and gone.
+  Error unreachable;
   std::vector<GroupMember> members;
   for (const Entry& entry : entries.value()) {
     const int peer = static_cast<int>(members.size());
     auto transport =
         context_->reach(entry, topology.value().same_host(rank(), peer), options_.config.transport);
-    if (!transport.ok())
-      return transport.error().prefixed("rank " + std::to_string(peer) + ": ").blame(peer);
-    members.push_back({entry.context_id, transport.value(), entry.where()});
+    if (!transport.ok() && !unreachable)
+      unreachable = transport.error().prefixed("rank " + std::to_string(peer) + ": ").blame(peer);
+    members.push_back(
+        {entry.context_id, transport.ok() ? transport.value() : nullptr, entry.where()});
   }
+  if (Error error = control.connect_group(
+          nonce, rank(), control_members(entries.value(), topology.value()), patience_.deadline))
+    return error;
+  log_phase(name(), "linked to the others' control planes, as they are");
+  if (unreachable) return unreachable;
   log(LogLevel::kInfo,
       describe_formed(name(), rank(), options_.config, entries.value(), topology.value(), members));
   return members;

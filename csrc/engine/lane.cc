@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <functional>
 #include <future>
 
 #include "base/check.h"
@@ -18,6 +19,7 @@ constexpr auto kYieldTime = std::chrono::milliseconds(1);
 constexpr auto kLongYield = std::chrono::microseconds(50);
 constexpr int kContendedWaits = 1000;
 constexpr auto kActiveSleep = std::chrono::milliseconds(50);  // deadlines are looked at this often
+constexpr auto kDrainSleep = std::chrono::milliseconds(10);
 constexpr auto kIdleSleep = std::chrono::hours(1);
 constexpr auto kLeaveTime = std::chrono::seconds(1);
 constexpr auto kDriverGone = std::chrono::milliseconds(1);
@@ -71,8 +73,25 @@ Transport* Lane::find_transport(std::string_view name) {
   return nullptr;
 }
 
-void Lane::drop_peer(ContextId peer) {
-  for (const auto& transport : transports_) transport->drop_peer(peer);
+void Lane::drain_peer(ContextId peer, std::function<void()> task) {
+  draining_.emplace_back(peer, std::move(task));
+  drain_peers();
+}
+
+bool Lane::drain_peers() {
+  const auto drained = [this](const auto& entry) {
+    bool all = true;
+    for (const auto& transport : transports_) all &= transport->drained(entry.first);
+    return all;
+  };
+  const auto done = std::stable_partition(draining_.begin(), draining_.end(), std::not_fn(drained));
+  std::vector over(std::make_move_iterator(done), std::make_move_iterator(draining_.end()));
+  draining_.erase(done, draining_.end());
+  for (auto& [peer, task] : over) {
+    task();
+    for (const auto& transport : transports_) transport->drop_peer(peer);
+  }
+  return !over.empty();
 }
 
 void Lane::post(std::function<void()> task, bool wake) {
@@ -136,6 +155,7 @@ bool Lane::poll() {
   executor_->set_now(Clock::now());
   bool any = run_tasks();
   for (size_t i = 0; i < transports_.size(); ++i) any |= transports_[i]->progress();
+  if (!draining_.empty()) any |= drain_peers();
   any |= executor_->run_work();
   executor_->tick();
   return any;
@@ -249,6 +269,7 @@ bool Lane::arm() {
 Duration Lane::sleep_time(TimePoint deadline) const {
   const TimePoint now = Clock::now();
   Duration sleep = executor_->idle() ? Duration(kIdleSleep) : Duration(kActiveSleep);
+  if (!draining_.empty()) sleep = std::min<Duration>(sleep, kDrainSleep);
   sleep = std::min(sleep, deadline - now);
   for (const auto& transport : transports_)
     if (auto due = transport->due()) sleep = std::min(sleep, *due - now);

@@ -59,7 +59,9 @@ class Lane {
   Executor& executor() { return *executor_; }
   void add_transport(std::unique_ptr<Transport> transport);
   Transport* find_transport(std::string_view name);
-  void drop_peer(ContextId peer);
+  // A process has ended: reads what it had sent, then forgets it and runs `task`. Where nothing is
+  // left to read that is at once.
+  void drain_peer(ContextId peer, std::function<void()> task);
 
   // Waits until all that was sent has arrived, where somebody is left to receive it. Not from a
   // task.
@@ -87,6 +89,7 @@ class Lane {
   void drive(const Op& op, TimePoint deadline);
   bool poll();
   bool run_tasks();
+  bool drain_peers();
   Pause pause(Backoff& backoff);
   bool take_token() { return !driving_.exchange(true, std::memory_order_acq_rel); }
   bool release_token(const Waiter* self);
@@ -105,6 +108,7 @@ class Lane {
   Epoll driver_epoll_;  // a caller that drives sleeps here
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<std::pair<ContextId, std::function<void()>>> draining_;
   int contended_ = 0;  // waits that skip polling, because somebody wants the core
 
   std::atomic<bool> driving_{false};

@@ -23,7 +23,7 @@ std::optional<Notice> Notice::decode(ConstBytes bytes) {
   out.culprit = in.get<int32_t>();
   out.fingerprint = in.get<Fingerprint>();
   out.text = in.get_string();
-  if (!in.ok() || out.kind > NoticeKind::kAbsent || out.error_kind > ErrorKind::kProtocol)
+  if (!in.ok() || out.kind > NoticeKind::kExit || out.error_kind > ErrorKind::kProtocol)
     return std::nullopt;
   return out;
 }

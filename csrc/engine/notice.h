@@ -16,8 +16,9 @@ enum class NoticeKind : uint8_t {
   kAbort = 0,  // the group failed: `error_kind`, `text`, `culprit` say why
   kStalled,    // `rank` has been in op `op` (fingerprint) without progress
   kArrived,    // `rank` has called op `op`: the answer to kStalled
-  kLeave,      // `rank` leaves in good order; op is the last one it took part in
+  kLeave,      // `rank` destroyed the group; op is the last one it took part in
   kAbsent,     // `rank` has called ops up to `op` only: the other answer to kStalled
+  kExit,       // as kLeave, but because its process exits: counts once that has ended
 };
 
 struct Notice {

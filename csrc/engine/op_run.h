@@ -49,6 +49,10 @@ class OpRun : public std::enable_shared_from_this<OpRun> {
   bool wrote() const { return wrote_; }
   // Something that this rank is to receive from the peer has not come.
   bool waits_for(int peer) const;
+  // Something that this rank is to send to the peer has not been sent.
+  bool owes(int peer) const;
+  // The peer is gone: what was sent to it counts as done.
+  void forgive_sends(int peer);
   TimePoint last_progress() const { return last_progress_; }
   bool queued(int step) const { return steps_[step].queued; }
   void set_queued(int step, bool queued) { steps_[step].queued = queued; }

@@ -133,10 +133,31 @@ MessageHeader OpRun::data_header(int step, size_t target, int64_t segment, bool 
   return header;
 }
 
+bool OpRun::owes(int peer) const {
+  for (size_t step = 0; step < steps_.size(); ++step) {
+    const CompiledStep& compiled_step = compiled(static_cast<int>(step));
+    for (size_t target = 0; target < compiled_step.out.size(); ++target)
+      if (compiled_step.out[target].peer == peer &&
+          steps_[step].out[target].issued < compiled_step.segments)
+        return true;
+  }
+  return false;
+}
+
+void OpRun::forgive_sends(int peer) {
+  const auto self = shared_from_this();
+  for (size_t step = 0; step < steps_.size(); ++step)
+    for (size_t target = 0; target < steps_[step].out.size(); ++target)
+      if (compiled(static_cast<int>(step)).out[target].peer == peer)
+        for (int64_t segment = 0; segment < steps_[step].out[target].issued; ++segment)
+          on_sent(static_cast<int>(step), target, segment, {});
+}
+
 void OpRun::on_sent(int step, size_t target, int64_t segment, const Error& error) {
-  if (stopped_) return;
-  if (error) return group_.send_failed(compiled(step).out[target].peer, error);
   Out& out = steps_[step].out[target];
+  if (stopped_ || out.acked[segment]) return;
+  const int peer = compiled(step).out[target].peer;
+  if (error && !group_.gone(peer)) return group_.send_failed(peer, error);
   out.acked[segment] = true;
   while (out.acked_prefix < compiled(step).segments && out.acked[out.acked_prefix])
     ++out.acked_prefix;

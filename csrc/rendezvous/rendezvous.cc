@@ -5,12 +5,14 @@
 #include <thread>
 
 #include "base/serialize.h"
+#include "os/pidfd.h"
 
 namespace ringdist {
 namespace {
 
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
 constexpr auto kLongestPause = std::chrono::milliseconds(50);
+constexpr auto kEndTime = std::chrono::seconds(5);
 
 std::string hash_of(const std::vector<int>& members) {
   uint64_t hash = 1469598103934665603ull;  // FNV-1a
@@ -59,11 +61,11 @@ Error Rendezvous::publish(const Entry& mine) {
   return store_->set(key("entry", rank_), mine.encode());
 }
 
-Error Rendezvous::withdraw(ErrorKind kind, const std::string& why) {
+Error Rendezvous::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
   auto there = store_->check({prefix_ + "withdrawn"});
   if (there.ok() && there.value()) return {};  // the first cause stays
   Writer note;
-  note.put<int32_t>(rank_).put(kind).put_string(why);
+  note.put<int32_t>(rank_).put(kind).put(process_ends).put_string(why);
   return store_->set(prefix_ + "withdrawn", note.take());
 }
 
@@ -77,10 +79,22 @@ Error Rendezvous::find_withdrawal() {
   const int rank = in.get<int32_t>();
   if (rank == rank_) return {};  // ours is for the others
   const auto kind = in.get<ErrorKind>();
+  const bool process_ends = in.get<bool>();
+  const auto value = store_->multi_get({this->key("entry", rank)});
+  const auto entry = value.ok() ? Entry::decode(value.value()[0]) : std::nullopt;
+  if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid);
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
-               "rank " + std::to_string(rank) +
+               "rank " + std::to_string(rank) + (entry ? " (" + entry->where() + ")" : "") +
                    " ended the group before its first operation: " + in.get_string())
       .blame(rank);
+}
+
+// Whoever started both shall find that one ended first: it is the cause.
+void Rendezvous::await_end(int pid) {
+  const auto process = open_pidfd(pid);
+  const TimePoint deadline = Clock::now() + kEndTime;
+  while (process.ok() && !has_exited(process.value()) && Clock::now() < deadline)
+    std::this_thread::sleep_for(kLongestPause);
 }
 
 Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,

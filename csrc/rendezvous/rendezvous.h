@@ -43,7 +43,8 @@ class Rendezvous {
   Error publish(const Entry& mine);
 
   // Tells those who wait for this rank, or will, that it does not come. After publish().
-  Error withdraw(ErrorKind kind, const std::string& why);
+  // `process_ends`: those of its host believe it when its process has ended.
+  Error withdraw(ErrorKind kind, const std::string& why, bool process_ends = false);
 
   // All entries, by rank, once all are there. Errors: kTimeout naming the ranks that did not come;
   // kMismatch naming what differs (wire version, size, options); kAborted if it was cancelled; a
@@ -60,6 +61,7 @@ class Rendezvous {
 
  private:
   Error find_withdrawal();
+  static void await_end(int pid);
   std::string key(const std::string& what, int rank) const;
   Error wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
                  const std::string& what, const Patience& patience,

@@ -79,6 +79,9 @@ class Transport {
   virtual bool arm() = 0;
   virtual std::optional<TimePoint> due() const { return std::nullopt; }
 
+  // The peer's process has ended. True once all that it had sent and that can still be read has
+  // been delivered; ask again after progress().
+  virtual bool drained(ContextId) { return true; }
   // The peer's process is gone: completes every send to it with an Error and forgets it.
   virtual void drop_peer(ContextId peer) = 0;
   // A send that is done may still lie in the kernel, which drops it if this process ends with

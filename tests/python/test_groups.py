@@ -109,9 +109,12 @@ def _abort() -> Raised:
 
 
 def test_abort_ends_the_group_on_all_ranks(pools):
-    for error in pools(3).run(_abort):
+    errors = pools(3).run(_abort)
+    for error in errors:
         assert error is not None and "rank 0 aborted the group" in error.text, error
         assert error.after < 2, error
+    for error in errors[1:]:
+        assert "Connection closed by peer: rank 0 aborted" in error.text, error
 
 
 def _leave_early() -> Raised | None:
@@ -130,6 +133,7 @@ def test_an_op_without_a_rank_that_left(pools):
     for error in (first, last):
         assert error is not None and "DistNetworkError" in error.kinds, error
         assert "rank 1 " in error.text and "left the group" in error.text, error
+        assert "Connection closed by peer: it destroyed the group" in error.text, error
         assert error.after < 2, error
 
 
@@ -244,6 +248,7 @@ except dist.DistNetworkError as error:
     first, second = run_interpreters(2, SETUP + code)
     assert first.returncode == second.returncode == 0, (first, second)
     assert "rank 1 " in first.stdout and "left the group" in first.stdout, first
+    assert "Connection closed by peer: its process exited" in first.stdout, first
 
 
 def test_fork_after_the_import():

@@ -33,6 +33,11 @@ struct Inbox {
   std::mt19937_64 random RINGDIST_GUARDED_BY(mutex);
   bool closed RINGDIST_GUARDED_BY(mutex) = false;
   explicit Inbox(EventFd event_fd) : event(std::move(event_fd)) {}
+  bool holds_any_of(ContextId sender) {
+    std::lock_guard lock(mutex);
+    const auto it = queues.find(sender);
+    return it != queues.end() && !it->second.empty();
+  }
   const EventFd event;
 };
 
@@ -56,6 +61,12 @@ class LocalNetwork {
     std::lock_guard lock(mutex_);
     auto it = inboxes_.find(id);
     return it == inboxes_.end() ? nullptr : it->second;
+  }
+
+  bool holds_any_of(ContextId sender) {
+    std::lock_guard lock(mutex_);
+    return std::ranges::any_of(
+        inboxes_, [sender](const auto& entry) { return entry.second->holds_any_of(sender); });
   }
 
   const LocalOptions& options() const { return options_; }
@@ -126,9 +137,10 @@ class LocalTransport final : public Transport {
     return first;
   }
 
+  bool drained(ContextId peer) override { return !inbox_->holds_any_of(peer); }
   void drop_peer(ContextId peer) override { dropped_.insert(peer); }
-  void ask_delivery() override {}  // a send is in the peer's inbox already
-  bool delivered() const override { return true; }
+  void ask_delivery() override {}
+  bool delivered() const override { return !network_->holds_any_of(id_); }
   void close() override {
     std::lock_guard lock(inbox_->mutex);
     inbox_->closed = true;

@@ -204,6 +204,11 @@ std::optional<TimePoint> ShmTransport::due() const {
   return first;
 }
 
+bool ShmTransport::drained(ContextId id) {
+  inbound_.drop(id);  // what it had published stays
+  return !inbound_.has_messages_of(id);
+}
+
 void ShmTransport::drop_peer(ContextId id) {
   inbound_.drop(id);
   Peer* peer = find(id);

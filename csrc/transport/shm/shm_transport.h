@@ -38,6 +38,7 @@ class ShmTransport final : public Transport {
   int event_fd() const override { return epoll_.get(); }
   bool arm() override;
   std::optional<TimePoint> due() const override;
+  bool drained(ContextId peer) override;
   void drop_peer(ContextId peer) override;
   void ask_delivery() override;
   bool delivered() const override;

@@ -14,6 +14,8 @@ constexpr unsigned kQuestionId = 2;
 constexpr unsigned kReceiptId = 3;
 constexpr size_t kStagingBuffers = 64;
 constexpr auto kCloseTime = std::chrono::milliseconds(200);
+constexpr auto kLateTime = std::chrono::milliseconds(50);
+constexpr auto kReadTime = std::chrono::milliseconds(500);  // others may send all the time
 constexpr auto kSilence =
     std::chrono::seconds(2);  // who says nothing for so long is not waited for
 
@@ -168,6 +170,7 @@ void UcxTransport::on_endpoint_error(void* arg, ucp_ep_h, ucs_status_t status) {
 bool UcxTransport::progress() {
   // One round only: between rounds the executor sends, which keeps both directions busy.
   const bool any = ucp_worker_progress(worker_->handle()) != 0;
+  if (!any && !ended_.empty()) last_empty_ = Clock::now();
   return handle_broken() || any;
 }
 
@@ -201,6 +204,19 @@ void UcxTransport::close_endpoint(Peer& peer) {
 bool UcxTransport::arm() {
   if (!newly_broken_.empty()) return false;
   return ucp_worker_arm(worker_->handle()) == UCS_OK;
+}
+
+// What is in this host's socket buffers has been read when progress() finds nothing. News of an end
+// on another host may come a little before its last bytes.
+bool UcxTransport::drained(ContextId id) {
+  {
+    std::lock_guard lock(peers_mutex_);
+    if (!peers_.contains(id)) return true;
+  }
+  const TimePoint since = ended_.try_emplace(id, Clock::now()).first->second;
+  if (last_empty_ < since + kLateTime && Clock::now() < since + kReadTime) return false;
+  ended_.erase(id);
+  return true;
 }
 
 void UcxTransport::drop_peer(ContextId id) {

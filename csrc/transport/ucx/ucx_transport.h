@@ -35,6 +35,7 @@ class UcxTransport final : public Transport {
   bool progress() override;
   int event_fd() const override { return worker_->event_fd(); }
   bool arm() override;
+  bool drained(ContextId peer) override;
   void drop_peer(ContextId peer) override;
   void ask_delivery() override;
   bool delivered() const override;
@@ -90,6 +91,8 @@ class UcxTransport final : public Transport {
   mutable std::mutex peers_mutex_;  // add_peer() comes from set-up threads; never held in UCX calls
   std::map<ContextId, std::unique_ptr<Peer>> peers_ RINGDIST_GUARDED_BY(peers_mutex_);
   std::deque<Peer*> newly_broken_;
+  std::map<ContextId, TimePoint> ended_;  // since when drained() is asked about it
+  TimePoint last_empty_;                  // when progress() last found nothing, while it is
   std::vector<std::unique_ptr<Request>> requests_;  // all that were made
   std::vector<Request*> free_requests_;
   size_t closing_endpoints_ = 0;

@@ -218,6 +218,20 @@ TEST_P(TransportConformance, WhatWasSentArrivesThoughItsSenderCloses) {
   for (size_t i = 0; i < kMessages; ++i) EXPECT_EQ(b_.inbox.got[1 + i].payload, payload);
 }
 
+// As when a process has ended: what it had sent is read before that counts.
+TEST_P(TransportConformance, DrainedWhenWhatWasSentIsDelivered) {
+  const auto say = [this](const std::vector<std::byte>& payload) {
+    a_.transport->send(b_.config.context_id, pattern(8, 0), payload,
+                       [](const Error& error) { EXPECT_FALSE(error); });
+  };
+  say({});
+  ASSERT_TRUE(both_until([&] { return b_.inbox.got.size() == 1; }));
+  constexpr size_t kMessages = 40;
+  for (size_t i = 0; i < kMessages; ++i) say(pattern(100, static_cast<int>(i)));
+  EXPECT_TRUE(b_.progress_until([&] { return b_.transport->drained(a_.config.context_id); }));
+  EXPECT_EQ(b_.inbox.got.size(), 1 + kMessages);
+}
+
 TEST_P(TransportConformance, ADroppedPeerFailsItsSends) {
   a_.transport->drop_peer(b_.config.context_id);
   EXPECT_FALSE(a_.transport->reaches(b_.config.context_id) && GetParam()->name != "local");

@@ -138,6 +138,13 @@ void Helper::serve(int socket, double peer_timeout) {
       put_line(socket, std::to_string(spawn_silent_child()));
     } else {
       if (command == "leave") node.control->leave();
+      if (command == "exit") {
+        node.control->leave(/*process_ends=*/true);
+        node.control->stop();
+        put_line(socket, "ok");
+        get_line(socket, -1);
+        _exit(0);
+      }
       return;
     }
   }
@@ -156,6 +163,13 @@ void Helper::begin_connect(uint64_t nonce, int rank, const std::vector<ControlMe
 
 void Helper::leave_and_exit() {
   write_line("leave");
+  waitpid(pid_, nullptr, 0);
+}
+
+void Helper::begin_exit() { ask("exit"); }
+
+void Helper::end() {
+  write_line("end");
   waitpid(pid_, nullptr, 0);
 }
 

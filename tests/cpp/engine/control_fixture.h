@@ -170,6 +170,9 @@ class Helper {
   std::string cause_of(uint64_t id) { return ask("cause " + std::to_string(id)); }
   void flood(const std::string& text) { ask("flood " + text); }
   void leave_and_exit();
+  // Says that its process is about to end, as at interpreter exit; then end() ends it.
+  void begin_exit();
+  void end();
   // A child that holds copies of all descriptors for longer than any test.
   void spawn_holder();
 

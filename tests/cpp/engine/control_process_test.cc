@@ -65,6 +65,31 @@ TEST(ControlProcess, GoodbyeThenExitIsLeaving) {
   EXPECT_EQ(node.events.lost_count(), 0u);
 }
 
+// On its own host, where the kernel tells, and on another, where its connection's end does; a child
+// that it forked holds neither up.
+TEST(ControlProcess, AnExitIsToldWhenTheProcessHasEnded) {
+  for (int host : {0, 1}) {
+    Helpers helpers = make_helpers(1);
+    Node node;
+    auto members = connect_with(node, helpers, {0, host});
+    helpers[0]->spawn_holder();
+    helpers[0]->begin_exit();
+    EXPECT_FALSE(node.events.waits_for_left(members[1].context_id, milliseconds(500))) << host;
+    helpers[0]->end();
+    EXPECT_TRUE(node.events.waits_for_left(members[1].context_id, milliseconds(1000))) << host;
+    EXPECT_EQ(node.events.lost_count(), 0u);
+  }
+}
+
+TEST(ControlProcess, AnExitThatTakesTooLongCountsAsOver) {
+  Helpers helpers = make_helpers(1, 1);
+  Node node(1);
+  auto members = connect_with(node, helpers, {0, 0});
+  helpers[0]->begin_exit();
+  EXPECT_TRUE(node.events.waits_for_left(members[1].context_id, milliseconds(5000)));
+  EXPECT_EQ(node.events.lost_count(), 0u);
+}
+
 TEST(ControlProcess, StoppedProcessIsSilent) {
   Helpers helpers = make_helpers(1, 1.0);
   Node node(1.0);

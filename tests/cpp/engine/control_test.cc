@@ -122,26 +122,82 @@ TEST(Control, HostsAreLinked) {
 TEST(Control, RanksOfOneContextShareItsConnections) {
   Node a, b;
   std::vector<ControlMember> members{a.member(0, 0), a.member(1, 0), b.member(2, 0)};
+  auto other = std::async(std::launch::async,
+                          [&] { return b.control->connect_group(1, 2, members, in(kSoon)); });
   EXPECT_FALSE(a.control->connect_group(1, 0, members, in(kSoon)));
   EXPECT_FALSE(a.control->connect_group(1, 1, members, in(kSoon)));
+  EXPECT_FALSE(other.get());
   a.control->disconnect_group(1);
   EXPECT_TRUE(dump_shows(a, "group 0000000000000001"));
   a.control->disconnect_group(1);
   EXPECT_TRUE(dump_shows(a, "group 0000000000000001", false));
 }
 
-// A process that has not entered the group yet counts as reached and gets what it missed.
-TEST(Control, LateMemberIsReachedAndCaughtUp) {
+// A process that has not entered the group yet is waited for, and gets what it missed.
+TEST(Control, LateMemberIsAwaitedAndCaughtUp) {
   Nodes nodes = make_nodes(2);
   auto members = members_of(nodes, {0, 1});
   for (size_t late : {1, 0}) {
     Node& early = *nodes[1 - late];
-    Error e = early.control->connect_group(late, static_cast<int>(1 - late), members, in(kSoon));
-    EXPECT_FALSE(e) << e.what();
+    auto waiting = std::async(std::launch::async, [&] {
+      return early.control->connect_group(late, static_cast<int>(1 - late), members, in(kSoon));
+    });
+    EXPECT_EQ(waiting.wait_for(milliseconds(100)), std::future_status::timeout);
     early.control->flood(to_bytes("early"));
-    e = nodes[late]->control->connect_group(late, static_cast<int>(late), members, in(kSoon));
+    Error e = nodes[late]->control->connect_group(late, static_cast<int>(late), members, in(kSoon));
+    EXPECT_FALSE(e) << e.what();
+    e = waiting.get();
     EXPECT_FALSE(e) << e.what();
     EXPECT_TRUE(nodes[late]->events.waits_for_floods(1, kSoon));
+  }
+}
+
+// Nobody's first operation ends before all have found all: the last member's word passes along all
+// links, one way or the other, and who ends right after it has been heard takes nothing along.
+TEST(Control, NobodyIsThereBeforeAllAre) {
+  Nodes nodes = make_nodes(7);
+  const std::vector<int> host{0, 0, 1, 1, 2, 3, 3};
+  const auto members = members_of(nodes, host);
+  for (uint64_t nonce = 1; nonce <= nodes.size(); ++nonce) {
+    const size_t last = nonce - 1;
+    std::vector<std::future<Error>> waiting;
+    for (size_t i = 0; i < nodes.size(); ++i)
+      if (i != last)
+        waiting.push_back(std::async(std::launch::async, [&, i] {
+          return nodes[i]->control->connect_group(nonce, static_cast<int>(i), members, in(kSoon));
+        }));
+    for (auto& one : waiting)
+      EXPECT_EQ(one.wait_for(milliseconds(20)), std::future_status::timeout);
+    const Error error =
+        nodes[last]->control->connect_group(nonce, static_cast<int>(last), members, in(kSoon));
+    EXPECT_FALSE(error) << error.what();
+    for (auto& one : waiting) {
+      const Error late = one.get();
+      EXPECT_FALSE(late) << late.what();
+    }
+  }
+}
+
+// A member that gives the group up lets the others go on: the engine tells them what it did.
+TEST(Control, WhoGivesUpIsNotAwaited) {
+  Nodes nodes = make_nodes(3);
+  auto members = members_of(nodes, {0, 0, 1});
+  members.push_back({3, 77, 3, "", "127.0.0.1:1", 1, "x"});
+  auto gives_up = std::async(std::launch::async, [&] {
+    return nodes[0]->control->connect_group(1, 0, members, in(milliseconds(20000)));
+  });
+  std::this_thread::sleep_for(milliseconds(50));
+  nodes[0]->control->disconnect_group(1);
+  EXPECT_TRUE(gives_up.get());
+  members.pop_back();
+  std::vector<std::future<Error>> others;
+  for (int rank : {1, 2})
+    others.push_back(std::async(std::launch::async, [&, rank] {
+      return nodes[rank]->control->connect_group(1, rank, members, in(kSoon));
+    }));
+  for (auto& other : others) {
+    const Error error = other.get();
+    EXPECT_FALSE(error) << error.what();
   }
 }
 

@@ -157,7 +157,8 @@ TEST(Abort, ReachesEveryRank) {
     }
     const Error error =
         run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
-    EXPECT_TRUE(contains(error, "rank 0 was told to")) << (error ? error.what() : "no error");
+    EXPECT_TRUE(contains(error, "Connection closed by peer: rank 0 was told to"))
+        << (error ? error.what() : "no error");
   });
   expect_new_group_works(ranks);
 }
@@ -172,9 +173,55 @@ TEST(Leave, IsNotADeath) {
     if (rank == 2) return ranks[2].close();
     const Error error =
         run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
-    EXPECT_TRUE(contains(error, "rank 2") && contains(error, "left the group"))
+    EXPECT_TRUE(contains(error, "rank 2") && contains(error, "left the group after op #1") &&
+                contains(error, "Connection closed by peer: it destroyed the group"))
         << (error ? error.what() : "no error");
   });
+}
+
+// Here the process lives on, so that its end is taken for granted after the peer timeout.
+TEST(Leave, AnExitCountsWhenItIsOver) {
+  RanksOptions options = three(Milliseconds(20000));
+  options.config["peer_timeout"] = "1";
+  Ranks ranks(options);
+  TimePoint exited;
+  ranks.run([&](int rank) {
+    std::vector<float> data(64, 1.0f);
+    const Error first =
+        run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    ASSERT_FALSE(first) << first.what();
+    if (rank == 2) {
+      exited = Clock::now();
+      return ranks.context(2).shutdown(/*process_ends=*/true);
+    }
+    const Error error =
+        run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    EXPECT_TRUE(contains(error, "rank 2") && contains(error, "left the group after op #1") &&
+                contains(error, "Connection closed by peer: its process exited"))
+        << (error ? error.what() : "no error");
+    EXPECT_GT(Clock::now() - exited, Milliseconds(900));
+  });
+}
+
+// Its messages come late, the news of its end at once.
+TEST(Leave, WhatTheLeaverCalledIsComparedFirst) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    Ranks ranks(three_over_slow_links(seed));
+    ranks.run([&](int rank) {
+      std::vector<float> data(64, 1.0f);
+      if (rank == 0) {  // the root sends and is done
+        OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
+        request.kind = Collective::kBroadcast;
+        request.reduce_op = ReduceOp::kNone;
+        EXPECT_FALSE(run_op(ranks[0], std::move(request)));
+        return ranks[0].close();
+      }
+      const Error error =
+          run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+      EXPECT_TRUE(contains(error, "all_reduce(") && contains(error, "broadcast("))
+          << (error ? error.what() : "no error") << ", seed " << seed;
+    });
+  }
 }
 
 // What the others still miss of an op that the leaver has finished is on its way.
