@@ -21,11 +21,18 @@ std::string reason(const Notice& notice) {
   return std::string(add ? kClosedByPeer : "") + notice.text;
 }
 
+// Ours of that number: what is in flight has not been forgotten, however many ops came after it.
+std::optional<Fingerprint> find_call(const std::map<uint64_t, std::shared_ptr<OpRun>>& runs,
+                                     const History& history, uint64_t number) {
+  const auto it = runs.find(number);
+  return it == runs.end() ? history.find(number) : it->second->op()->fingerprint;
+}
+
 }  // namespace
 
 // True if a peer's call is ours. Else the group has failed.
 bool Group::agree(uint64_t number, int peer, const Fingerprint& theirs) {
-  const auto ours = history_.find(number);
+  const auto ours = find_call(runs_, history_, number);
   if (!ours || *ours == theirs.group_part()) return true;
   mismatch(number, peer, theirs.group_part(), *ours);
   return false;
@@ -104,7 +111,7 @@ void Group::on_notice(const Notice& notice) {
 void Group::on_roll_call(const Notice& notice) {
   history_.heard(notice.op, notice.rank, notice.fingerprint);
   if (notice.op > last_number_) return answer_absent(notice.op);
-  const auto ours = history_.find(notice.op);
+  const auto ours = find_call(runs_, history_, notice.op);
   if (!ours || !agree(notice.op, notice.rank, notice.fingerprint)) return;
   if (notice.kind == NoticeKind::kStalled && history_.tell_once(notice.op))
     announce(NoticeKind::kArrived, notice.op, *ours);
@@ -243,6 +250,8 @@ bool Group::waits_for_leaver(const Op& op, const OpRun* run) const {
 void Group::check_stall(OpRun& run) {
   if (now() - run.last_progress() < patience(*run.op())) return;
   const uint64_t number = run.op()->number;
+  // Forgotten for a later one: that is in flight, too.
+  if (!history_.find(number)) history_.called(number, run.op()->fingerprint);
   if (history_.tell_once(number)) announce(NoticeKind::kStalled, number, run.op()->fingerprint);
 }
 
