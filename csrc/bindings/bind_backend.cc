@@ -41,18 +41,24 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout, const std::string& group_name, std::vector<int> global_ranks,
     const std::map<std::string, std::string>& options) {
-  auto config = Config::from_environment(options);
-  throw_if(config.error());
   if (size < 1 || rank < 0 || rank >= size || static_cast<int>(global_ranks.size()) != size)
     throw_error(Error(ErrorKind::kInvalidArgument, "ringdist: rank " + std::to_string(rank) +
                                                        " of " + std::to_string(size) + " with " +
                                                        std::to_string(global_ranks.size()) +
                                                        " global ranks cannot be a group"));
+  // The others count this creation, and wait for us. But a forked child is not the rank.
+  const auto decline_if = [&](const Error& error) {
+    if (error && error.kind() != ErrorKind::kAborted && size > 1)
+      decline(store, rank, global_ranks, error);
+    throw_if(error);
+  };
+  auto config = Config::from_environment(options);
+  decline_if(config.error());
   auto codecs = parse_coding("option codec", config.value().codec, size);
-  throw_if(codecs.error());
+  decline_if(codecs.error());
   if (rank == 0) tell_of_codec(codecs.value(), config.value(), options.contains("codec"));
   auto context = process_context(config.value(), store_host(store));
-  throw_if(context.error());
+  decline_if(context.error());
   CommunicatorOptions wanted;
   wanted.rank = rank;
   wanted.size = size;

@@ -6,7 +6,11 @@
 #include "base/closed_by_peer.h"
 #include "base/log.h"
 #include "engine/coded_plan.h"
+#include "engine/driver.h"
+#include "engine/prefixed_store.h"
+#include "engine/thrown.h"
 #include "os/random.h"
+#include "rendezvous/decline.h"
 
 namespace ringdist {
 namespace {
@@ -26,6 +30,26 @@ bool sizes_differ(const OpRequest& request) {
 uint64_t plan_part(const Op& op) {
   const auto& blocks = op.request.blocks;
   return Fingerprint::plan_part(op.plan.hash(), blocks ? blocks->codec_id() : uint8_t{0});
+}
+
+// Freeing a tensor may need the GIL, which a lane never takes. So where a lane is the last to hold
+// an op - nobody waits for it, or it has failed and its sends drain - the pool lets it go.
+std::shared_ptr<Op> make_op(OpRequest request, TaskPool& pool) {
+  return {new Op(std::move(request)), [&pool](Op* op) {
+            if (!drives_a_lane()) return delete op;
+            pool.run([op] { delete op; });  // the pool lives: its Context has the lane
+          }};
+}
+
+// What it throws ends its group, and the op with it.
+void enqueue(Executor& executor, Group& group, const std::shared_ptr<Op>& op) {
+  try {
+    group.enqueue(op);
+  } catch (...) {
+    const Error error = thrown_error();
+    group.fail(error, /*tell_others=*/true);
+    if (!op->finished()) executor.finish_op(op, error);
+  }
 }
 
 }  // namespace
@@ -104,6 +128,8 @@ Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& s
   CommunicatorOptions options = options_;
   options.name += suffix;
   options.timeout = timeout();
+  // Keys of its own: ranks may make siblings in any order, those of the same suffix alike.
+  if (options.store) options.store = std::make_shared<PrefixedStore>(options.store, suffix);
   auto made = create(context_, std::move(options));
   if (!made.ok()) return made;
   Error first;
@@ -144,7 +170,10 @@ std::vector<std::shared_ptr<Communicator>> Communicator::siblings() const {
 
 Error Communicator::publish() {
   auto entry = context_->entry();
-  if (!entry.ok()) return entry.error();
+  if (!entry.ok()) {
+    (void)decline(*options_.store, rank(), members(), entry.error());
+    return entry.error();
+  }
   entry.value().size = size();
   entry.value().options_hash = options_.config.options_hash();
   entry.value().options = options_.config.options_text();
@@ -217,7 +246,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   auto planned = request.endpoint ? plan_message(request) : plan(request);
   if (!planned.ok()) return planned.error();
   if (size() == 1) request.blocks.reset();  // nothing travels, so nothing need be lost
-  auto op = std::make_shared<Op>(std::move(request));
+  auto op = make_op(std::move(request), context_->pool());
   op->plan = planned.value();
   std::lock_guard lock(mutex_);
   if (closed_)
@@ -242,7 +271,9 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   patience_.shorten(op->deadline);
-  context_->lane().post([group = group_, op] { group->enqueue(op); }, !will_wait);
+  Executor& executor = context_->lane().executor();
+  context_->lane().post([&executor, group = group_, op] { enqueue(executor, *group, op); },
+                        !will_wait);
   return op;
 }
 

@@ -118,7 +118,9 @@ void Executor::process_left(ContextId context) {
 }
 
 void Executor::fail_all(const Error& cause) {
-  for (const auto& group : std::set(groups_)) group->fail(cause, /*tell_others=*/false);
+  // At our own end the others hear of it otherwise.
+  const bool tell_others = cause.kind() != ErrorKind::kAborted;
+  for (const auto& group : std::set(groups_)) group->fail(cause, tell_others);
 }
 
 // The control plane serves other processes; other ranks of this Context hear it from the same

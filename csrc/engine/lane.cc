@@ -8,7 +8,9 @@
 #include <future>
 
 #include "base/check.h"
-#include "base/float_mode.h"
+#include "base/log.h"
+#include "engine/driver.h"
+#include "engine/thrown.h"
 #include "transport/self.h"
 
 namespace ringdist {
@@ -26,6 +28,22 @@ constexpr auto kDriverGone = std::chrono::milliseconds(1);
 constexpr auto kFirstLook = std::chrono::microseconds(100);
 constexpr auto kLastLook = std::chrono::milliseconds(10);
 constexpr auto kAnswerTime = std::chrono::seconds(10);
+
+// Runs it. What it throws (there is no memory, say) ends all groups, for nobody knows which one it
+// was about; without memory for that either, ops end by their deadlines.
+template <typename Body>
+bool guarded(Executor& executor, Body&& body) {
+  try {
+    return body();
+  } catch (...) {
+    try {
+      executor.fail_all(thrown_error());
+    } catch (...) {
+      log(LogLevel::kError, "an exception in the engine, and another where it was reported");
+    }
+    return true;
+  }
+}
 
 }  // namespace
 
@@ -45,7 +63,11 @@ Result<std::unique_ptr<Lane>> Lane::start(Statistics& statistics, int64_t memory
   ExecutorHooks hooks{[raw = lane.get()](const Op& op) { raw->wake_waiters(op); },
                       std::move(elsewhere), std::move(flood)};
   lane->executor_ = std::make_unique<Executor>(statistics, memory_limit, std::move(hooks));
-  lane->thread_ = std::thread(&Lane::run, lane.get());
+  try {
+    lane->thread_ = std::thread(&Lane::run, lane.get());
+  } catch (...) {
+    return thrown_error();
+  }
   pthread_setname_np(lane->thread_.native_handle(), "ringdist-lane");
   return lane;
 }
@@ -146,19 +168,25 @@ bool Lane::run_tasks() {
     tasks.swap(tasks_);
     has_tasks_.store(false, std::memory_order_relaxed);
   }
-  for (auto& task : tasks) task();
+  for (auto& task : tasks)
+    (void)guarded(*executor_, [&] {
+      task();
+      return true;
+    });
   return !tasks.empty();
 }
 
 // One round, with the token held. True if anything happened.
 bool Lane::poll() {
-  executor_->set_now(Clock::now());
-  bool any = run_tasks();
-  for (size_t i = 0; i < transports_.size(); ++i) any |= transports_[i]->progress();
-  if (!draining_.empty()) any |= drain_peers();
-  any |= executor_->run_work();
-  executor_->tick();
-  return any;
+  return guarded(*executor_, [this] {
+    executor_->set_now(Clock::now());
+    bool any = run_tasks();
+    for (size_t i = 0; i < transports_.size(); ++i) any |= transports_[i]->progress();
+    if (!draining_.empty()) any |= drain_peers();
+    any |= executor_->run_work();
+    executor_->tick();
+    return any;
+  });
 }
 
 Lane::Pause Lane::pause(Backoff& backoff) {
@@ -176,37 +204,51 @@ Lane::Pause Lane::pause(Backoff& backoff) {
 
 bool Lane::wait(const Op& op, TimePoint deadline) {
   if (op.finished()) return true;
-  Waiter self{&op, {}, false};
-  {
-    std::lock_guard lock(mutex_);
-    waiters_.push_back(&self);
-    waiters_count_.fetch_add(1, std::memory_order_relaxed);
-  }
+  // Listed among those who wait, for as long as it lives.
+  struct Listed {
+    Lane& lane;
+    Waiter waiter;
+    Listed(Lane& its_lane, const Op& its_op) : lane(its_lane), waiter{&its_op, {}, false} {
+      std::lock_guard lock(lane.mutex_);
+      lane.waiters_.push_back(&waiter);
+      lane.waiters_count_.fetch_add(1, std::memory_order_relaxed);
+    }
+    ~Listed() {
+      std::unique_lock lock(lane.mutex_);
+      lane.waiters_.remove(&waiter);
+      lane.waiters_count_.fetch_sub(1, std::memory_order_relaxed);
+      // An offer that we do not take goes to the next.
+      const bool pass_on = waiter.offered;
+      lock.unlock();
+      if (pass_on && lane.take_token()) lane.leave_token(&waiter);
+    }
+  };
+  // The token, which goes to the next.
+  struct Token {
+    Lane& lane;
+    const Waiter& holder;
+    ~Token() { lane.leave_token(&holder); }
+  };
+  Listed listed(*this, op);
+  Waiter& self = listed.waiter;
   while (!op.finished() && Clock::now() < deadline) {
     {
       std::lock_guard lock(mutex_);
       self.offered = false;  // before we try: an offer that comes while we fail stays
     }
     if (take_token()) {
+      const Token token{*this, self};
       drive(op, deadline);
-      leave_token(&self);
       continue;
     }
     std::unique_lock lock(mutex_);
     self.wake.wait_until(lock, deadline, [&] { return self.offered || op.finished(); });
   }
-  std::unique_lock lock(mutex_);
-  waiters_.remove(&self);
-  waiters_count_.fetch_sub(1, std::memory_order_relaxed);
-  // An offer that we do not take goes to the next.
-  const bool pass_on = self.offered;
-  lock.unlock();
-  if (pass_on && take_token()) leave_token(&self);
   return op.finished();
 }
 
 void Lane::drive(const Op& op, TimePoint deadline) {
-  const FloatMode mode;
+  const Driver driver;
   Backoff backoff;
   while (!op.finished()) {
     if (poll()) {
@@ -296,7 +338,7 @@ void Lane::block_as_thread() {
 // The lane's thread. It sleeps in epoll, without the token, until something comes. While callers
 // drive it only looks in once per millisecond, so that a burst of blocking ops wakes it once.
 void Lane::run() {
-  const FloatMode mode;
+  const Driver driver;
   for (;;) {
     if (may_take_over() && take_token()) {
       drive_in_background();

@@ -5,11 +5,22 @@
 #include <thread>
 
 #include "base/float_mode.h"
+#include "base/log.h"
+#include "engine/thrown.h"
 
 namespace ringdist {
 namespace {
 
 constexpr auto kIdleTime = std::chrono::seconds(1);
+
+void run_one(std::function<void()> task) {
+  const FloatMode mode;  // for each: a task may have changed it
+  try {
+    task();
+  } catch (...) {
+    log(LogLevel::kWarn, "a task ended with " + thrown_error().message());
+  }
+}
 
 }  // namespace
 
@@ -24,7 +35,16 @@ void TaskPool::run(std::function<void()> task) {
     }
     ++state_->threads;
   }
-  std::thread(&TaskPool::work, state_).detach();  // stop() waits for it by count
+  try {
+    std::thread(&TaskPool::work, state_).detach();  // stop() waits for it by count
+  } catch (...) {
+    const Error error = thrown_error();
+    {
+      std::lock_guard lock(state_->mutex);
+      if (--state_->threads == 0) throw;
+    }
+    log(LogLevel::kWarn, "no thread for a task, which waits for others: " + error.message());
+  }
 }
 
 void TaskPool::work(std::shared_ptr<State> state) {
@@ -32,20 +52,18 @@ void TaskPool::work(std::shared_ptr<State> state) {
   std::unique_lock lock(state->mutex);
   for (;;) {
     while (!state->tasks.empty()) {
-      {
-        auto task = std::move(state->tasks.front());
-        state->tasks.pop_front();
-        lock.unlock();
-        const FloatMode mode;  // for each: a task may have changed it
-        task();
-      }  // what the task held is released without the lock
+      auto task = std::move(state->tasks.front());
+      state->tasks.pop_front();
+      lock.unlock();
+      run_one(std::move(task));
       lock.lock();
     }
     if (state->stopping) break;
     ++state->idle;
     state->wake.wait_for(lock, kIdleTime);
     --state->idle;
-    if (state->tasks.empty()) break;
+    // The last one stays, for times when the system gives no other.
+    if (state->tasks.empty() && state->threads > 1) break;
   }
   --state->threads;
   state->ended.notify_all();

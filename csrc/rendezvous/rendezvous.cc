@@ -6,6 +6,7 @@
 
 #include "base/serialize.h"
 #include "os/pidfd.h"
+#include "rendezvous/decline.h"
 
 namespace ringdist {
 namespace {
@@ -40,7 +41,30 @@ Error compare(const Entry& mine, int rank, const Entry& theirs, int peer) {
   return {};
 }
 
+// Counts a creation of the group; the prefix of its keys.
+Result<std::string> begin(Store& store, int rank, const std::vector<int>& members) {
+  const std::string group = "ringdist/" + hash_of(members);
+  auto incarnation = store.add(group + "/n/" + std::to_string(rank), 1);
+  if (!incarnation.ok()) return incarnation.error();
+  return group + "/" + std::to_string(incarnation.value()) + "/";
+}
+
+Error write_withdrawal(Store& store, const std::string& prefix, int rank, ErrorKind kind,
+                       const std::string& why, bool process_ends) {
+  auto there = store.check({prefix + "withdrawn"});
+  if (there.ok() && there.value()) return {};  // the first cause stays
+  Writer note;
+  note.put<int32_t>(rank).put(kind).put(process_ends).put_string(why);
+  return store.set(prefix + "withdrawn", note.take());
+}
+
 }  // namespace
+
+Error decline(Store& store, int rank, const std::vector<int>& members, const Error& why) {
+  const auto prefix = begin(store, rank, members);
+  if (!prefix.ok()) return prefix.error();
+  return write_withdrawal(store, prefix.value(), rank, why.kind(), why.message(), false);
+}
 
 Rendezvous::Rendezvous(std::shared_ptr<Store> store, int rank, std::vector<int> members)
     : store_(std::move(store)),
@@ -54,19 +78,14 @@ std::string Rendezvous::key(const std::string& what, int rank) const {
 
 Error Rendezvous::publish(const Entry& mine) {
   mine_ = mine;
-  const std::string group = "ringdist/" + hash_of(members_);
-  auto incarnation = store_->add(group + "/n/" + std::to_string(rank_), 1);
-  if (!incarnation.ok()) return incarnation.error();
-  prefix_ = group + "/" + std::to_string(incarnation.value()) + "/";
+  auto prefix = begin(*store_, rank_, members_);
+  if (!prefix.ok()) return prefix.error();
+  prefix_ = prefix.value();
   return store_->set(key("entry", rank_), mine.encode());
 }
 
 Error Rendezvous::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
-  auto there = store_->check({prefix_ + "withdrawn"});
-  if (there.ok() && there.value()) return {};  // the first cause stays
-  Writer note;
-  note.put<int32_t>(rank_).put(kind).put(process_ends).put_string(why);
-  return store_->set(prefix_ + "withdrawn", note.take());
+  return write_withdrawal(*store_, prefix_, rank_, kind, why, process_ends);
 }
 
 Error Rendezvous::find_withdrawal() {

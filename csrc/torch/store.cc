@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/log.h"
+#include "rendezvous/decline.h"
 
 namespace ringdist {
 namespace {
@@ -79,6 +80,11 @@ std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store) {
     log(LogLevel::kDebug, std::string("no connection to the store of our own: ") + e.what());
   }
   return std::make_shared<TorchStore>(std::move(store));
+}
+
+void decline(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+             const std::vector<int>& members, const Error& why) {
+  (void)decline(*wrap_store(store), rank, members, why);  // without the store nobody waits
 }
 
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
 
 #include "rendezvous/store.h"
 
@@ -13,6 +14,10 @@ namespace ringdist {
 
 // c10d's stores are thread-safe; so is this.
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store);
+
+// For a rank that cannot create a group: as in rendezvous/decline.h.
+void decline(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+             const std::vector<int>& members, const Error& why);
 
 // The host that a TCPStore talks to, "" for other stores.
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store);

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "rendezvous/decline.h"
 #include "support/map_store.h"
 
 namespace ringdist {
@@ -92,6 +93,22 @@ TEST(Rendezvous, AWithdrawalEndsTheWait) {
   EXPECT_EQ(error.culprit(), 1);
   EXPECT_EQ(error.kind(), ErrorKind::kMismatch);
   EXPECT_NE(error.message().find("it was told to"), std::string::npos);
+}
+
+// The others are told, and the next attempt meets.
+TEST(Rendezvous, ACreationThatFailedOnOneRankIsCounted) {
+  auto store = std::make_shared<MapStore>();
+  auto ranks = three(store);
+  ASSERT_FALSE(ranks[0]->publish(entry_of(0)));
+  ASSERT_FALSE(decline(*store, 1, {0, 1, 2}, Error(ErrorKind::kSystem, "no descriptors")));
+  ASSERT_FALSE(ranks[2]->publish(entry_of(2)));
+  const Error error = ranks[2]->collect(soon()).error();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error.culprit(), 1);
+  EXPECT_NE(error.message().find("no descriptors"), std::string::npos);
+  auto again = three(store);
+  for (int rank = 0; rank < 3; ++rank) ASSERT_FALSE(again[rank]->publish(entry_of(rank)));
+  EXPECT_TRUE(again[1]->collect(soon()).ok());
 }
 
 // Two claim one host, and prove it; who does not answer is a host of its own.

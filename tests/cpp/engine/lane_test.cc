@@ -1,0 +1,119 @@
+// The lane where something goes wrong on it: exceptions, and tensors whose last owner it would be.
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <latch>
+#include <thread>
+
+#include "support/ranks.h"
+
+namespace ringdist {
+namespace {
+
+std::string thread_name() {
+  char name[16] = {};
+  pthread_getname_np(pthread_self(), name, sizeof(name));
+  return name;
+}
+
+void expect_sum_works(Ranks& ranks, std::vector<std::shared_ptr<Communicator>>& group) {
+  ranks.run([&](int rank) {
+    std::vector<float> data(1000, 1.0f);
+    const Error error = run_op(*group[static_cast<size_t>(rank)],
+                               allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    ASSERT_FALSE(error) << error.what();
+    ASSERT_EQ(data[999], 2.0f);
+  });
+}
+
+// Nobody knows whose the task was: all groups of the process end, on all ranks; nothing else does.
+void throw_in_a_task(bool somebody_waits) {
+  Ranks ranks({});
+  ranks.run([&](int rank) {
+    std::vector<float> data(100, 1.0f);
+    ASSERT_FALSE(run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum)));
+  });
+  std::vector<float> data(100, 1.0f);
+  auto op = ranks[0].submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false);
+  ASSERT_TRUE(op.ok());
+  std::jthread waiter;
+  if (somebody_waits) {
+    waiter = std::jthread([&] { (void)wait_op(ranks[0], *op.value()); });
+    std::this_thread::sleep_for(Milliseconds(200));  // until it drives
+  }
+  ranks.context(0).lane().post([] { throw std::runtime_error("out of luck"); });
+  for (int i = 0; i < 2000 && !op.value()->finished(); ++i)
+    std::this_thread::sleep_for(Milliseconds(10));
+  const Error error = op.value()->error();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error.kind(), ErrorKind::kSystem);
+  EXPECT_NE(error.message().find("out of luck"), std::string::npos) << error.message();
+  if (waiter.joinable()) waiter.join();
+  const Error heard = run_op(ranks[1], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+  EXPECT_NE((heard ? heard.message() : "").find("out of luck"), std::string::npos);
+  auto again = ranks.another("again");
+  expect_sum_works(ranks, again);
+}
+
+TEST(Lane, AnExceptionOnItsThreadEndsTheGroups) { throw_in_a_task(/*somebody_waits=*/false); }
+TEST(Lane, AnExceptionInAWaitEndsTheGroups) { throw_in_a_task(/*somebody_waits=*/true); }
+
+TEST(Lane, AnExceptionOfATaskKeepsNoOtherFromRunning) {
+  Ranks ranks({});
+  Lane& lane = ranks.context(0).lane();
+  std::latch begun(1);
+  std::latch go_on(1);
+  std::latch ran(1);
+  lane.post([&] {
+    begun.count_down();
+    go_on.wait();
+  });
+  begun.wait();
+  lane.post([] { throw std::runtime_error("out of luck"); });
+  lane.post([&] { ran.count_down(); });  // of the same batch
+  go_on.count_down();
+  ran.wait();
+}
+
+// Frees what an op holds; notes in which thread. A tensor may need the GIL for that.
+struct Tensor {
+  explicit Tensor(std::atomic<int>& by_pool, std::atomic<int>& by_others)
+      : by_pool_(by_pool), by_others_(by_others) {}
+  ~Tensor() { ++(thread_name() == "ringdist-task" ? by_pool_ : by_others_); }
+  std::atomic<int>& by_pool_;
+  std::atomic<int>& by_others_;
+};
+
+// More ops than the lane looks at in one round fail at once, and nobody else holds them.
+TEST(Lane, LetsGoOfNoTensorAfterAFailure) {
+  constexpr int kOps = 100;
+  std::atomic<int> by_pool{0};
+  std::atomic<int> by_others{0};
+  Ranks ranks({});
+  ranks.run([&](int rank) {
+    std::vector<float> data(100, 1.0f);
+    ASSERT_FALSE(run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum)));
+  });
+  std::latch begun(1);
+  std::latch go_on(1);
+  ranks.context(0).lane().post([&] {
+    begun.count_down();
+    go_on.wait();
+  });
+  begun.wait();
+  std::vector<float> data(100, 1.0f);
+  for (int i = 0; i < kOps; ++i) {
+    OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
+    request.keep_alive = std::make_shared<Tensor>(by_pool, by_others);
+    ASSERT_TRUE(ranks[0].submit(std::move(request), /*will_wait=*/false).ok());
+  }
+  ranks[0].abort("for a test");
+  go_on.count_down();
+  for (int i = 0; i < 2000 && by_pool + by_others < kOps; ++i)
+    std::this_thread::sleep_for(Milliseconds(10));
+  EXPECT_EQ(by_others, 0);
+  EXPECT_EQ(by_pool, kOps);
+}
+
+}  // namespace
+}  // namespace ringdist

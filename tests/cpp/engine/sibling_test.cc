@@ -1,0 +1,79 @@
+// Groups that belong to another: of the same ranks, by name.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "support/ranks.h"
+
+namespace ringdist {
+namespace {
+
+using Group = std::vector<std::shared_ptr<Communicator>>;
+
+std::shared_ptr<Communicator> sibling_of(Communicator& group, const std::string& suffix) {
+  auto made = group.sibling(suffix);
+  EXPECT_TRUE(made.ok()) << made.error().what();
+  return made.value();
+}
+
+float sum(Communicator& group, float value) {
+  std::vector<float> data(10, value);
+  const Error error = run_op(group, allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+  EXPECT_FALSE(error) << error.what();
+  return data[9];
+}
+
+TEST(Sibling, MeetsThoseOfItsNameWhateverTheOrder) {
+  Ranks ranks({});
+  ranks.run([&](int rank) {
+    std::map<std::string, std::shared_ptr<Communicator>> made;
+    for (const char* suffix : {rank == 0 ? "/a" : "/b", rank == 0 ? "/b" : "/a"})
+      made[suffix] = sibling_of(ranks[rank], suffix);
+    EXPECT_EQ(sum(*made["/a"], 1.0f), 2.0f);
+    EXPECT_EQ(sum(*made["/b"], 10.0f), 20.0f);
+  });
+}
+
+TEST(Sibling, OfTheSameNameAreSeveralInTheirOrder) {
+  Ranks ranks({});
+  ranks.run([&](int rank) {
+    const auto first = sibling_of(ranks[rank], "/a");
+    const auto second = sibling_of(ranks[rank], "/a");
+    const bool swapped = rank == 0;
+    const auto op_of = [](Communicator& group, std::vector<float>& data) {
+      return group.submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false).value();
+    };
+    std::vector<float> one(10, 1.0f);
+    std::vector<float> ten(10, 10.0f);
+    const auto later = swapped ? op_of(*first, one) : op_of(*second, ten);
+    const auto last = swapped ? op_of(*second, ten) : op_of(*first, one);
+    EXPECT_FALSE(wait_op(*first, *later));
+    EXPECT_FALSE(wait_op(*second, *last));
+    EXPECT_EQ(one[9], 2.0f);
+    EXPECT_EQ(ten[9], 20.0f);
+  });
+}
+
+// Only one rank has made it when its first messages come.
+TEST(Sibling, MayBeMadeLate) {
+  Ranks ranks({});
+  ranks.run([&](int rank) {
+    if (rank == 1) std::this_thread::sleep_for(Milliseconds(300));
+    EXPECT_EQ(sum(*sibling_of(ranks[rank], "/a"), 1.0f), 2.0f);
+  });
+}
+
+TEST(Sibling, EndsWithItsGroup) {
+  Ranks ranks({});
+  ranks.run([&](int rank) {
+    const auto sibling = sibling_of(ranks[rank], "/a");
+    EXPECT_EQ(sum(*sibling, 1.0f), 2.0f);
+    if (rank == 0) return ranks[0].abort("for a test");
+    std::vector<float> data(10, 1.0f);
+    const Error error = run_op(*sibling, allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    EXPECT_NE((error ? error.message() : "").find("for a test"), std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace ringdist
