@@ -1,9 +1,12 @@
 // How a Communicator finds its peers: the part of it that waits for others, on the task pool.
+#include <unistd.h>
+
 #include "base/log.h"
 #include "engine/communicator.h"
 #include "engine/group_formed.h"
 #include "os/interfaces.h"
 #include "os/random.h"
+#include "os/socket.h"
 
 namespace ringdist {
 namespace {
@@ -29,6 +32,36 @@ std::vector<ControlMember> control_members(const std::vector<Entry>& entries,
   return out;
 }
 
+// The user as whom it listens, if it does.
+std::optional<uid_t> user_of(const Entry& process) {
+  const Connecting attempt = connect_unix(process.unix_name);
+  if (attempt.failure) return std::nullopt;
+  const auto who = peer_credentials(attempt.fd);
+  return who.ok() ? std::optional(who.value().uid) : std::nullopt;
+}
+
+// A rank lies on the host of another, and one of the two did not answer the other.
+Error separated(const std::vector<Entry>& entries, int rank, int other, int me) {
+  const auto name = [&](int one) {
+    return "rank " + std::to_string(one) + " (" + entries[one].where() + ") ";
+  };
+  for (const int one : {rank, other}) {
+    const auto user = one == me ? std::nullopt : user_of(entries[one]);
+    if (!user || *user == geteuid()) continue;
+    return Error(ErrorKind::kSystem,
+                 name(one) + "runs as uid " + std::to_string(*user) + ", " + name(me) + "as uid " +
+                     std::to_string(geteuid()) +
+                     ": ranks of one host must run as one user, or set RINGDIST_SOCKET_IFNAME to "
+                     "an interface other than the loopback")
+        .blame(one);
+  }
+  return Error(ErrorKind::kPeerLost, name(rank) +
+                                         "does not answer on its control socket, though it lies " +
+                                         "on the host of rank " + std::to_string(other) +
+                                         ": its process has most likely died")
+      .blame(rank);
+}
+
 }  // namespace
 
 // Processes of other hosts cannot reach a loopback address; this host's own can, so it must be
@@ -41,11 +74,7 @@ Error Communicator::check_addresses(const std::vector<Entry>& entries,
       if (entries[rank].host_key == entries[other].host_key &&
           is_loopback(entries[rank].tcp_address) &&
           !topology.same_host(static_cast<int>(rank), static_cast<int>(other)))
-        return Error(ErrorKind::kPeerLost,
-                     "rank " + std::to_string(rank) + " (" + entries[rank].where() +
-                         ") does not answer on its control socket, though it lies on the host of " +
-                         "rank " + std::to_string(other) + ": its process has most likely died")
-            .blame(static_cast<int>(rank));
+        return separated(entries, static_cast<int>(rank), static_cast<int>(other), this->rank());
   for (size_t rank = 0; rank < entries.size(); ++rank) {
     if (!is_loopback(entries[rank].tcp_address)) continue;
     auto candidates = list_interfaces();

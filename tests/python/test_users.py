@@ -24,9 +24,6 @@ def _rank_1_as_nobody() -> Raised | None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.xfail(
-    strict=True, reason="the message of ranks of different users says that one has died"
-)
 def test_the_error_names_the_users(fresh_pool):
     for error in fresh_pool(2, init=False).run(_rank_1_as_nobody):
         assert error, "a group of two users"
