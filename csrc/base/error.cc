@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -28,7 +29,7 @@ std::string_view error_kind_name(ErrorKind kind) {
 }
 
 Error::Error(ErrorKind kind, std::string message, std::source_location where)
-    : detail_(std::make_shared<const Detail>(Detail{kind, std::move(message), -1, where})) {}
+    : detail_(std::make_shared<const Detail>(Detail{kind, std::move(message), {}, where})) {}
 
 std::string Error::what() const {
   std::string_view file = detail_->where.file_name();
@@ -37,21 +38,24 @@ std::string Error::what() const {
          ")";
 }
 
-Error Error::changed(std::string message, int culprit) const {
+Error Error::changed(std::string message, std::vector<int> ranks) const {
   Error out;
   out.detail_ = std::make_shared<const Detail>(
-      Detail{detail_->kind, std::move(message), culprit, detail_->where});
+      Detail{detail_->kind, std::move(message), std::move(ranks), detail_->where});
   return out;
 }
 
-Error Error::blame(int rank) const { return changed(detail_->message, rank); }
+Error Error::blame(std::vector<int> ranks) const {
+  std::ranges::sort(ranks);
+  return changed(detail_->message, std::move(ranks));
+}
 
 Error Error::prefixed(std::string_view before) const {
-  return changed(std::string(before) + detail_->message, detail_->culprit);
+  return changed(std::string(before) + detail_->message, detail_->ranks);
 }
 
 Error Error::suffixed(std::string_view after) const {
-  return changed(detail_->message + std::string(after), detail_->culprit);
+  return changed(detail_->message + std::string(after), detail_->ranks);
 }
 
 Error system_error(std::string_view what, int errno_value, std::source_location where) {

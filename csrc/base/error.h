@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace ringdist {
 
@@ -37,13 +38,16 @@ class [[nodiscard]] Error {
   // The following require an error, not success.
   ErrorKind kind() const { return detail_->kind; }
   const std::string& message() const { return detail_->message; }
-  int culprit() const { return detail_->culprit; }  // rank in its group, -1 if none is known
+  // Those of its group that it is about, in order: who caused it, is lost or has not come. None
+  // where nobody is known.
+  const std::vector<int>& ranks() const { return detail_->ranks; }
 
   // The message followed by where in the source it began.
   std::string what() const;
 
-  // The same error with a rank named as its cause, or with a text before or after its message.
-  Error blame(int rank) const;
+  // The same error about these ranks, or with a text before or after its message.
+  Error blame(std::vector<int> ranks) const;
+  Error blame(int rank) const { return blame(std::vector<int>{rank}); }
   Error prefixed(std::string_view before) const;
   Error suffixed(std::string_view after) const;
 
@@ -51,10 +55,10 @@ class [[nodiscard]] Error {
   struct Detail {
     ErrorKind kind;
     std::string message;
-    int culprit = -1;
+    std::vector<int> ranks;
     std::source_location where;
   };
-  Error changed(std::string message, int culprit) const;
+  Error changed(std::string message, std::vector<int> ranks) const;
 
   std::shared_ptr<const Detail> detail_;
 };

@@ -117,7 +117,7 @@ void Group::announce_failure(uint64_t number) {
   Notice notice;
   notice.kind = NoticeKind::kAbort;
   notice.error_kind = failure_.kind();
-  notice.culprit = failure_.culprit();
+  notice.ranks = failure_.ranks();
   notice.op = std::min(number, runs_.empty() ? last_started_ + 1 : runs_.begin()->first);
   notice.text = failure_.message();
   notice.nonce = nonce_;

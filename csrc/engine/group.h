@@ -196,7 +196,7 @@ class Group {
   std::string awaited_data(const OpRun& run) const;
   std::string absent(const Op& op, int peer) const;
   std::string links() const;
-  std::string missing_ranks(uint64_t number) const;
+  std::vector<int> missing_ranks(uint64_t number) const;
   std::string who(int peer) const;
   Error for_op(const Op& op, const OpRun* run, const Error& cause) const;
 

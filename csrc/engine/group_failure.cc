@@ -86,7 +86,7 @@ void Group::on_notice(const Notice& notice) {
                 Error(notice.error_kind, "rank " + std::to_string(notice.rank) +
                                              " ended the group at op #" +
                                              std::to_string(notice.op) + ": " + reason(notice))
-                    .blame(notice.culprit),
+                    .blame(notice.ranks),
                 /*tell_others=*/false);
       // Its exit, which is likely to follow, is no other failure.
       return leaves(peers_[notice.rank], std::max<uint64_t>(notice.op, 1) - 1);
@@ -284,12 +284,11 @@ bool Group::waits_in_vain(int peer) const {
   });
 }
 
-std::string Group::missing_ranks(uint64_t number) const {
-  std::string out;
+std::vector<int> Group::missing_ranks(uint64_t number) const {
+  std::vector<int> out;
   const auto& heard = history_.heard_of(number);
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer == config_.rank || heard.contains(peer)) continue;
-    out += (out.empty() ? "" : ", ") + who(peer);
+    if (peer != config_.rank && !heard.contains(peer)) out.push_back(peer);
   }
   return out;
 }
@@ -300,18 +299,19 @@ void Group::time_out(const Op& op) {
                      " ms for " +
                      (op.request.endpoint ? op.describe() : "op #" + std::to_string(op.number)) +
                      " on rank " + std::to_string(config_.rank);
-  const std::string missing = missing_ranks(op.number);
+  std::vector<int> missing;
   if (!ready())
     text += ": the group's members have not all been found";
   else if (op.request.endpoint && op.source() < 0)
     text += op.request.endpoint->sends ? ": it has not been received" : ": nothing has been sent";
   else if (op.request.endpoint)
     text += ": it does not progress";
-  else if (missing.empty())
+  else if (missing = missing_ranks(op.number); missing.empty())
     text += ": all ranks have called it, but it does not progress";
   else
-    text += ": no sign that it was called by " + missing;
-  fail(Error(ErrorKind::kTimeout, text), /*tell_others=*/true);
+    text += ": no sign that it was called by ";
+  for (size_t i = 0; i < missing.size(); ++i) text += (i > 0 ? ", " : "") + who(missing[i]);
+  fail(Error(ErrorKind::kTimeout, text).blame(std::move(missing)), /*tell_others=*/true);
 }
 
 void Group::send_failed(int peer, const Error& error) {

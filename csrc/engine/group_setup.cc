@@ -142,7 +142,7 @@ void Communicator::tell_set_up_failed(uint64_t nonce, const Error& error) {
   notice.error_kind = cause.kind();
   notice.nonce = nonce;
   notice.rank = rank();
-  notice.culprit = cause.culprit();
+  notice.ranks = cause.ranks();
   notice.text = cause.message();
   context_->control().flood(notice.encode());
 }

@@ -13,7 +13,7 @@
 namespace ringdist {
 
 enum class NoticeKind : uint8_t {
-  kAbort = 0,  // the group failed: `error_kind`, `text`, `culprit` say why
+  kAbort = 0,  // the group failed: `error_kind`, `text`, `ranks` say why
   kStalled,    // `rank` has been in op `op` (fingerprint) without progress
   kArrived,    // `rank` has called op `op`: the answer to kStalled
   kLeave,      // `rank` destroyed the group; op is the last one it took part in
@@ -27,8 +27,8 @@ struct Notice {
   uint32_t generation = 0;
   uint64_t nonce = 0;
   uint64_t op = 0;
-  int32_t rank = 0;      // who says it
-  int32_t culprit = -1;  // who caused it
+  int32_t rank = 0;        // who says it
+  std::vector<int> ranks;  // as in Error
   Fingerprint fingerprint{};
   std::string text;
 

@@ -132,13 +132,16 @@ Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vect
     std::this_thread::sleep_for(pause);
     pause = std::min<Duration>(2 * pause, kLongestPause);
   }
-  std::string missing;
+  std::string names;
+  std::vector<int> missing;
   for (size_t i = 0; i < keys.size(); ++i) {
     auto one = store_->check({keys[i]});
-    if (one.ok() && !one.value())
-      missing += (missing.empty() ? "" : ", ") + std::to_string(ranks[i]);
+    if (!one.ok() || one.value()) continue;
+    names += (names.empty() ? "" : ", ") + std::to_string(ranks[i]);
+    missing.push_back(ranks[i]);
   }
-  return Error(ErrorKind::kTimeout, "Timed out waiting for " + what + " of rank " + missing);
+  return Error(ErrorKind::kTimeout, "Timed out waiting for " + what + " of rank " + names)
+      .blame(std::move(missing));
 }
 
 Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience) {

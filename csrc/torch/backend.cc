@@ -50,8 +50,8 @@ c10d::ErrorType ProcessGroupRing::getError() {
   const Error error = communicator_->failure();
   if (!error) return c10d::ErrorType::SUCCESS;
   if (error.kind() == ErrorKind::kTimeout) return c10d::ErrorType::TIMEOUT;
-  return error.culprit() >= 0 && error.culprit() != getRank() ? c10d::ErrorType::REMOTE_ERROR
-                                                              : c10d::ErrorType::COMM_ERROR;
+  const bool remote = !error.ranks().empty() && error.ranks()[0] != getRank();
+  return remote ? c10d::ErrorType::REMOTE_ERROR : c10d::ErrorType::COMM_ERROR;
 }
 
 void ProcessGroupRing::abort() {

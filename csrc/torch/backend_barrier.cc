@@ -1,31 +1,10 @@
 // Operations without data.
-#include <algorithm>
-
 #include "torch/backend.h"
 #include "torch/errors.h"
 #include "torch/interrupts.h"
 
 namespace ringdist {
 namespace {
-
-// The ranks that an error of a barrier says have not come, in order.
-std::vector<int> absent_ranks(const std::string& text) {
-  constexpr std::string_view kPhrase = "no sign that it was called by ";
-  constexpr std::string_view kRank = "rank ";
-  std::vector<int> out;
-  auto at = text.find(kPhrase);
-  if (at == std::string::npos) return out;
-  at += kPhrase.size();
-  // "rank 1 (pid 7 on host a), rank 2 (pid 8 on host a); its tensors are unchanged"
-  while (text.compare(at, kRank.size(), kRank) == 0) {
-    out.push_back(std::atoi(text.c_str() + at + kRank.size()));
-    const auto next = text.find(", " + std::string(kRank), at);
-    if (next == std::string::npos) break;
-    at = next + 2;
-  }
-  std::ranges::sort(out);
-  return out;
-}
 
 std::string milliseconds(std::chrono::milliseconds time) {
   return std::to_string(time.count()) + " ms";
@@ -72,7 +51,8 @@ void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool a
   const Error error = op.value()->error();
   if (!error) return;
   communicator_->tell_failure();
-  const std::vector<int> absent = absent_ranks(error.message());
+  const std::vector<int> absent =
+      error.kind() == ErrorKind::kTimeout ? error.ranks() : std::vector<int>();
   if (!absent.empty() && getRank() == 0)
     throw_error(error.prefixed("ringdist: " + failed_to_pass(absent, all_ranks, limit) + ": "));
   if (!absent.empty())

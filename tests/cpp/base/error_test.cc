@@ -18,7 +18,7 @@ TEST(Error, SaysWhatAndWhere) {
   const Error error(ErrorKind::kMismatch, "two counts");
   EXPECT_EQ(error.kind(), ErrorKind::kMismatch);
   EXPECT_EQ(error.message(), "two counts");
-  EXPECT_EQ(error.culprit(), -1);
+  EXPECT_TRUE(error.ranks().empty());
   EXPECT_EQ(error.what().rfind("two counts (", 0), 0u);
   EXPECT_NE(error.what().find("error_test.cc:"), std::string::npos);
 }
@@ -27,10 +27,11 @@ TEST(Error, ChangesMakeNewErrors) {
   const Error error(ErrorKind::kPeerLost, "gone");
   const Error changed = error.blame(3).prefixed("all_reduce: ").suffixed("!");
   EXPECT_EQ(changed.message(), "all_reduce: gone!");
-  EXPECT_EQ(changed.culprit(), 3);
+  EXPECT_EQ(changed.ranks(), std::vector<int>{3});
   EXPECT_EQ(changed.kind(), ErrorKind::kPeerLost);
   EXPECT_EQ(error.message(), "gone");
-  EXPECT_EQ(error.culprit(), -1);
+  EXPECT_TRUE(error.ranks().empty());
+  EXPECT_EQ(error.blame({4, 1}).suffixed("!").ranks(), (std::vector<int>{1, 4}));
   // Where it began stays.
   EXPECT_EQ(changed.what().substr(changed.what().find('(')),
             error.what().substr(error.what().find('(')));

@@ -209,7 +209,7 @@ TEST(Control, UnreachableMemberIsNamed) {
     Error e =
         a.control->connect_group(static_cast<uint64_t>(host), 0, members, in(milliseconds(400)));
     ASSERT_TRUE(e);
-    EXPECT_EQ(e.culprit(), 1);
+    EXPECT_EQ(e.ranks(), std::vector<int>{1});
     EXPECT_NE(e.message().find("rank 1 (pid 4242 on host elsewhere)"), std::string::npos);
     EXPECT_NE(e.message().find("Connection refused"), std::string::npos) << e.message();
   }

@@ -141,6 +141,7 @@ TEST(Timeout, NamesTheRankThatDidNotCome) {
     EXPECT_TRUE(contains(error, "Timed out") && contains(error, "rank 2"))
         << (error ? error.what() : "no error");
     EXPECT_FALSE(contains(error, "by rank 0") || contains(error, "by rank 1")) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{2});  // whoever noticed first
     EXPECT_LT(seconds(Clock::now() - before), 3.0);
   });
   expect_new_group_works(ranks);

@@ -61,7 +61,7 @@ TEST(Notice, RoundTripsAndRefusesTruncation) {
   notice.kind = NoticeKind::kStalled;
   notice.nonce = 42;
   notice.op = 3;
-  notice.culprit = 2;
+  notice.ranks = {2, 7};
   notice.text = "why";
   const auto bytes = notice.encode();
   uint64_t first = 0;
@@ -70,7 +70,7 @@ TEST(Notice, RoundTripsAndRefusesTruncation) {
   const auto back = Notice::decode(bytes);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->text, "why");
-  EXPECT_EQ(back->culprit, 2);
+  EXPECT_EQ(back->ranks, (std::vector<int>{2, 7}));
   for (size_t n = 0; n < bytes.size(); ++n)
     EXPECT_FALSE(Notice::decode(ConstBytes(bytes).first(n))) << n;
 }

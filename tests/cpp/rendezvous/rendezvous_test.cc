@@ -66,6 +66,7 @@ TEST(Rendezvous, NamesWhoDidNotCome) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error.kind(), ErrorKind::kTimeout);
   EXPECT_NE(error.message().find("rank 1, 2"), std::string::npos) << error.message();
+  EXPECT_EQ(error.ranks(), (std::vector<int>{1, 2}));
 }
 
 TEST(Rendezvous, NamesWhatDiffers) {
@@ -80,7 +81,7 @@ TEST(Rendezvous, NamesWhatDiffers) {
   ASSERT_TRUE(error);
   EXPECT_NE(error.message().find("algorithm=ring"), std::string::npos);
   EXPECT_NE(error.message().find("algorithm=direct"), std::string::npos);
-  EXPECT_EQ(error.culprit(), 2);
+  EXPECT_EQ(error.ranks(), std::vector<int>{2});
 }
 
 TEST(Rendezvous, AWithdrawalEndsTheWait) {
@@ -90,7 +91,7 @@ TEST(Rendezvous, AWithdrawalEndsTheWait) {
   ASSERT_FALSE(ranks[1]->withdraw(ErrorKind::kMismatch, "it was told to"));
   const Error error = ranks[0]->collect(soon()).error();
   ASSERT_TRUE(error);
-  EXPECT_EQ(error.culprit(), 1);
+  EXPECT_EQ(error.ranks(), std::vector<int>{1});
   EXPECT_EQ(error.kind(), ErrorKind::kMismatch);
   EXPECT_NE(error.message().find("it was told to"), std::string::npos);
 }
@@ -104,7 +105,7 @@ TEST(Rendezvous, ACreationThatFailedOnOneRankIsCounted) {
   ASSERT_FALSE(ranks[2]->publish(entry_of(2)));
   const Error error = ranks[2]->collect(soon()).error();
   ASSERT_TRUE(error);
-  EXPECT_EQ(error.culprit(), 1);
+  EXPECT_EQ(error.ranks(), std::vector<int>{1});
   EXPECT_NE(error.message().find("no descriptors"), std::string::npos);
   auto again = three(store);
   for (int rank = 0; rank < 3; ++rank) ASSERT_FALSE(again[rank]->publish(entry_of(rank)));
@@ -151,7 +152,7 @@ TEST(Rendezvous, ALostAskerEndsTheWait) {
       ranks[1]->agree_on_hosts(entries, [](const Entry&) { return Error(); }, lost, soon()).error();
   ASSERT_TRUE(error);
   EXPECT_EQ(error.kind(), ErrorKind::kPeerLost);
-  EXPECT_EQ(error.culprit(), 0);
+  EXPECT_EQ(error.ranks(), std::vector<int>{0});
 }
 
 }  // namespace
