@@ -8,8 +8,8 @@
 #include <future>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "engine/driver.h"
+#include "engine/guarded.h"
 #include "engine/thrown.h"
 #include "transport/self.h"
 
@@ -28,22 +28,6 @@ constexpr auto kDriverGone = std::chrono::milliseconds(1);
 constexpr auto kFirstLook = std::chrono::microseconds(100);
 constexpr auto kLastLook = std::chrono::milliseconds(10);
 constexpr auto kAnswerTime = std::chrono::seconds(10);
-
-// Runs it. What it throws (there is no memory, say) ends all groups, for nobody knows which one it
-// was about; without memory for that either, ops end by their deadlines.
-template <typename Body>
-bool guarded(Executor& executor, Body&& body) {
-  try {
-    return body();
-  } catch (...) {
-    try {
-      executor.fail_all(thrown_error());
-    } catch (...) {
-      log(LogLevel::kError, "an exception in the engine, and another where it was reported");
-    }
-    return true;
-  }
-}
 
 }  // namespace
 
@@ -384,12 +368,9 @@ void Lane::flush(TimePoint deadline) {
     for (const auto& transport : transports_) transport->ask_delivery();
   };
   if (!call(ask, deadline)) return;
-  (void)call_until(
-      [this] {
-        return std::all_of(transports_.begin(), transports_.end(),
-                           [](const auto& transport) { return transport->delivered(); });
-      },
-      deadline);
+  const auto delivered = [](const auto& transport) { return transport->delivered(); };
+  (void)call_until([this, delivered] { return std::ranges::all_of(transports_, delivered); },
+                   deadline);
 }
 
 void Lane::stop() {

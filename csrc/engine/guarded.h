@@ -1,0 +1,26 @@
+// What runs on a lane may throw, and must end no process.
+#pragma once
+
+#include "base/log.h"
+#include "engine/executor.h"
+#include "engine/thrown.h"
+
+namespace ringdist {
+
+// Runs it. What it throws (there is no memory, say) ends all groups, for nobody knows which one it
+// was about; without memory for that either, ops end by their deadlines.
+template <typename Body>
+bool guarded(Executor& executor, Body&& body) {
+  try {
+    return body();
+  } catch (...) {
+    try {
+      executor.fail_all(thrown_error());
+    } catch (...) {
+      log(LogLevel::kError, "an exception in the engine, and another where it was reported");
+    }
+    return true;
+  }
+}
+
+}  // namespace ringdist
