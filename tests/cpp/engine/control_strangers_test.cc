@@ -80,9 +80,7 @@ TEST(ControlStrangers, SilentOnesKeepNobodyOut) {
   Error e = nodes[1]->control->prove_same_host(nodes[0]->id, nodes[0]->control->unix_name(),
                                                in(milliseconds(2000)));
   EXPECT_FALSE(e) << e.what();
-  const auto members = members_of(nodes, {0, 0, 1});
-  e = nodes[2]->control->connect_group(1, 2, members, in(milliseconds(2000)));
-  EXPECT_FALSE(e) << e.what();
+  connect_all(nodes, 1, members_of(nodes, {0, 0, 1}));
   for (const auto* silent : {&local, &tcp}) EXPECT_TRUE(has_ended(silent->front(), 2000));
 }
 
@@ -94,11 +92,7 @@ TEST(ControlStrangers, HeldOnesKeepNobodyOut) {
     const auto hello = Hello{1000 + i, nodes[0]->id, 77}.frame();
     send(held[i].get(), hello.data(), hello.size(), MSG_NOSIGNAL);
   }
-  const auto members = members_of(nodes, {0, 1});
-  Error e = nodes[1]->control->connect_group(1, 1, members, in(milliseconds(2000)));
-  EXPECT_FALSE(e) << e.what();
-  e = nodes[0]->control->connect_group(1, 0, members, in(milliseconds(2000)));
-  EXPECT_FALSE(e) << e.what();
+  connect_all(nodes, 1, members_of(nodes, {0, 1}));
 }
 
 // In a child that is another user: what `act` returns.
