@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "base/serialize.h"
@@ -85,6 +86,7 @@ Error Rendezvous::publish(const Entry& mine) {
 }
 
 Error Rendezvous::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
+  if (prefix_.empty()) return {};  // nobody knows of us
   return write_withdrawal(*store_, prefix_, rank_, kind, why, process_ends);
 }
 
@@ -99,8 +101,12 @@ Error Rendezvous::find_withdrawal() {
   if (rank == rank_) return {};  // ours is for the others
   const auto kind = in.get<ErrorKind>();
   const bool process_ends = in.get<bool>();
-  const auto value = store_->multi_get({this->key("entry", rank)});
-  const auto entry = value.ok() ? Entry::decode(value.value()[0]) : std::nullopt;
+  // Who could not create the group has none, and a get would wait for it.
+  std::optional<Entry> entry;
+  const std::string entry_key = this->key("entry", rank);
+  if (const auto has = store_->check({entry_key}); has.ok() && has.value())
+    if (const auto value = store_->multi_get({entry_key}); value.ok())
+      entry = Entry::decode(value.value()[0]);
   if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid);
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
                "rank " + std::to_string(rank) + (entry ? " (" + entry->where() + ")" : "") +

@@ -42,7 +42,7 @@ void ProcessGroupRing::apply_option(Call& call) const {
 // What will be owed goes to memory of ours, and to the caller's residual once the op has succeeded.
 void ProcessGroupRing::compress(Call& call, const at::Tensor& contribution, Coding coding,
                                 const Tensors& memory) const {
-  if (coding.residual.defined()) {
+  if (coding.residual.defined() && getSize() > 1) {  // alone nothing travels, nor is owed
     const at::Tensor& residual = coding.residual;
     const auto bytes = static_cast<size_t>(residual.numel()) * sizeof(float);
     const auto block = std::make_shared<PooledBlock>(shadows_, bytes);

@@ -4,7 +4,6 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "base/log.h"
 #include "rendezvous/decline.h"
 
 namespace ringdist {
@@ -73,12 +72,9 @@ c10::intrusive_ptr<c10d::TCPStore> tcp_store(const c10::intrusive_ptr<c10d::Stor
 
 }  // namespace
 
+// Not over a clone of a TCPStore, whose lock a user's get holds: in torch 2.13 one clone in some
+// tens takes five seconds, which no creation of a group can afford.
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store) {
-  try {
-    if (tcp_store(store)) store = store->clone();
-  } catch (const std::exception& e) {
-    log(LogLevel::kDebug, std::string("no connection to the store of our own: ") + e.what());
-  }
   return std::make_shared<TorchStore>(std::move(store));
 }
 

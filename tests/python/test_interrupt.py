@@ -39,7 +39,7 @@ WAITS: dict[str, Callable[[Any], Any]] = {
     ),
     "monitored_barrier": lambda group: monitored_barrier(group, 35_000),
     "recv": lambda group: dist.recv(ones(), group_src=1, group=group),
-    "list": lambda group: dist.all_reduce_coalesced([ones(), ones().long()], group=group),
+    "list": lambda group: dist.all_reduce_coalesced([ones(), ones()], group=group),
     "sparse": lambda group: dist.all_reduce(ones().to_sparse(), group=group),
 }
 

@@ -142,4 +142,4 @@ def _unknown_to_sparse_tensors() -> list[str]:
 def test_dtypes_that_cannot_be_added_up(pools):
     for errors in pools(2).run(_unknown_to_sparse_tensors):
         for error in errors:
-            assert "TypeError" in error and "supported: float64" in error, error
+            assert "NotSupportedError" in error and "supported: float64" in error, error
