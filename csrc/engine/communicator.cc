@@ -36,8 +36,12 @@ uint64_t plan_part(const Op& op) {
 // an op - nobody waits for it, or it has failed and its sends drain - the pool lets it go.
 std::shared_ptr<Op> make_op(OpRequest request, TaskPool& pool) {
   return {new Op(std::move(request)), [&pool](Op* op) {
-            if (!drives_a_lane()) return delete op;
-            pool.run([op] { delete op; });  // the pool lives: its Context has the lane
+            std::shared_ptr<Op> last(op);  // a task that never runs frees it, too
+            if (!drives_a_lane()) return;
+            try {
+              pool.run([last = std::move(last)] {});  // the pool lives: its Context has the lane
+            } catch (...) {                           // no thread is to be had: it is freed here
+            }
           }};
 }
 
