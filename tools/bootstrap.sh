@@ -118,8 +118,10 @@ install_requirements() {
   wanted=$(sha256sum <requirements.txt)
   [ "$(cat .venv/requirements.sha256 2>/dev/null)" != "$wanted" ] || return 0
   say "installing the packages of requirements.txt into .venv"
-  .venv/bin/python -m pip install --disable-pip-version-check -r requirements.txt ||
+  .venv/bin/python -m pip install --disable-pip-version-check --no-compile -r requirements.txt ||
     fail "pip could not install requirements.txt into .venv; see above."
+  # pip would do so on one core. Some packages bring files that no Python compiles: not our concern.
+  .venv/bin/python -m compileall -qq -j "$(tools/jobs.sh)" -x '/tests?/' .venv/lib || true
   printf '%s\n' "$wanted" >.venv/requirements.sha256
 }
 

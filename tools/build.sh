@@ -15,11 +15,11 @@ export PATH="$PWD/.venv/bin:$PATH"
 export TORCH_DEVICE_BACKEND_AUTOLOAD=0
 export RINGDIST_WERROR=${RINGDIST_WERROR:-ON}
 
-options="-DPython_EXECUTABLE=$PWD/.venv/bin/python -DRINGDIST_DEVELOP=ON"
-options+=" -DRINGDIST_WERROR=$RINGDIST_WERROR -DRINGDIST_UCX=${RINGDIST_UCX:-wheel}"
+options=("-DPython_EXECUTABLE=$PWD/.venv/bin/python" -DRINGDIST_DEVELOP=ON
+  "-DRINGDIST_WERROR=$RINGDIST_WERROR" "-DRINGDIST_UCX=${RINGDIST_UCX:-wheel}")
 
 # Once, when the options change, and when GoogleTest has come since; else ninja sees to it.
-if [ ! -f $build/build.ninja ] || [ "$(cat $build/options 2>/dev/null)" != "$options" ] ||
+if [ ! -f $build/build.ninja ] || [ "$(cat $build/options 2>/dev/null)" != "${options[*]}" ] ||
   { [ "$target" = cpp_tests ] && grep -q '^GTest_DIR:.*NOTFOUND' $build/CMakeCache.txt; }; then
   # A build folder that was moved, or made by another generator, cannot be used again.
   if [ -f $build/CMakeCache.txt ] &&
@@ -27,9 +27,8 @@ if [ ! -f $build/build.ninja ] || [ "$(cat $build/options 2>/dev/null)" != "$opt
       grep -qFx 'CMAKE_GENERATOR:INTERNAL=Ninja' $build/CMakeCache.txt; }; then
     rm -rf $build
   fi
-  # shellcheck disable=SC2086  # the options hold no spaces but those between them
-  cmake -S . -B $build -G Ninja $options
-  printf '%s\n' "$options" >$build/options
+  cmake -S . -B $build -G Ninja "${options[@]}"
+  printf '%s\n' "${options[*]}" >$build/options
 fi
 cmake --build $build --target "$target" --parallel "$(tools/jobs.sh)"
 
