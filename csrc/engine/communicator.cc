@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kMaxSchedules = 256;
 constexpr auto kTaskTime = std::chrono::seconds(10);
-constexpr auto kFlushTime = std::chrono::seconds(2);
 constexpr auto kTellTime = std::chrono::seconds(2);
 constexpr auto kLeaveTime = std::chrono::milliseconds(1000);
 
@@ -355,7 +354,7 @@ void Communicator::close() {
   patience_.cancelled = true;
   finish(NoticeKind::kLeave);
   // First what was sent, then that nothing follows: others compare calls before they are told.
-  if (!failure()) lane.flush(Clock::now() + kFlushTime);
+  if (!failure()) lane.flush(Clock::now() + Lane::kFlushTime);
   leave(NoticeKind::kLeave);
   log(LogLevel::kDebug,
       "group '" + name() + "': closed after op #" + std::to_string(sequence_number()));

@@ -11,7 +11,6 @@
 namespace ringdist {
 namespace {
 
-constexpr auto kFlushTime = std::chrono::seconds(2);
 constexpr auto kCallbackTime = std::chrono::milliseconds(1000);
 constexpr auto kDumpTime = std::chrono::milliseconds(300);
 
@@ -139,14 +138,14 @@ void Context::shutdown(bool process_ends) {
   for (auto& [key, leaver] : leavers) leaver.finish(how);
   if (lane_ && control_) {
     // First what was sent, then that nothing follows: others compare calls before they are told.
-    lane_->flush(Clock::now() + kFlushTime);
+    lane_->flush(Clock::now() + Lane::kFlushTime);
     for (auto& [key, leaver] : leavers) leaver.leave(how);
     // Whoever still waits in another thread gets an error rather than an engine that is gone.
     lane_->call(
         [this] {
           lane_->executor().fail_all(Error(ErrorKind::kAborted, "this process is shutting down"));
         },
-        Clock::now() + kFlushTime);
+        Clock::now() + Lane::kFlushTime);
     control_->leave(process_ends);
   }
   pool_.stop(Clock::now() + kCallbackTime);

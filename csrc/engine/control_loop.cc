@@ -16,7 +16,6 @@ constexpr Duration kUnsettledTick = Milliseconds(50);
 constexpr Duration kLeavingTick = Milliseconds(5);
 constexpr Duration kGoodbyeTime = Milliseconds(200);
 constexpr size_t kMaxFlood = kMaxFrameBody - 64;  // the record's own fields come with it
-constexpr int kGoneAfter = 3;                     // refusals in a row
 
 Error stopped() { return Error(ErrorKind::kAborted, "the control plane has been stopped"); }
 
@@ -346,7 +345,7 @@ std::optional<Error> ControlLoop::missing_peer(Group& group, uint64_t peer, Link
   const ControlMember& member = group.roster.member(peer);
   const ControlPeer::Line& line = peers_[peer].line(kind);
   bool local = kind == LinkKind::kLocal;
-  bool refused = !line.rejection.empty() || (local && line.refusals >= kGoneAfter);
+  bool refused = !line.rejection.empty() || (local && line.deserted());
   if (!refused && !expired) return std::nullopt;
   std::string seen = !line.rejection.empty() ? line.rejection : line.failure;
   std::string text = "rank " + std::to_string(member.rank) + " (" +

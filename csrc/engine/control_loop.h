@@ -42,6 +42,8 @@ struct ControlPeer {
     int refusals = 0;       // by the kernel, in a row: nobody listens there
     std::string rejection;  // by the process itself
     std::string failure;    // of the last dial
+
+    bool deserted() const { return refusals >= 3; }
   };
 
   Line& line(LinkKind kind) { return lines[static_cast<size_t>(kind)]; }

@@ -12,7 +12,6 @@ constexpr Duration kOwnPause = std::chrono::seconds(1);
 constexpr Duration kRedial = Milliseconds(50);
 // How long the side that should accept waits before it dials itself.
 constexpr Duration kGrace = Milliseconds(300);
-constexpr int kGoneAfter = 3;  // refusals in a row
 
 std::string format_seconds(Duration d) {
   auto tenths = std::chrono::duration_cast<Milliseconds>(d).count() / 100;
@@ -137,7 +136,7 @@ bool ControlLoop::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind) {
   if (link && link->reached()) return false;
   // A hang-up is not death where the kernel can be asked: somebody may have closed the connection.
   bool kernel_knows = local && peer.pidfd;
-  if (line.refusals >= kGoneAfter && !kernel_knows) {
+  if (line.deserted() && !kernel_knows) {
     learn_lost(id, "its process (" + name_of(id) +
                        ") died: its connection ended and nothing listens on its control socket");
     return true;

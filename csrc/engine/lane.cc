@@ -23,7 +23,7 @@ constexpr int kContendedWaits = 1000;
 constexpr auto kActiveSleep = std::chrono::milliseconds(50);  // deadlines are looked at this often
 constexpr auto kDrainSleep = std::chrono::milliseconds(10);
 constexpr auto kIdleSleep = std::chrono::hours(1);
-constexpr auto kLeaveTime = std::chrono::seconds(1);
+constexpr auto kEvictTime = std::chrono::seconds(1);
 constexpr auto kDriverGone = std::chrono::milliseconds(1);
 constexpr auto kFirstLook = std::chrono::microseconds(100);
 constexpr auto kLastLook = std::chrono::milliseconds(10);
@@ -383,7 +383,7 @@ void Lane::stop() {
   wake_thread();
   if (thread_.joinable()) thread_.join();
   // A caller that still drives must not find its transports gone; one that never leaves keeps them.
-  const TimePoint deadline = Clock::now() + kLeaveTime;
+  const TimePoint deadline = Clock::now() + kEvictTime;
   while (!take_token()) {
     if (Clock::now() > deadline) return;
     event_.signal();

@@ -63,6 +63,7 @@ class Lane {
   // left to read that is at once.
   void drain_peer(ContextId peer, std::function<void()> task);
 
+  static constexpr auto kFlushTime = std::chrono::seconds(2);  // for who is about to end
   // Waits until all that was sent has arrived, where somebody is left to receive it. Not from a
   // task.
   void flush(TimePoint deadline);

@@ -96,8 +96,8 @@ def _verdicts() -> tuple[str, str]:
     return other, own
 
 
-def test_dump_leads_with_who_is_waited_for_and_how_long(pools):
-    pool = pools(2)
+def test_dump_leads_with_who_is_waited_for_and_how_long(fresh_pool):
+    pool = fresh_pool(2)  # whose only group is this one
     other, own = pool.run(_verdicts)[1]
     assert other.startswith(f"ringdist: process {pool.processes[0].pid} on "), other
     assert "group '0': all_reduce #" in other and "has been waiting " in other
