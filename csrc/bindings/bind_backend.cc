@@ -66,7 +66,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   wanted.members = std::move(global_ranks);
   wanted.timeout = timeout;
   wanted.config = config.value();
-  wanted.store = wrap_store(store);
+  wanted.store = wrap_store(store, *context.value());
   auto communicator = Communicator::create(context.value(), std::move(wanted));
   throw_if(communicator.error());
   return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs.value());

@@ -286,6 +286,10 @@ bool Communicator::wait(const Op& op, std::optional<Milliseconds> timeout) {
   return context_->lane().wait(op, deadline);
 }
 
+void Communicator::handed_over(uint64_t number) {
+  context_->lane().post([group = group_, number] { group->handed_over(number); });
+}
+
 Error Communicator::failure() const {
   std::lock_guard lock(failure_->mutex);
   return failure_->first;

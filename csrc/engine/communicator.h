@@ -57,6 +57,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // True once the op has finished; false if the timeout passed first (that ends only this wait).
   bool wait(const Op& op, std::optional<Milliseconds> timeout);
 
+  // Of an op that `hands_over`: its results are where the caller wants them, or never will be.
+  void handed_over(uint64_t number);
+
   // The number of the last op that was submitted.
   uint64_t sequence_number() const { return next_number_.load() - 1; }
   Error failure() const;

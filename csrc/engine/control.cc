@@ -39,9 +39,9 @@ Error Control::prove_same_host(uint64_t peer_context_id, std::string unix_name,
 }
 
 Error Control::connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
-                             TimePoint deadline) {
+                             const Patience& patience) {
   if (mark_.forked()) return in_a_child();
-  return loop_->connect(nonce, my_rank, std::move(members), deadline);
+  return loop_->connect(nonce, my_rank, std::move(members), patience);
 }
 
 void Control::disconnect_group(uint64_t nonce) {

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/error.h"
+#include "base/patience.h"
 #include "os/fork_guard.h"
 
 namespace ringdist {
@@ -76,7 +77,8 @@ class Control {
   // process takes part are up (links_of in control_links.h), for all members of the group: whoever
   // ends after this has returned takes nothing along that another member still needs to find the
   // rest. The Error blames a rank.
-  Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members, TimePoint deadline);
+  Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
+                      const Patience& patience);
 
   // Forgets the group. Connections that no group of either side needs are closed.
   void disconnect_group(uint64_t nonce);

@@ -11,6 +11,7 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kMaxUnknown = 4096;  // groups that others know of before this process does
+constexpr Duration kPartedTime = std::chrono::minutes(1);
 
 }  // namespace
 
@@ -60,6 +61,25 @@ void ControlLoop::tell_all_formed(ControlConnection& connection) {
   }
 }
 
+// A group that all ranks of this process have left stays until every member has heard so: one that
+// has not linked yet would look for us until its time is over.
+void ControlLoop::forget_parted() {
+  const auto heard = [this](uint64_t nonce, const Group& group) {
+    return std::ranges::all_of(group.roster.processes(), [&](const auto& member) {
+      return formed(nonce, member.first) || gone(member.first);
+    });
+  };
+  std::erase_if(groups_, [&](const auto& entry) {
+    const auto& [nonce, group] = entry;
+    if (group.parted_since == TimePoint()) return false;
+    if (!heard(nonce, group) && now_ - group.parted_since < kPartedTime) return false;
+    forget_formed(nonce);
+    for (const auto& [id, member] : group.roster.processes())
+      if (auto peer = peers_.find(id); peer != peers_.end()) peer->second.proven = false;
+    return true;
+  });
+}
+
 void ControlLoop::forget_formed(uint64_t nonce) {
   formed_.erase(nonce);
   std::erase(formed_order_, nonce);
@@ -69,7 +89,7 @@ void ControlLoop::forget_formed(uint64_t nonce) {
 std::optional<Error> ControlLoop::formed_answer(const Group& group, const Request& request) {
   for (const auto& [id, member] : group.roster.processes()) {
     if (formed(request.id, id) || gone(id)) continue;
-    if (now_ < request.deadline) return std::nullopt;
+    if (!request.patience->over(now_)) return std::nullopt;
     return Error(ErrorKind::kTimeout, "rank " + std::to_string(member.rank) + " (" +
                                           describe_process(member.pid, member.host_name) +
                                           ") has not found all others of the group in time")

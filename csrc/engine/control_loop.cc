@@ -143,7 +143,8 @@ Error ControlLoop::ask(Request request, std::function<void()> begin) {
 }
 
 Error ControlLoop::prove(uint64_t peer, std::string unix_name, TimePoint deadline) {
-  return ask({true, peer, deadline, nullptr}, [this, peer, name = std::move(unix_name)] {
+  const Patience patience(deadline);
+  return ask({true, peer, &patience, nullptr}, [this, peer, name = std::move(unix_name)] {
     ControlPeer& p = peers_[peer];
     p.proven = true;
     p.unix_name = name;
@@ -153,12 +154,13 @@ Error ControlLoop::prove(uint64_t peer, std::string unix_name, TimePoint deadlin
 }
 
 Error ControlLoop::connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
-                           TimePoint deadline) {
-  return ask({false, nonce, deadline, nullptr}, [this, nonce, my_rank, members] {
+                           const Patience& patience) {
+  return ask({false, nonce, &patience, nullptr}, [this, nonce, my_rank, members] {
     auto found = groups_.find(nonce);
     if (found == groups_.end())
       found = groups_.emplace(nonce, Group(ControlRoster(id_, my_rank, members))).first;
     found->second.ranks.insert(my_rank);
+    found->second.parted_since = TimePoint();
     for (auto& [id, peer] : peers_)
       for (auto& line : peer.lines)
         if (!line.reached) line = ControlPeer::Line();  // earlier failures are no news
@@ -175,13 +177,11 @@ void ControlLoop::disconnect(uint64_t nonce) {
     auto found = groups_.find(nonce);
     if (found == groups_.end()) return;
     auto& ranks = found->second.ranks;  // each rank of this process disconnects once
+    if (ranks.empty()) return;
     ranks.erase(ranks.begin());
     if (!ranks.empty()) return;
     learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
-    forget_formed(nonce);
-    for (const auto& [id, member] : found->second.roster.processes())
-      if (auto peer = peers_.find(id); peer != peers_.end()) peer->second.proven = false;
-    groups_.erase(found);
+    found->second.parted_since = now_;
     hurry();
   });
 }
@@ -297,14 +297,15 @@ std::optional<Error> ControlLoop::proof_answer(const Request& request) {
     return Error(ErrorKind::kPeerLost, who + " refused: " + line.rejection);
   if (line.refusals > 0)
     return Error(ErrorKind::kPeerLost, who + " does not share this host: " + line.failure);
-  if (now_ < request.deadline) return std::nullopt;
+  if (!request.patience->over(now_)) return std::nullopt;
   return Error(ErrorKind::kTimeout, who + " did not answer on its local control socket" +
                                         (line.failure.empty() ? "" : ": " + line.failure));
 }
 
 std::optional<Error> ControlLoop::group_answer(const Request& request) {
   auto found = groups_.find(request.id);
-  if (found == groups_.end())
+  if (found == groups_.end() || found->second.parted_since != TimePoint() ||
+      request.patience->cancelled)
     return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
   Group& group = found->second;
   // Of who has left, or dies later, the engine tells, after what it had sent.
@@ -316,7 +317,7 @@ std::optional<Error> ControlLoop::group_answer(const Request& request) {
                                            ") is lost: " + std::string(kClosedByPeer) + *why)
         .blame(member.rank);
   }
-  bool expired = now_ >= request.deadline;
+  bool expired = request.patience->over(now_);
   bool complete = true;
   auto check = [&](uint64_t peer, LinkKind kind) -> std::optional<Error> {
     auto* link = sockets_.find(peer, kind);

@@ -68,10 +68,10 @@ class ControlLoop : private ControlSockets::Owner {
   const std::string& unix_name() const { return sockets_.unix_name(); }
   const std::string& tcp_address() const { return sockets_.tcp_address(); }
 
-  // From other threads. The blocking ones answer soon after the deadline at the latest.
+  // From other threads. The blocking ones answer soon after their time is over at the latest.
   Error prove(uint64_t peer, std::string unix_name, TimePoint deadline);
   Error connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
-                TimePoint deadline);
+                const Patience& patience);
   void disconnect(uint64_t nonce);
   void flood(std::vector<std::byte> payload);
   void leave(bool process_ends);
@@ -86,12 +86,13 @@ class ControlLoop : private ControlSockets::Owner {
     bool connected = false;  // connect_group succeeded; its hosts are judged from then on
     bool representative = false;
     TimePoint judged_since{};
+    TimePoint parted_since{};    // all ranks of this process have left it
     std::map<int, size_t> scan;  // per neighbour host: where the search for a live process stands
   };
   struct Request {
     bool is_proof = false;
-    uint64_t id = 0;  // of the peer or the group
-    TimePoint deadline;
+    uint64_t id = 0;                     // of the peer or the group
+    const Patience* patience = nullptr;  // its caller's, who waits for the answer
     std::shared_ptr<std::promise<Error>> answer;
   };
 
@@ -143,6 +144,7 @@ class ControlLoop : private ControlSockets::Owner {
                    const std::vector<uint64_t>& processes, const ControlConnection* from);
   void tell_all_formed(ControlConnection& connection);
   void forget_formed(uint64_t nonce);
+  void forget_parted();
   bool formed(uint64_t nonce, uint64_t process) const;
   std::optional<Error> formed_answer(const Group& group, const Request& request);
 

@@ -2,7 +2,7 @@
 
 #include <array>
 #include <cstdio>
-#include <system_error>
+#include <exception>
 
 #include "engine/control_loop.h"
 #include "os/host.h"
@@ -73,8 +73,8 @@ std::string ControlLoop::report_peer(uint64_t id, const ControlPeer& peer) {
 // heard of. Who asks again meanwhile gets the report that is on its way.
 void ControlLoop::report_to_stderr() {
   if (reporting_->exchange(true)) return;
-  std::string text = "[ringdist " + std::to_string(getpid()) + "] asked by SIGUSR1:\n" + report();
   try {
+    std::string text = "[ringdist " + std::to_string(getpid()) + "] asked by SIGUSR1:\n" + report();
     std::thread([text = std::move(text), reporting = reporting_] {
       for (size_t done = 0; done < text.size();) {
         ssize_t n = write(STDERR_FILENO, text.data() + done, text.size() - done);
@@ -83,7 +83,7 @@ void ControlLoop::report_to_stderr() {
       }
       *reporting = false;
     }).detach();
-  } catch (const std::system_error&) {  // no thread is to be had
+  } catch (const std::exception&) {  // no thread is to be had, or no memory
     *reporting_ = false;
   }
 }

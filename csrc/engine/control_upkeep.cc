@@ -25,6 +25,7 @@ Duration ControlLoop::suspect_after() const { return std::min(kSuspectAfter, pee
 void ControlLoop::upkeep() {
   for (const Request& request : requests_)
     if (request.is_proof) want(request.id, LinkKind::kLocal, true);
+  forget_parted();
   for (auto& [nonce, group] : groups_) {
     keep_linked(group);
     watch_hosts(group);

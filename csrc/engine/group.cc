@@ -41,8 +41,8 @@ void Group::enqueue(std::shared_ptr<Op> op) {
   for (const auto& [rank, theirs] : history_.heard_of(number))
     if (!agree(number, rank, theirs)) break;
   if (failure_) return host_.finish_op(op, for_op(*op, nullptr, failure_));
-  // A barrier ends after all collectives before it, on all ranks: it begins when ours have ended.
-  if (op->request.kind == Collective::kBarrier && !(runs_.empty() && waiting_.empty()))
+  if (op->request.hands_over) handing_over_.insert(number);
+  if (op->request.kind == Collective::kBarrier && (held_up(number) || !waiting_.empty()))
     waiting_.push_back(std::move(op));
   else
     start(std::move(op));
@@ -84,14 +84,29 @@ void Group::finished(OpRun& run) {
     runs_.erase(run.number());
   host_.finish_op(run.op(), {});
   check_doom();
-  while (!failure_ && !waiting_.empty() &&
-         (runs_.empty() || runs_.begin()->first > waiting_.front()->number)) {
+  start_barriers();
+  if (!runs_.empty()) runs_.begin()->second->grant_waiting();
+}
+
+void Group::handed_over(uint64_t number) {
+  handing_over_.erase(number);
+  start_barriers();
+}
+
+// A barrier ends after all collectives before it, on all ranks: it begins when ours have ended, and
+// their results are where the caller wants them.
+bool Group::held_up(uint64_t barrier) const {
+  return (!runs_.empty() && runs_.begin()->first < barrier) ||
+         (!handing_over_.empty() && *handing_over_.begin() < barrier);
+}
+
+void Group::start_barriers() {
+  while (ready() && !failure_ && !waiting_.empty() && !held_up(waiting_.front()->number)) {
     const auto barrier = waiting_.front();
     waiting_.pop_front();
     start(barrier);
     if (!failure_) check_left(barrier->number);
   }
-  if (!runs_.empty()) runs_.begin()->second->grant_waiting();
 }
 
 void Group::fail(const Error& cause, bool tell_others, uint64_t number) {
@@ -99,15 +114,25 @@ void Group::fail(const Error& cause, bool tell_others, uint64_t number) {
   failure_ = cause;
   if (config_.on_failed) config_.on_failed(failure_);
   if (tell_others) announce_failure(number);
+  end_ops();
+}
+
+// Each op goes when it has been told: what throws half-way leaves the rest for the next tick.
+void Group::end_ops() {
   parked_.clear();
-  for (auto& [number, run] : std::exchange(runs_, {})) {
+  while (!runs_.empty()) {
+    const auto run = runs_.begin()->second;
     run->stop();
     host_.finish_op(run->op(), for_op(*run->op(), run.get(), failure_));
+    runs_.erase(runs_.begin());
   }
   point_to_point_.stop([this](const std::shared_ptr<Op>& op, const OpRun* run) {
     host_.finish_op(op, for_op(*op, run, failure_));
   });
-  for (auto& op : std::exchange(waiting_, {})) host_.finish_op(op, for_op(*op, nullptr, failure_));
+  while (!waiting_.empty()) {
+    host_.finish_op(waiting_.front(), for_op(*waiting_.front(), nullptr, failure_));
+    waiting_.pop_front();
+  }
 }
 
 // Names the first op that the others cannot finish: ours that is unfinished, or the next.

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,8 @@ class Group {
   bool settled() const { return ready() || failure_; }
 
   void enqueue(std::shared_ptr<Op> op);
+  // Of an op that has ended: its caller has the results.
+  void handed_over(uint64_t number);
   void on_message(const MessageHeader& header, ConstBytes payload);
   void on_notice(const Notice& notice);
   // Ends every op with the error and lets no later one begin. The first cause stays. `number`: the
@@ -168,6 +171,8 @@ class Group {
   };
 
   void start(std::shared_ptr<Op> op);
+  bool held_up(uint64_t barrier) const;
+  void start_barriers();
   void deliver(OpRun& run, const MessageHeader& header, ConstBytes payload);
   void stamp(MessageHeader& header);
   void count_sent(const MessageHeader& header, size_t payload);
@@ -185,6 +190,8 @@ class Group {
   void check_point_to_point();
   bool waits_for_leaver(const Op& op, const OpRun* run) const;
   void leaves(Peer& peer, uint64_t last);
+  void has_ended(Peer& peer);
+  void end_ops();
   Error departure(int peer) const;
   void time_out(const Op& op);
   void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
@@ -206,7 +213,8 @@ class Group {
   bool ready_ = false;
   uint32_t generation_ = 0;
   std::vector<Peer> peers_;
-  std::deque<std::shared_ptr<Op>> waiting_;                // enqueued before make_ready()
+  std::deque<std::shared_ptr<Op>> waiting_;  // enqueued before make_ready(); later, barriers
+  std::set<uint64_t> handing_over_;          // ops of which handed_over() has not told yet
   std::map<uint64_t, std::shared_ptr<OpRun>> runs_;        // by number: the first is the oldest
   std::map<uint64_t, std::vector<ParkedMessage>> parked_;  // for ops that are not enqueued yet
   PointToPoint point_to_point_{*this};

@@ -199,7 +199,7 @@ void Group::check_doom() {
 
 void Group::tick() {
   check_doom();
-  if (failure_) return;
+  if (failure_) return end_ops();  // what fail() left, if there was no memory for it
   check_broken();
   for (const auto& op : waiting_) {
     if (now() > op->deadline) return time_out(*op);
@@ -336,14 +336,18 @@ void Group::connection_lost(std::string_view transport, ContextId context, const
 
 void Group::process_left(ContextId context) {
   if (!ready()) return;
-  for (Peer& peer : peers_) {
-    if (peer.member.context != context || (peer.left && !peer.exiting)) continue;
-    peer.exited = true;
-    peer.exiting = false;
-    leaves(peer, peer.left.value_or(0));
-    forgive_sends(static_cast<int>(&peer - peers_.data()));
-  }
+  for (Peer& peer : peers_)
+    if (peer.member.context == context) has_ended(peer);
   if (!runs_.empty()) check_left(runs_.rbegin()->first);
+}
+
+// The process of a rank that has left in good order, or had nothing to leave.
+void Group::has_ended(Peer& peer) {
+  if (peer.left && !peer.exiting) return;
+  peer.exited = true;
+  peer.exiting = false;
+  leaves(peer, peer.left.value_or(0));
+  forgive_sends(static_cast<int>(&peer - peers_.data()));
 }
 
 void Group::process_lost(ContextId context, const Error& cause) {
@@ -353,12 +357,16 @@ void Group::process_lost(ContextId context, const Error& cause) {
     const Error error =
         cause.prefixed(who(peer) + " is lost: " + std::string(kClosedByPeer)).blame(peer);
     if (peer == rank()) return fail(error, /*tell_others=*/false);
-    if (peers_[peer].left) return process_left(context);  // if it was exiting: it has ended now
+    if (peers_[peer].left) {  // of several ranks of a process one may have left before
+      has_ended(peers_[peer]);
+      continue;
+    }
     peers_[peer].lost = error;
     peers_[peer].left_at = now();
     forgive_sends(peer);
   }
   check_lost();
+  if (!runs_.empty()) check_left(runs_.rbegin()->first);
 }
 
 }  // namespace ringdist

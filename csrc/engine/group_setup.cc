@@ -123,7 +123,7 @@ Result<std::vector<GroupMember>> Communicator::find_members(uint64_t& nonce) {
         {entry.context_id, transport.ok() ? transport.value() : nullptr, entry.where()});
   }
   if (Error error = control.connect_group(
-          nonce, rank(), control_members(entries.value(), topology.value()), patience_.deadline))
+          nonce, rank(), control_members(entries.value(), topology.value()), patience_))
     return error;
   log_phase(name(), "linked to the others' control planes, as they are");
   if (unreachable) return unreachable;

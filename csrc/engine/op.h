@@ -46,6 +46,7 @@ struct OpRequest {
   // an allgather's input. Needs float32, bfloat16 or float16, and SUM or AVG where it reduces.
   std::shared_ptr<const BlockMap> blocks;
   bool of_state = false;             // messages call it CompressState.state_dict()'s
+  bool hands_over = false;           // barriers after it wait for Communicator::handed_over(), too
   Milliseconds timeout{0};           // 0: the group's
   std::shared_ptr<void> keep_alive;  // holds the memory of both buffers until all sends left
   // Null, or called on success, usually on a lane: so brief and without the GIL.

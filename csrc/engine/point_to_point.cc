@@ -124,18 +124,18 @@ void PointToPoint::finished(const OpRun& run) {
 }
 
 void PointToPoint::stop(const EachOp& each) {
-  auto waiting = std::exchange(waiting_, {});
-  auto sends = std::exchange(sends_, {});
-  auto receives = std::exchange(receives_, {});
   parked_.clear();
-  posted_count_ = 0;
-  for (auto* runs : {&sends, &receives})
-    for (const auto& [key, run] : *runs) {
+  for (auto* runs : {&sends_, &receives_})
+    while (!runs->empty()) {
+      const auto run = runs->begin()->second;
       run->stop();
       each(run->op(), run.get());
+      runs->erase(runs->begin());
     }
-  for (const auto& [tag, of_tag] : waiting)
-    for (const auto& op : of_tag.posted) each(op, nullptr);
+  for (; !waiting_.empty(); waiting_.erase(waiting_.begin()))
+    for (auto& posted = waiting_.begin()->second.posted; !posted.empty(); posted.pop_front())
+      each(posted.front(), nullptr);
+  posted_count_ = 0;
 }
 
 bool PointToPoint::is_oldest_receive(const OpRun& run) const {

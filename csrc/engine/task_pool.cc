@@ -25,10 +25,12 @@ void run_one(std::function<void()> task) {
 }  // namespace
 
 void TaskPool::run(std::function<void()> task) {
+  uint64_t number = 0;
   {
     std::lock_guard lock(state_->mutex);
     if (state_->stopping) return;
-    state_->tasks.push_back(std::move(task));
+    number = state_->next++;
+    state_->tasks.emplace(number, std::move(task));
     if (state_->idle >= static_cast<int>(state_->tasks.size())) {
       state_->wake.notify_one();
       return;
@@ -41,7 +43,7 @@ void TaskPool::run(std::function<void()> task) {
     const Error error = thrown_error();
     {
       std::lock_guard lock(state_->mutex);
-      if (--state_->threads == 0) throw;
+      if (--state_->threads == 0 && state_->tasks.erase(number) > 0) throw;
     }
     log(LogLevel::kWarn, "no thread for a task, which waits for others: " + error.message());
   }
@@ -52,8 +54,7 @@ void TaskPool::work(std::shared_ptr<State> state) {
   std::unique_lock lock(state->mutex);
   for (;;) {
     while (!state->tasks.empty()) {
-      auto task = std::move(state->tasks.front());
-      state->tasks.pop_front();
+      auto task = std::move(state->tasks.extract(state->tasks.begin()).mapped());
       lock.unlock();
       run_one(std::move(task));
       lock.lock();

@@ -4,8 +4,9 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -22,7 +23,8 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
-  // Any thread. After stop() tasks are dropped.
+  // Any thread. After stop() tasks are dropped. Throws, and keeps nothing, where there is no
+  // memory, or no thread at all: not one of the pool's own.
   void run(std::function<void()> task);
 
   // Waits for queued and running tasks until the deadline; false if some still run. They are then
@@ -34,7 +36,8 @@ class TaskPool {
     std::mutex mutex;
     std::condition_variable wake;
     std::condition_variable ended;
-    std::deque<std::function<void()>> tasks RINGDIST_GUARDED_BY(mutex);
+    uint64_t next RINGDIST_GUARDED_BY(mutex) = 0;
+    std::map<uint64_t, std::function<void()>> tasks RINGDIST_GUARDED_BY(mutex);  // in order
     int idle RINGDIST_GUARDED_BY(mutex) = 0;
     int threads RINGDIST_GUARDED_BY(mutex) = 0;
     bool stopping RINGDIST_GUARDED_BY(mutex) = false;

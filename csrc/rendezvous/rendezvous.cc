@@ -90,7 +90,7 @@ Error Rendezvous::withdraw(ErrorKind kind, const std::string& why, bool process_
   return write_withdrawal(*store_, prefix_, rank_, kind, why, process_ends);
 }
 
-Error Rendezvous::find_withdrawal() {
+Error Rendezvous::find_withdrawal(const Patience& patience) {
   const std::string key = prefix_ + "withdrawn";
   auto there = store_->check({key});
   if (!there.ok() || !there.value()) return there.error();
@@ -107,7 +107,7 @@ Error Rendezvous::find_withdrawal() {
   if (const auto has = store_->check({entry_key}); has.ok() && has.value())
     if (const auto value = store_->multi_get({entry_key}); value.ok())
       entry = Entry::decode(value.value()[0]);
-  if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid);
+  if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid, patience);
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
                "rank " + std::to_string(rank) + (entry ? " (" + entry->where() + ")" : "") +
                    " ended the group before its first operation: " + in.get_string())
@@ -115,10 +115,11 @@ Error Rendezvous::find_withdrawal() {
 }
 
 // Whoever started both shall find that one ended first: it is the cause.
-void Rendezvous::await_end(int pid) {
+void Rendezvous::await_end(int pid, const Patience& patience) {
   const auto process = open_pidfd(pid);
   const TimePoint deadline = Clock::now() + kEndTime;
-  while (process.ok() && !has_exited(process.value()) && Clock::now() < deadline)
+  while (process.ok() && !has_exited(process.value()) && Clock::now() < deadline &&
+         !patience.over(Clock::now()))
     std::this_thread::sleep_for(kLongestPause);
 }
 
@@ -130,8 +131,8 @@ Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vect
     if (patience.cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
     auto there = store_->check(keys);
     if (!there.ok()) return there.error();
-    if (there.value()) return find_withdrawal();
-    if (Error error = find_withdrawal()) return error;
+    if (there.value()) return find_withdrawal(patience);
+    if (Error error = find_withdrawal(patience)) return error;
     if (given_up)
       if (Error error = given_up()) return error;
     if (Clock::now() + pause > patience.deadline.load()) break;

@@ -9,31 +9,17 @@
 // lane.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/patience.h"
 #include "base/topology.h"
 #include "rendezvous/entry.h"
 #include "rendezvous/store.h"
 
 namespace ringdist {
-
-// How long to wait for others; any thread may shorten it meanwhile.
-struct Patience {
-  explicit Patience(TimePoint until) : deadline(until) {}
-  // Never longer, whoever else says how long.
-  void shorten(TimePoint until) {
-    TimePoint now = deadline;
-    while (until < now && !deadline.compare_exchange_weak(now, until)) {
-    }
-  }
-  std::atomic<TimePoint> deadline;
-  std::atomic<bool> cancelled{false};
-};
 
 class Rendezvous {
  public:
@@ -60,8 +46,8 @@ class Rendezvous {
                                   const Patience& patience);
 
  private:
-  Error find_withdrawal();
-  static void await_end(int pid);
+  Error find_withdrawal(const Patience& patience);
+  static void await_end(int pid, const Patience& patience);
   std::string key(const std::string& what, int rank) const;
   Error wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
                  const std::string& what, const Patience& patience,

@@ -80,8 +80,8 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
   // Other ranks may be split off under the same prefix of the store.
   const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   if (opts && !opts->group_name.empty()) name = opts->group_name;
-  auto communicator = communicator_->subgroup(ranks, wrap_store(own), name,
-                                              opts ? opts->timeout : kBackendDefaultTimeout);
+  auto communicator = communicator_->subgroup(ranks, wrap_store(own, communicator_->context()),
+                                              name, opts ? opts->timeout : kBackendDefaultTimeout);
   throw_if(communicator.error());
   return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs.value());
 }
@@ -92,6 +92,7 @@ ProcessGroupRing::WorkPtr ProcessGroupRing::submit(Call call) {
     call.request.succeeded = [completions = call.completions] {
       for (const auto& completion : completions) completion->arrive();
     };
+  call.request.hands_over = call.staging.must_finish();
   const std::string coded = coded_title(call);
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
   if (op.error()) communicator_->tell_failure();

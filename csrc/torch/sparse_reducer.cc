@@ -150,6 +150,7 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(const at::Tensor& tensor, D
   request.output = Buffer(sizeof(int64_t));
   for (Outline& shape : *job->shapes) request.output.append(shape.data(), request.count);
   request.timeout = timeout;
+  request.hands_over = true;
   request.keep_alive = std::make_shared<std::pair<std::shared_ptr<Outline>, decltype(job->shapes)>>(
       mine, job->shapes);
   // The order of the jobs is that of their first rounds.

@@ -57,7 +57,8 @@ class SparseWork final : public ReportedWork {
 
   // Once, with what the op ended with; null: `tensor` is the result.
   void end(const std::exception_ptr& error) {
-    finish(error);  // first: callbacks of the Future may wait for us
+    finish(error);  // first: callbacks of the Future may wait for us, or in a barrier
+    group_->handed_over(number_);
     if (error) {
       future_->setError(error);
       return;

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "rendezvous/bypassing_store.h"
 #include "rendezvous/decline.h"
 
 namespace ringdist {
@@ -72,10 +73,21 @@ c10::intrusive_ptr<c10d::TCPStore> tcp_store(const c10::intrusive_ptr<c10d::Stor
 
 }  // namespace
 
-// Not over a clone of a TCPStore, whose lock a user's get holds: in torch 2.13 one clone in some
-// tens takes five seconds, which no creation of a group can afford.
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store) {
   return std::make_shared<TorchStore>(std::move(store));
+}
+
+std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context) {
+  if (!tcp_store(store)) return wrap_store(std::move(store));
+  const auto open = [store]() -> Result<std::shared_ptr<Store>> {
+    try {
+      return wrap_store(store->clone());
+    } catch (const std::exception& e) {
+      return Error(ErrorKind::kSystem, std::string("the store failed: ") + e.what());
+    }
+  };
+  const auto run = [&context](std::function<void()> task) { context.pool().run(std::move(task)); };
+  return std::make_shared<BypassingStore>(wrap_store(store), open, run);
 }
 
 void decline(const c10::intrusive_ptr<c10d::Store>& store, int rank,

@@ -8,12 +8,15 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "engine/context.h"
 #include "rendezvous/store.h"
 
 namespace ringdist {
 
-// c10d's stores are thread-safe; so is this.
+// c10d's stores are thread-safe; so are these. With a context, for a group of its, which must
+// outlive it: a TCPStore's client that its user holds up by a get is bypassed.
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store);
+std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context);
 
 // For a rank that cannot create a group: as in rendezvous/decline.h.
 void decline(const c10::intrusive_ptr<c10d::Store>& store, int rank,

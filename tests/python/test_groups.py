@@ -269,7 +269,7 @@ def test_nothing_of_ours_is_left_in_dev_shm(pools):
 
 
 def _send_to_a_rank_that_waits_for_the_store() -> None:
-    """Nothing but a rank's own client of the store is held by a get of its user."""
+    """A get of its user holds up a rank's client of the store, and nothing else."""
     rank, name = Ranks.rank, f"later {Ranks.launch.prefix}"
     if rank == 1:
         time.sleep(1)  # rank 0 is looking for this rank when its user begins to wait
@@ -285,11 +285,6 @@ def _send_to_a_rank_that_waits_for_the_store() -> None:
     dist.destroy_process_group(group)
 
 
-@pytest.mark.xfail(
-    run=False,
-    reason="a group asks the store over its user's client, which a get locks; a TCPStore's clone() "
-    "would not, but takes five seconds at times (torch 2.13)",
-)
 def test_a_send_to_a_rank_that_waits_for_the_store(fresh_pool):
     fresh_pool(2).run(_send_to_a_rank_that_waits_for_the_store)
 

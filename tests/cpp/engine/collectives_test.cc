@@ -2,6 +2,8 @@
 // arithmetic, equal on all ranks and on repeated runs, whatever the order and the delays.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <latch>
 #include <numeric>
 #include <random>
 
@@ -125,6 +127,33 @@ TEST_P(Sizes, ReduceScatterLeavesItsInput) {
         }
       });
   }
+}
+
+// Results that their caller copies elsewhere are there, on all ranks, when a barrier ends.
+TEST(Barrier, WaitsUntilResultsAreHandedOver) {
+  Ranks ranks({});
+  std::latch called(3);
+  std::atomic<bool> handed_over{false};
+  std::thread caller([&] {
+    called.arrive_and_wait();
+    std::this_thread::sleep_for(Milliseconds(100));
+    handed_over = true;
+    ranks[0].handed_over(1);
+  });
+  ranks.run([&](int rank) {
+    std::vector<float> data(64, 1.0f);
+    OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
+    request.hands_over = rank == 0;
+    EXPECT_FALSE(run_op(ranks[rank], std::move(request)));
+    OpRequest barrier;
+    barrier.kind = Collective::kBarrier;
+    barrier.dtype = DType::kBytes;
+    const auto op = ranks[rank].submit(std::move(barrier), true);
+    called.count_down();
+    EXPECT_FALSE(wait_op(ranks[rank], *op.value()));
+    EXPECT_TRUE(handed_over) << "rank " << rank;
+  });
+  caller.join();
 }
 
 TEST_P(Sizes, BarrierHoldsBackEverybody) {

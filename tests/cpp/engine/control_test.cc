@@ -201,6 +201,49 @@ TEST(Control, WhoGivesUpIsNotAwaited) {
   }
 }
 
+// Also one that has not linked to anybody yet: it stays until all have heard so.
+TEST(Control, WhoGivesUpAtOnceIsNotAwaited) {
+  for (uint64_t nonce = 1; nonce <= 5; ++nonce) {
+    Nodes nodes = make_nodes(3);
+    const auto members = members_of(nodes, {0, 0, 1});
+    auto gives_up = std::async(std::launch::async, [&] {
+      return nodes[0]->control->connect_group(nonce, 0, members, in(milliseconds(20000)));
+    });
+    while (gives_up.wait_for(milliseconds(0)) == std::future_status::timeout)
+      nodes[0]->control->disconnect_group(nonce);
+    EXPECT_TRUE(gives_up.get());
+    std::vector<std::future<Error>> others;
+    for (int rank : {1, 2})
+      others.push_back(std::async(std::launch::async, [&, rank] {
+        return nodes[rank]->control->connect_group(nonce, rank, members, in(kSoon));
+      }));
+    for (auto& other : others) {
+      const Error error = other.get();
+      EXPECT_FALSE(error) << error.what();
+    }
+  }
+}
+
+// Who waits for others hears at once that its time has been cut short, or that it need not wait.
+TEST(Control, PatienceMayEndMeanwhile) {
+  Nodes nodes = make_nodes(2);
+  const auto members = members_of(nodes, {0, 1});
+  for (const bool cancels : {false, true}) {
+    Patience patience(in(milliseconds(60000)));
+    auto waiting = std::async(std::launch::async, [&] {
+      return nodes[0]->control->connect_group(cancels, 0, members, patience);
+    });
+    EXPECT_EQ(waiting.wait_for(milliseconds(100)), std::future_status::timeout);
+    if (cancels)
+      patience.cancelled = true;
+    else
+      patience.shorten(Clock::now());
+    const Error error = waiting.get();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error.kind(), cancels ? ErrorKind::kAborted : ErrorKind::kTimeout) << error.what();
+  }
+}
+
 TEST(Control, UnreachableMemberIsNamed) {
   Node a;
   for (int host : {0, 1}) {

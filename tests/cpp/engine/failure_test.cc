@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "support/hooked_store.h"
 #include "support/ranks.h"
 
 namespace ringdist {
@@ -53,33 +54,13 @@ void expect_new_group_works(Ranks& ranks) {
   });
 }
 
-// Answers late.
-class SlowStore final : public Store {
- public:
-  explicit SlowStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
-  Error set(const std::string& key, std::span<const std::byte> value) override {
-    return store_->set(key, value);
-  }
-  Result<std::vector<std::vector<std::byte>>> multi_get(
-      const std::vector<std::string>& keys) override {
-    return store_->multi_get(keys);
-  }
-  Result<int64_t> add(const std::string& key, int64_t amount) override {
-    return store_->add(key, amount);
-  }
-  Result<bool> check(const std::vector<std::string>& keys) override {
-    std::this_thread::sleep_for(Milliseconds(200));
-    return store_->check(keys);
-  }
-
- private:
-  const std::shared_ptr<Store> store_;
-};
-
 // Rank 0 has found everybody and no longer looks into the store; rank 1 still does when it aborts.
 TEST(Abort, IsHeardThoughItsRankKnowsNobodyYet) {
   Ranks ranks({});
-  const auto group = ranks.another("late", {{1, std::make_shared<SlowStore>(ranks.store())}});
+  const auto slow = std::make_shared<HookedStore>(ranks.store(), [](std::string_view what) {
+    if (what == "check") std::this_thread::sleep_for(Milliseconds(200));
+  });
+  const auto group = ranks.another("late", {{1, slow}});
   const TimePoint before = Clock::now();
   ranks.run([&](int rank) {
     if (rank == 1) {

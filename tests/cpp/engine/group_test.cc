@@ -96,5 +96,39 @@ TEST_F(GroupTest, ASendMayEndAfterItsGroup) {
   }
 }
 
+// Of two ranks of a process one leaves in good order; then the process dies.
+TEST_F(GroupTest, TheOtherRanksOfALeaversProcessMayDie) {
+  GroupConfig config;
+  config.size = 3;
+  config.name = "test";
+  config.early_window = EarlyCredit::kSegments * kSegmentBytes;
+  auto group = std::make_shared<Group>(executor_, config);
+  executor_.add_group(group);
+  executor_.make_ready(group, 9,
+                       {{1, &transport_, "a"}, {2, &transport_, "b"}, {2, &transport_, "b"}});
+  Notice leaves;
+  leaves.kind = NoticeKind::kLeave;
+  leaves.nonce = 9;
+  leaves.rank = 1;
+  leaves.op = 5;
+  executor_.on_notice(leaves);
+  executor_.process_lost(2, Error(ErrorKind::kPeerLost, "its process died"));
+  OpRequest request;
+  request.endpoint = Endpoint{2, 0, false};
+  std::vector<float> data(4);
+  request.kind = Collective::kPointToPoint;
+  request.count = 4;
+  request.output = Buffer(sizeof(float));
+  request.output.append(data.data(), 4);
+  auto op = std::make_shared<Op>(std::move(request));
+  op->started = Clock::now();
+  op->deadline = op->started + std::chrono::minutes(1);
+  group->enqueue(op);
+  ASSERT_TRUE(op->finished());
+  EXPECT_NE(op->error().message().find("rank 2"), std::string::npos) << op->error().what();
+  EXPECT_NE(op->error().message().find("died"), std::string::npos) << op->error().what();
+  executor_.remove_group(group);
+}
+
 }  // namespace
 }  // namespace ringdist

@@ -6,6 +6,7 @@
 
 #include <latch>
 
+#include "support/hooked_store.h"
 #include "support/ranks.h"
 
 namespace ringdist {
@@ -13,37 +14,14 @@ namespace {
 
 constexpr int kOps = 1500;
 
-// Finds no keys until both ranks have opened it: they do not meet before.
-class ClosedStore final : public Store {
- public:
-  explicit ClosedStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
-  void open() { opened_.count_down(); }
-
-  Error set(const std::string& key, std::span<const std::byte> value) override {
-    return store_->set(key, value);
-  }
-  Result<std::vector<std::vector<std::byte>>> multi_get(
-      const std::vector<std::string>& keys) override {
-    return store_->multi_get(keys);
-  }
-  Result<int64_t> add(const std::string& key, int64_t amount) override {
-    return store_->add(key, amount);
-  }
-  Result<bool> check(const std::vector<std::string>& keys) override {
-    opened_.wait();
-    return store_->check(keys);
-  }
-
- private:
-  const std::shared_ptr<Store> store_;
-  std::latch opened_{2};
-};
-
 // Each rank calls its first op and kOps more before it has heard of the other; the first one's end.
 std::vector<Error> errors_of_the_first(
     const std::function<OpRequest(int rank, std::vector<int64_t>& data)>& make_first) {
   Ranks ranks({});
-  const auto store = std::make_shared<ClosedStore>(ranks.store());
+  std::latch opened(2);  // until both ranks are ready, none finds the other
+  const auto store = std::make_shared<HookedStore>(ranks.store(), [&](std::string_view what) {
+    if (what == "check") opened.wait();
+  });
   const auto group = ranks.another("many", {{0, store}, {1, store}});
   std::vector<Error> out(static_cast<size_t>(ranks.size()));
   ranks.run([&](int rank) {
@@ -56,7 +34,7 @@ std::vector<Error> errors_of_the_first(
                                                    ReduceOp::kSum),
                                  false)
                         .value());
-    store->open();
+    opened.count_down();
     for (const auto& op : ops) (void)wait_op(*group[rank], *op);
     out[static_cast<size_t>(rank)] = ops[0]->error();
   });

@@ -1,6 +1,8 @@
 // A store in memory, shared by ranks that are threads.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <map>
 #include <mutex>
 
@@ -22,7 +24,10 @@ class MapStore final : public Store {
     std::vector<std::vector<std::byte>> out;
     for (const auto& key : keys) {
       auto it = values_.find(key);
-      if (it == values_.end()) return Error(ErrorKind::kSystem, "no key " + key);
+      if (it == values_.end()) {  // others wait for it, without end
+        ADD_FAILURE() << "asked for " << key << ", which is not there";
+        return Error(ErrorKind::kSystem, "no key " + key);
+      }
       out.push_back(it->second);
     }
     return out;

@@ -1,0 +1,70 @@
+#include "rendezvous/bypassing_store.h"
+
+#include <future>
+
+namespace ringdist {
+
+std::shared_ptr<Store> BypassingStore::own() {
+  std::lock_guard lock(mutex_);
+  return own_;
+}
+
+// Null where no other connection can be had.
+std::shared_ptr<Store> BypassingStore::open_own() {
+  std::lock_guard lock(mutex_);
+  if (own_) return own_;
+  auto opened = open_();
+  if (opened.ok()) own_ = opened.value();
+  return own_;
+}
+
+// Only questions that may be asked twice: whoever holds the shared connection delays the first one,
+// whose answer nobody waits for any more.
+template <typename T>
+Result<T> BypassingStore::ask(const std::function<Result<T>(Store&)>& question) {
+  if (const auto store = own()) return question(*store);
+  auto promise =
+      std::make_shared<std::promise<Result<T>>>();  // the task's alone: it may be dropped
+  auto answer = promise->get_future();
+  run_elsewhere_([promise = std::move(promise), question, shared = shared_] {
+    promise->set_value(question(*shared));
+  });
+  if (answer.wait_for(held_after_) == std::future_status::timeout)
+    if (const auto store = open_own()) return question(*store);
+  try {
+    return answer.get();
+  } catch (const std::future_error&) {
+    return Error(ErrorKind::kAborted, "the store was not asked: this process ends");
+  }
+}
+
+// What changes the store must not be done late, or twice: first a question finds out who is free.
+Result<std::shared_ptr<Store>> BypassingStore::free_one() {
+  const auto probe = check({"ringdist/probe"});
+  if (!probe.ok()) return probe.error();
+  const auto store = own();
+  return store ? store : shared_;
+}
+
+Error BypassingStore::set(const std::string& key, std::span<const std::byte> value) {
+  const auto store = free_one();
+  return store.ok() ? store.value()->set(key, value) : store.error();
+}
+
+Result<int64_t> BypassingStore::add(const std::string& key, int64_t amount) {
+  const auto store = free_one();
+  if (!store.ok()) return store.error();
+  return store.value()->add(key, amount);
+}
+
+Result<std::vector<std::vector<std::byte>>> BypassingStore::multi_get(
+    const std::vector<std::string>& keys) {
+  return ask<std::vector<std::vector<std::byte>>>(
+      [keys](Store& store) { return store.multi_get(keys); });
+}
+
+Result<bool> BypassingStore::check(const std::vector<std::string>& keys) {
+  return ask<bool>([keys](Store& store) { return store.check(keys); });
+}
+
+}  // namespace ringdist

@@ -1,0 +1,43 @@
+// Another store, and what a test does before each operation on it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/store.h"
+
+namespace ringdist {
+
+class HookedStore final : public Store {
+ public:
+  // `before` gets the operation's name, on its caller's thread.
+  HookedStore(std::shared_ptr<Store> store, std::function<void(std::string_view)> before)
+      : store_(std::move(store)), before_(std::move(before)) {}
+
+  Error set(const std::string& key, std::span<const std::byte> value) override {
+    before_("set");
+    return store_->set(key, value);
+  }
+  Result<std::vector<std::vector<std::byte>>> multi_get(
+      const std::vector<std::string>& keys) override {
+    before_("multi_get");
+    return store_->multi_get(keys);
+  }
+  Result<int64_t> add(const std::string& key, int64_t amount) override {
+    before_("add");
+    return store_->add(key, amount);
+  }
+  Result<bool> check(const std::vector<std::string>& keys) override {
+    before_("check");
+    return store_->check(keys);
+  }
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const std::function<void(std::string_view)> before_;
+};
+
+}  // namespace ringdist
