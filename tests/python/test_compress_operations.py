@@ -122,26 +122,6 @@ def test_near_the_exact_result_and_the_same_on_all_ranks(pools, size: int, codec
     assert len({digest for _, digest in answers}) == 1
 
 
-def _alone() -> None:
-    """Nothing travels, so nothing is lost, and nothing of what is owed is paid."""
-    rank = dist.get_rank()
-    groups = [new_group(ranks=[r]) for r in range(dist.get_world_size())]
-    given = torch.randn(3001)
-    for codec in ("topk:10", "int4", "onebit"):
-        owed = torch.randn(3001)
-        for how in (torch_ringdist.all_reduce, torch_ringdist.reduce_scatter_tensor):
-            tensor, residual = given.clone(), owed.clone()
-            into = () if how is torch_ringdist.all_reduce else (torch.empty(3001),)
-            how(*into, tensor, group=groups[rank], codec=codec, residual=residual)
-            same_bits(into[0] if into else tensor, given, f"{how.__name__}, {codec}")
-            same_bits(residual, owed, f"the residual of {how.__name__}, {codec}")
-    dist.destroy_process_group(groups[rank])
-
-
-def test_a_group_of_one_rank_leaves_the_residual_alone(pools):
-    pools(2).run(_alone)
-
-
 def _thousand(codec: str, seed: int) -> str:
     """A digest of 1000 steps in a group of their own, whose ops are numbered from the first."""
     group = dist.new_group()
