@@ -1,5 +1,5 @@
-# What many files include is parsed once per build, or per group of files (UNITY_BUILD in CMakeLists.txt),
-# not once per file: half of the compiler's time.
+# What many files include is parsed once per build, or once per group of files (UNITY_BUILD in
+# CMakeLists.txt), not once per file: half of the compiler's time.
 #
 # Without it under ccache, which would miss at every change of a header in it. Files that are compiled
 # with options of their own cannot share it: SKIP_PRECOMPILE_HEADERS. The lists name headers of others

@@ -24,6 +24,7 @@ def _all_reduce() -> None:
 
 
 def _new_group_and_leave() -> None:
+    dist.barrier()  # the first group is formed in the background, perhaps after a later one
     group = dist.new_group(backend="ringdist")
     dist.all_reduce(torch.ones(4), group=group)
     if Ranks.rank == 0:  # the other one's leaving must be heard before this one's group is gone
