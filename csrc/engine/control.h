@@ -80,7 +80,8 @@ class Control {
   Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
                       const Patience& patience);
 
-  // Forgets the group. Connections that no group of either side needs are closed.
+  // Forgets the group. Connections that no group of either side needs are closed. What was flooded
+  // before has been handed to the kernel when this returns: it is not lost with the process.
   void disconnect_group(uint64_t nonce);
 
   // Delivers the payload once to every other process that can be reached. A payload may also reach

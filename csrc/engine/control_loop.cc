@@ -15,6 +15,7 @@ constexpr uint64_t kSignalKey = 2;
 constexpr Duration kUnsettledTick = Milliseconds(50);
 constexpr Duration kLeavingTick = Milliseconds(5);
 constexpr Duration kGoodbyeTime = Milliseconds(200);
+constexpr auto kPartTime = std::chrono::seconds(1);
 constexpr size_t kMaxFlood = kMaxFrameBody - 64;  // the record's own fields come with it
 
 Error stopped() { return Error(ErrorKind::kAborted, "the control plane has been stopped"); }
@@ -173,17 +174,25 @@ Error ControlLoop::connect(uint64_t nonce, int my_rank, std::vector<ControlMembe
 }
 
 void ControlLoop::disconnect(uint64_t nonce) {
-  post([this, nonce] {
-    auto found = groups_.find(nonce);
-    if (found == groups_.end()) return;
-    auto& ranks = found->second.ranks;  // each rank of this process disconnects once
-    if (ranks.empty()) return;
-    ranks.erase(ranks.begin());
-    if (!ranks.empty()) return;
-    learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
-    found->second.parted_since = now_;
-    hurry();
+  auto done = std::make_shared<std::promise<void>>();
+  auto ran = done->get_future();
+  const bool posted = post([this, nonce, done] {
+    part(nonce);
+    done->set_value();
   });
+  if (posted && std::this_thread::get_id() != thread_.get_id()) ran.wait_for(kPartTime);
+}
+
+void ControlLoop::part(uint64_t nonce) {
+  auto found = groups_.find(nonce);
+  if (found == groups_.end()) return;
+  auto& ranks = found->second.ranks;  // each rank of this process disconnects once
+  if (ranks.empty()) return;
+  ranks.erase(ranks.begin());
+  if (!ranks.empty()) return;
+  learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
+  found->second.parted_since = now_;
+  hurry();
 }
 
 void ControlLoop::flood(std::vector<std::byte> payload) {

@@ -113,6 +113,7 @@ class ControlLoop : private ControlSockets::Owner {
   std::optional<Error> proof_answer(const Request& request);
   std::optional<Error> group_answer(const Request& request);
   std::optional<Error> missing_peer(Group& group, uint64_t peer, LinkKind kind, bool expired);
+  void part(uint64_t nonce);
   void say_goodbye();
   bool goodbye_seen(const ControlConnection& connection);
   void finish();

@@ -100,7 +100,7 @@ def _names_the_culprit(scenario: Scenario, report: Report, shown: str) -> None:
     assert f"rank {scenario.culprit} (pid " in report.text, shown
     assert "Connection closed by peer" in report.text, shown
     if scenario.destroys:
-        # In mid-op who is killed may die before its group's end was told.
+        # In mid-op who is killed may die before its group's end has been told; later not.
         killed = scenario.way in DIES and scenario.moment == "middle"
         assert "destroyed the group" in report.text or (killed and "died" in report.text), shown
         return
