@@ -287,6 +287,7 @@ bool Communicator::wait(const Op& op, std::optional<Milliseconds> timeout) {
 }
 
 void Communicator::handed_over(uint64_t number) {
+  if (context_->forked()) return;
   context_->lane().post([group = group_, number] { group->handed_over(number); });
 }
 

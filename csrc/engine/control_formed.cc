@@ -74,8 +74,6 @@ void ControlLoop::forget_parted() {
     if (group.parted_since == TimePoint()) return false;
     if (!heard(nonce, group) && now_ - group.parted_since < kPartedTime) return false;
     forget_formed(nonce);
-    for (const auto& [id, member] : group.roster.processes())
-      if (auto peer = peers_.find(id); peer != peers_.end()) peer->second.proven = false;
     return true;
   });
 }

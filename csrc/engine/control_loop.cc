@@ -191,6 +191,8 @@ void ControlLoop::part(uint64_t nonce) {
   ranks.erase(ranks.begin());
   if (!ranks.empty()) return;
   learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
+  for (const auto& [id, member] : found->second.roster.processes())
+    if (auto peer = peers_.find(id); peer != peers_.end()) peer->second.proven = false;
   found->second.parted_since = now_;
   hurry();
 }

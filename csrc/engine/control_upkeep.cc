@@ -28,7 +28,7 @@ void ControlLoop::upkeep() {
   forget_parted();
   for (auto& [nonce, group] : groups_) {
     keep_linked(group);
-    watch_hosts(group);
+    if (group.parted_since == TimePoint()) watch_hosts(group);
   }
   judge_peers();
   settle_needs();

@@ -29,8 +29,10 @@ Result<T> BypassingStore::ask(const std::function<Result<T>(Store&)>& question) 
   run_elsewhere_([promise = std::move(promise), question, shared = shared_] {
     promise->set_value(question(*shared));
   });
-  if (answer.wait_for(held_after_) == std::future_status::timeout)
-    if (const auto store = open_own()) return question(*store);
+  if (answer.wait_for(held_after_) == std::future_status::timeout) {
+    const auto store = open_own();
+    return question(store ? *store : *shared_);
+  }
   try {
     return answer.get();
   } catch (const std::future_error&) {
