@@ -80,8 +80,10 @@ class Control {
   Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
                       const Patience& patience);
 
-  // Forgets the group. Connections that no group of either side needs are closed. What was flooded
-  // before has been handed to the kernel when this returns: it is not lost with the process.
+  // Forgets the group once all members have heard so, or a minute later; connections that no group
+  // of either side needs are closed. What was flooded before has been given to the kernel when this
+  // returns, so it is not lost with the process: unless a peer's socket is full, or 1 s was not
+  // enough.
   void disconnect_group(uint64_t nonce);
 
   // Delivers the payload once to every other process that can be reached. A payload may also reach

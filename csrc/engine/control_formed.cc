@@ -11,7 +11,7 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kMaxUnknown = 4096;  // groups that others know of before this process does
-constexpr Duration kPartedTime = std::chrono::minutes(1);
+constexpr Duration kLeftTime = std::chrono::minutes(1);
 
 }  // namespace
 
@@ -63,7 +63,7 @@ void ControlLoop::tell_all_formed(ControlConnection& connection) {
 
 // A group that all ranks of this process have left stays until every member has heard so: one that
 // has not linked yet would look for us until its time is over.
-void ControlLoop::forget_parted() {
+void ControlLoop::forget_left() {
   const auto heard = [this](uint64_t nonce, const Group& group) {
     return std::ranges::all_of(group.roster.processes(), [&](const auto& member) {
       return formed(nonce, member.first) || gone(member.first);
@@ -71,8 +71,8 @@ void ControlLoop::forget_parted() {
   };
   std::erase_if(groups_, [&](const auto& entry) {
     const auto& [nonce, group] = entry;
-    if (group.parted_since == TimePoint()) return false;
-    if (!heard(nonce, group) && now_ - group.parted_since < kPartedTime) return false;
+    if (!group.left()) return false;
+    if (!heard(nonce, group) && now_ - group.left_at < kLeftTime) return false;
     forget_formed(nonce);
     return true;
   });

@@ -15,7 +15,7 @@ constexpr uint64_t kSignalKey = 2;
 constexpr Duration kUnsettledTick = Milliseconds(50);
 constexpr Duration kLeavingTick = Milliseconds(5);
 constexpr Duration kGoodbyeTime = Milliseconds(200);
-constexpr auto kPartTime = std::chrono::seconds(1);
+constexpr auto kHandOverTime = std::chrono::seconds(1);
 constexpr size_t kMaxFlood = kMaxFrameBody - 64;  // the record's own fields come with it
 
 Error stopped() { return Error(ErrorKind::kAborted, "the control plane has been stopped"); }
@@ -161,7 +161,6 @@ Error ControlLoop::connect(uint64_t nonce, int my_rank, std::vector<ControlMembe
     if (found == groups_.end())
       found = groups_.emplace(nonce, Group(ControlRoster(id_, my_rank, members))).first;
     found->second.ranks.insert(my_rank);
-    found->second.parted_since = TimePoint();
     for (auto& [id, peer] : peers_)
       for (auto& line : peer.lines)
         if (!line.reached) line = ControlPeer::Line();  // earlier failures are no news
@@ -177,23 +176,22 @@ void ControlLoop::disconnect(uint64_t nonce) {
   auto done = std::make_shared<std::promise<void>>();
   auto ran = done->get_future();
   const bool posted = post([this, nonce, done] {
-    part(nonce);
+    leave_group(nonce);
     done->set_value();
   });
-  if (posted && std::this_thread::get_id() != thread_.get_id()) ran.wait_for(kPartTime);
+  if (posted && std::this_thread::get_id() != thread_.get_id()) ran.wait_for(kHandOverTime);
 }
 
-void ControlLoop::part(uint64_t nonce) {
+void ControlLoop::leave_group(uint64_t nonce) {
   auto found = groups_.find(nonce);
-  if (found == groups_.end()) return;
+  if (found == groups_.end() || found->second.left()) return;
   auto& ranks = found->second.ranks;  // each rank of this process disconnects once
-  if (ranks.empty()) return;
   ranks.erase(ranks.begin());
   if (!ranks.empty()) return;
   learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
   for (const auto& [id, member] : found->second.roster.processes())
     if (auto peer = peers_.find(id); peer != peers_.end()) peer->second.proven = false;
-  found->second.parted_since = now_;
+  found->second.left_at = now_;
   hurry();
 }
 
@@ -315,8 +313,7 @@ std::optional<Error> ControlLoop::proof_answer(const Request& request) {
 
 std::optional<Error> ControlLoop::group_answer(const Request& request) {
   auto found = groups_.find(request.id);
-  if (found == groups_.end() || found->second.parted_since != TimePoint() ||
-      request.patience->cancelled)
+  if (found == groups_.end() || found->second.left() || request.patience->cancelled)
     return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
   Group& group = found->second;
   // Of who has left, or dies later, the engine tells, after what it had sent.

@@ -80,13 +80,15 @@ class ControlLoop : private ControlSockets::Owner {
  private:
   struct Group {
     explicit Group(ControlRoster members) : roster(std::move(members)) {}
+    // All ranks of this process have left it; it stays until the others have heard so.
+    bool left() const { return ranks.empty(); }
 
     ControlRoster roster;
     std::set<int> ranks;     // of this process
     bool connected = false;  // connect_group succeeded; its hosts are judged from then on
     bool representative = false;
     TimePoint judged_since{};
-    TimePoint parted_since{};    // all ranks of this process have left it
+    TimePoint left_at{};
     std::map<int, size_t> scan;  // per neighbour host: where the search for a live process stands
   };
   struct Request {
@@ -113,7 +115,7 @@ class ControlLoop : private ControlSockets::Owner {
   std::optional<Error> proof_answer(const Request& request);
   std::optional<Error> group_answer(const Request& request);
   std::optional<Error> missing_peer(Group& group, uint64_t peer, LinkKind kind, bool expired);
-  void part(uint64_t nonce);
+  void leave_group(uint64_t nonce);
   void say_goodbye();
   bool goodbye_seen(const ControlConnection& connection);
   void finish();
@@ -145,7 +147,7 @@ class ControlLoop : private ControlSockets::Owner {
                    const std::vector<uint64_t>& processes, const ControlConnection* from);
   void tell_all_formed(ControlConnection& connection);
   void forget_formed(uint64_t nonce);
-  void forget_parted();
+  void forget_left();
   bool formed(uint64_t nonce, uint64_t process) const;
   std::optional<Error> formed_answer(const Group& group, const Request& request);
 
@@ -159,6 +161,7 @@ class ControlLoop : private ControlSockets::Owner {
   void judge_peers();
   bool judge_line(uint64_t id, ControlPeer& peer, LinkKind kind);
   void settle_needs();
+  bool relied_on(uint64_t peer) const;
   bool needed(uint64_t peer) const;
   bool unsettled();
   Duration suspect_after() const;

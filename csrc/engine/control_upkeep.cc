@@ -25,10 +25,10 @@ Duration ControlLoop::suspect_after() const { return std::min(kSuspectAfter, pee
 void ControlLoop::upkeep() {
   for (const Request& request : requests_)
     if (request.is_proof) want(request.id, LinkKind::kLocal, true);
-  forget_parted();
+  forget_left();
   for (auto& [nonce, group] : groups_) {
     keep_linked(group);
-    if (group.parted_since == TimePoint()) watch_hosts(group);
+    if (!group.left()) watch_hosts(group);
   }
   judge_peers();
   settle_needs();
@@ -71,7 +71,8 @@ void ControlLoop::want(uint64_t id, LinkKind kind, bool dials_first) {
     if (!group.roster.has(id)) continue;
     const ControlMember& member = group.roster.member(id);
     address = kind == LinkKind::kLocal ? member.unix_name : member.tcp_address;
-    if (kind == LinkKind::kTcp) nonce = group_nonce;
+    // Of a group that was left the peer may never know, and keep us waiting.
+    if (kind == LinkKind::kTcp && (nonce == 0 || !group.left())) nonce = group_nonce;
   }
   sockets_.dial(kind, id, address, nonce, now_);
 }
@@ -126,7 +127,7 @@ bool ControlLoop::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind) {
     return true;
   }
   ControlPeer::Line& line = peer.line(kind);
-  if (!line.reached || !needed(id)) return false;
+  if (!line.reached || !relied_on(id)) return false;
   bool local = kind == LinkKind::kLocal;
   if (local && now_ - line.heard > peer_timeout_) {
     learn_lost(id, "its process (" + name_of(id) + ") has been silent for " +
@@ -146,11 +147,20 @@ bool ControlLoop::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind) {
   return false;
 }
 
-bool ControlLoop::needed(uint64_t id) const {
+// Of this process somebody would miss it, so that its end must be noticed.
+bool ControlLoop::relied_on(uint64_t id) const {
   auto peer = peers_.find(id);
   if (peer != peers_.end() && peer->second.proven) return true;
-  return std::any_of(groups_.begin(), groups_.end(),
-                     [id](const auto& entry) { return entry.second.roster.has(id); });
+  return std::any_of(groups_.begin(), groups_.end(), [id](const auto& entry) {
+    return !entry.second.left() && entry.second.roster.has(id);
+  });
+}
+
+// Or it has yet to hear that a group was left.
+bool ControlLoop::needed(uint64_t id) const {
+  return relied_on(id) || std::any_of(groups_.begin(), groups_.end(), [id](const auto& entry) {
+           return entry.second.roster.has(id);
+         });
 }
 
 // Tells peers which connections we need, and closes those that nobody does. The lower id closes;

@@ -23,8 +23,8 @@ std::shared_ptr<Store> BypassingStore::open_own() {
 template <typename T>
 Result<T> BypassingStore::ask(const std::function<Result<T>(Store&)>& question) {
   if (const auto store = own()) return question(*store);
-  auto promise =
-      std::make_shared<std::promise<Result<T>>>();  // the task's alone: it may be dropped
+  // The task's alone: who drops that breaks the promise.
+  auto promise = std::make_shared<std::promise<Result<T>>>();
   auto answer = promise->get_future();
   run_elsewhere_([promise = std::move(promise), question, shared = shared_] {
     promise->set_value(question(*shared));
@@ -42,9 +42,10 @@ Result<T> BypassingStore::ask(const std::function<Result<T>(Store&)>& question) 
 
 // What changes the store must not be done late, or twice: first a question finds out who is free.
 Result<std::shared_ptr<Store>> BypassingStore::free_one() {
+  if (auto store = own()) return store;
   const auto probe = check({"ringdist/probe"});
   if (!probe.ok()) return probe.error();
-  const auto store = own();
+  auto store = own();
   return store ? store : shared_;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <thread>
 
 #include "base/serialize.h"
@@ -90,23 +89,27 @@ Error Rendezvous::withdraw(ErrorKind kind, const std::string& why, bool process_
   return write_withdrawal(*store_, prefix_, rank_, kind, why, process_ends);
 }
 
+// A key's value, if it is there: a get would wait for it.
+Result<std::optional<std::vector<std::byte>>> Rendezvous::find(const std::string& key) {
+  const auto there = store_->check({key});
+  if (!there.ok()) return there.error();
+  if (!there.value()) return std::optional<std::vector<std::byte>>();
+  auto values = store_->multi_get({key});
+  if (!values.ok()) return values.error();
+  return std::optional(std::move(values.value()[0]));
+}
+
 Error Rendezvous::find_withdrawal(const Patience& patience) {
-  const std::string key = prefix_ + "withdrawn";
-  auto there = store_->check({key});
-  if (!there.ok() || !there.value()) return there.error();
-  auto note = store_->multi_get({key});
-  if (!note.ok()) return note.error();
-  Reader in(note.value()[0]);
+  const auto note = find(prefix_ + "withdrawn");
+  if (!note.ok() || !note.value()) return note.error();
+  Reader in(*note.value());
   const int rank = in.get<int32_t>();
   if (rank == rank_) return {};  // ours is for the others
   const auto kind = in.get<ErrorKind>();
   const bool process_ends = in.get<bool>();
-  // Who could not create the group has none, and a get would wait for it.
-  std::optional<Entry> entry;
-  const std::string entry_key = this->key("entry", rank);
-  if (const auto has = store_->check({entry_key}); has.ok() && has.value())
-    if (const auto value = store_->multi_get({entry_key}); value.ok())
-      entry = Entry::decode(value.value()[0]);
+  std::optional<Entry> entry;  // who could not create the group has none
+  if (const auto bytes = find(key("entry", rank)); bytes.ok() && bytes.value())
+    entry = Entry::decode(*bytes.value());
   if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid, patience);
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
                "rank " + std::to_string(rank) + (entry ? " (" + entry->where() + ")" : "") +

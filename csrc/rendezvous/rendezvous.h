@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ class Rendezvous {
                                   const Patience& patience);
 
  private:
+  Result<std::optional<std::vector<std::byte>>> find(const std::string& key);
   Error find_withdrawal(const Patience& patience);
   static void await_end(int pid, const Patience& patience);
   std::string key(const std::string& what, int rank) const;

@@ -34,10 +34,11 @@ def _closed_to_others() -> str:
     return closed[0] if closed else ""
 
 
+CLOSED = _closed_to_others()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.skipif(
-    bool(_closed_to_others()), reason=f"only its owner may enter {_closed_to_others()}: no import"
-)
+@pytest.mark.skipif(bool(CLOSED), reason=f"only its owner may enter {CLOSED}: no import")
 def test_the_error_names_the_users(fresh_pool):
     for error in fresh_pool(2, init=False).run(_rank_1_as_nobody):
         assert error, "a group of two users"

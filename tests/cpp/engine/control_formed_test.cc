@@ -11,6 +11,19 @@ namespace {
 
 constexpr milliseconds kSoon(3000);
 
+void expect_ranks_1_and_2_connect(const Nodes& nodes, uint64_t nonce,
+                                  const std::vector<ControlMember>& members) {
+  std::vector<std::future<Error>> others;
+  for (int rank : {1, 2})
+    others.push_back(std::async(std::launch::async, [&, rank] {
+      return nodes[rank]->control->connect_group(nonce, rank, members, in(kSoon));
+    }));
+  for (auto& other : others) {
+    const Error error = other.get();
+    EXPECT_FALSE(error) << error.what();
+  }
+}
+
 // Nobody's first operation ends before all have found all: the last member's word passes along all
 // links, one way or the other, and who ends right after it has been heard takes nothing along.
 TEST(ControlFormed, NobodyIsThereBeforeAllAre) {
@@ -49,15 +62,7 @@ TEST(ControlFormed, WhoGivesUpIsNotAwaited) {
   nodes[0]->control->disconnect_group(1);
   EXPECT_TRUE(gives_up.get());
   members.pop_back();
-  std::vector<std::future<Error>> others;
-  for (int rank : {1, 2})
-    others.push_back(std::async(std::launch::async, [&, rank] {
-      return nodes[rank]->control->connect_group(1, rank, members, in(kSoon));
-    }));
-  for (auto& other : others) {
-    const Error error = other.get();
-    EXPECT_FALSE(error) << error.what();
-  }
+  expect_ranks_1_and_2_connect(nodes, 1, members);
 }
 
 // Also one that has not linked to anybody yet: it stays until all have heard so.
@@ -71,15 +76,7 @@ TEST(ControlFormed, WhoGivesUpAtOnceIsNotAwaited) {
     while (gives_up.wait_for(milliseconds(0)) == std::future_status::timeout)
       nodes[0]->control->disconnect_group(nonce);
     EXPECT_TRUE(gives_up.get());
-    std::vector<std::future<Error>> others;
-    for (int rank : {1, 2})
-      others.push_back(std::async(std::launch::async, [&, rank] {
-        return nodes[rank]->control->connect_group(nonce, rank, members, in(kSoon));
-      }));
-    for (auto& other : others) {
-      const Error error = other.get();
-      EXPECT_FALSE(error) << error.what();
-    }
+    expect_ranks_1_and_2_connect(nodes, nonce, members);
   }
 }
 

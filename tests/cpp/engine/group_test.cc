@@ -14,14 +14,19 @@ namespace {
 constexpr int kSize = 2;
 constexpr int64_t kSegmentBytes = 4096;
 
-std::shared_ptr<Group> make_group(Executor& executor, uint64_t nonce, Transport& transport) {
+// Rank 0 of it, and a process for each rank unless `contexts` says otherwise.
+std::shared_ptr<Group> make_group(Executor& executor, uint64_t nonce, Transport& transport,
+                                  const std::vector<ContextId>& contexts = {1, 2}) {
   GroupConfig config;
-  config.size = kSize;
+  config.size = static_cast<int>(contexts.size());
   config.name = "test";
   config.early_window = EarlyCredit::kSegments * kSegmentBytes;
   auto group = std::make_shared<Group>(executor, config);
   executor.add_group(group);
-  executor.make_ready(group, nonce, {{1, &transport, "here"}, {2, &transport, "there"}});
+  std::vector<GroupMember> members;
+  for (const ContextId context : contexts)
+    members.push_back({context, &transport, context == 1 ? "here" : "there"});
+  executor.make_ready(group, nonce, std::move(members));
   return group;
 }
 
@@ -98,14 +103,7 @@ TEST_F(GroupTest, ASendMayEndAfterItsGroup) {
 
 // Of two ranks of a process one leaves in good order; then the process dies.
 TEST_F(GroupTest, TheOtherRanksOfALeaversProcessMayDie) {
-  GroupConfig config;
-  config.size = 3;
-  config.name = "test";
-  config.early_window = EarlyCredit::kSegments * kSegmentBytes;
-  auto group = std::make_shared<Group>(executor_, config);
-  executor_.add_group(group);
-  executor_.make_ready(group, 9,
-                       {{1, &transport_, "a"}, {2, &transport_, "b"}, {2, &transport_, "b"}});
+  auto group = make_group(executor_, 9, transport_, {1, 2, 2});
   Notice leaves;
   leaves.kind = NoticeKind::kLeave;
   leaves.nonce = 9;
