@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMaxSchedules = 256;
 constexpr auto kTaskTime = std::chrono::seconds(10);
 constexpr auto kTellTime = std::chrono::seconds(2);
-constexpr auto kLeaveTime = std::chrono::milliseconds(1000);
+constexpr Duration kLeaveTime = std::chrono::seconds(1);
 
 // Not all edges of the op carry what every rank can work out.
 bool sizes_differ(const OpRequest& request) {
@@ -100,8 +100,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
     out->set_up();
     out->set_up_promise_.set_value();
   });
-  const auto finish = [weak = std::weak_ptr(out)](NoticeKind how) {
-    if (auto communicator = weak.lock()) communicator->finish(how);
+  const auto finish = [weak = std::weak_ptr(out)](NoticeKind how, TimePoint until) {
+    if (auto communicator = weak.lock()) communicator->finish(how, until);
   };
   const auto leave = [weak = std::weak_ptr(out)](NoticeKind how) {
     if (auto communicator = weak.lock()) communicator->leave(how);
@@ -119,7 +119,7 @@ Communicator::~Communicator() {
   // Dropped without close(): no wait for what is in flight, but no silent end either.
   if (!closed_) {
     withdraw(ErrorKind::kPeerLost, std::string(kClosedByPeer) + "its last reference was dropped");
-    if (nonce_ != 0) context_->control().disconnect_group(nonce_);
+    if (nonce_ != 0) context_->control().disconnect_group(nonce_, rank());
   }
   lane.post([&lane, group = group_] {
     group->announce_leave(NoticeKind::kLeave);
@@ -326,17 +326,19 @@ void Communicator::withdraw(ErrorKind kind, const std::string& why, bool process
   if (nonce_ == 0 && size() > 1) (void)rendezvous_.withdraw(kind, why, process_ends);
 }
 
-void Communicator::finish(NoticeKind how) {
+void Communicator::finish(NoticeKind how, TimePoint until) {
   hooks_->end(/*waits=*/true);
+  // Who has found everybody counts on us, and hears of our end only if we have found them, too.
+  if (!context_->lane().stopped()) set_up_ended_.wait_until(until);
+  patience_.cancelled = true;
   const bool exits = how == NoticeKind::kExit;
   withdraw(ErrorKind::kPeerLost,
            std::string(kClosedByPeer) + (exits ? "its process exited" : "it destroyed the group"),
            exits);
-  wait_until_idle(Clock::now() + kLeaveTime);
+  wait_until_idle(std::min(until, Clock::now() + kLeaveTime));
 }
 
 void Communicator::leave(NoticeKind how) {
-  patience_.cancelled = true;
   Lane& lane = context_->lane();
   lane.call([group = group_, how] { group->announce_leave(how); }, Clock::now() + kTaskTime);
 }
@@ -354,17 +356,14 @@ void Communicator::close() {
   }
   Lane& lane = context_->lane();
   wait_until_idle(TimePoint::max());
-  // Who has found everybody counts on us, and hears of our end only if we have found them, too.
-  if (!lane.stopped()) set_up_ended_.wait_until(Clock::now() + kTellTime);
-  patience_.cancelled = true;
-  finish(NoticeKind::kLeave);
+  finish(NoticeKind::kLeave, Clock::now() + kTellTime);
   // First what was sent, then that nothing follows: others compare calls before they are told.
   if (!failure()) lane.flush(Clock::now() + Lane::kFlushTime);
   leave(NoticeKind::kLeave);
   log(LogLevel::kDebug,
       "group '" + name() + "': closed after op #" + std::to_string(sequence_number()));
   context_->remove_leaver(this);
-  if (nonce_ != 0) context_->control().disconnect_group(nonce_);
+  if (nonce_ != 0) context_->control().disconnect_group(nonce_, rank());
   lane.call([&lane, group = group_] { lane.executor().remove_group(group); },
             Clock::now() + kTaskTime);
 }

@@ -95,7 +95,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<const CompiledSchedule> schedule(const OpRequest& request, const Plan& plan)
       RINGDIST_REQUIRES(mutex_);
   void withdraw(ErrorKind kind, const std::string& why, bool process_ends = false);
-  void finish(NoticeKind how);
+  void finish(NoticeKind how, TimePoint until);
   void leave(NoticeKind how);
   std::vector<std::shared_ptr<Communicator>> siblings() const;
   void wait_until_idle(TimePoint deadline);

@@ -11,6 +11,7 @@
 namespace ringdist {
 namespace {
 
+constexpr auto kFinishTime = std::chrono::seconds(2);
 constexpr auto kCallbackTime = std::chrono::milliseconds(1000);
 constexpr auto kDumpTime = std::chrono::milliseconds(300);
 
@@ -135,7 +136,8 @@ void Context::shutdown(bool process_ends) {
     leavers.swap(leavers_);
   }
   const NoticeKind how = process_ends ? NoticeKind::kExit : NoticeKind::kLeave;
-  for (auto& [key, leaver] : leavers) leaver.finish(how);
+  const TimePoint until = Clock::now() + kFinishTime;
+  for (auto& [key, leaver] : leavers) leaver.finish(how, until);
   if (lane_ && control_) {
     // First what was sent, then that nothing follows: others compare calls before they are told.
     lane_->flush(Clock::now() + Lane::kFlushTime);

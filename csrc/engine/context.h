@@ -55,7 +55,7 @@ class Context final : private ControlEvents {
 
   // For leaving in good order. Groups add themselves while they are open.
   struct Leaver {
-    std::function<void(NoticeKind)> finish;  // waits a second at most for what is in flight
+    std::function<void(NoticeKind, TimePoint until)> finish;  // waits for what is in flight
     std::function<void(NoticeKind)> leave;
   };
   void add_leaver(const void* key, Leaver leaver);

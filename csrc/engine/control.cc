@@ -44,8 +44,8 @@ Error Control::connect_group(uint64_t nonce, int my_rank, std::vector<Member> me
   return loop_->connect(nonce, my_rank, std::move(members), patience);
 }
 
-void Control::disconnect_group(uint64_t nonce) {
-  if (!mark_.forked()) loop_->disconnect(nonce);
+void Control::disconnect_group(uint64_t nonce, int my_rank) {
+  if (!mark_.forked()) loop_->disconnect(nonce, my_rank);
 }
 
 void Control::flood(std::vector<std::byte> payload) {

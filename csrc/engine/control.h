@@ -80,11 +80,11 @@ class Control {
   Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
                       const Patience& patience);
 
-  // Forgets the group once all members have heard so, or a minute later; connections that no group
-  // of either side needs are closed. What was flooded before has been given to the kernel when this
-  // returns, so it is not lost with the process: unless a peer's socket is full, or 1 s was not
-  // enough.
-  void disconnect_group(uint64_t nonce);
+  // Also before connect_group() has returned. Forgets the group once all members have heard so, or
+  // a minute later; connections that no group of either side needs are closed. What was flooded
+  // before has been given to the kernel when this returns, so it is not lost with the process:
+  // unless a peer's socket is full, or 1 s was not enough.
+  void disconnect_group(uint64_t nonce, int my_rank);
 
   // Delivers the payload once to every other process that can be reached. A payload may also reach
   // processes that join up to a minute later. By custom it starts with a group's nonce.

@@ -156,7 +156,7 @@ Error ControlLoop::prove(uint64_t peer, std::string unix_name, TimePoint deadlin
 
 Error ControlLoop::connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
                            const Patience& patience) {
-  return ask({false, nonce, &patience, nullptr}, [this, nonce, my_rank, members] {
+  return ask({false, nonce, &patience, nullptr}, [this, nonce, my_rank, members, &patience] {
     auto found = groups_.find(nonce);
     if (found == groups_.end())
       found = groups_.emplace(nonce, Group(ControlRoster(id_, my_rank, members))).first;
@@ -169,25 +169,23 @@ Error ControlLoop::connect(uint64_t nonce, int my_rank, std::vector<ControlMembe
     if (const auto known = formed_.find(nonce); known != formed_.end())
       tell_formed(nonce, found->second.roster, {known->second.begin(), known->second.end()},
                   nullptr);
+    if (patience.cancelled) leave_group(nonce, my_rank);  // it disconnected before
   });
 }
 
-void ControlLoop::disconnect(uint64_t nonce) {
+void ControlLoop::disconnect(uint64_t nonce, int rank) {
   auto done = std::make_shared<std::promise<void>>();
   auto ran = done->get_future();
-  const bool posted = post([this, nonce, done] {
-    leave_group(nonce);
+  const bool posted = post([this, nonce, rank, done] {
+    leave_group(nonce, rank);
     done->set_value();
   });
   if (posted && std::this_thread::get_id() != thread_.get_id()) ran.wait_for(kHandOverTime);
 }
 
-void ControlLoop::leave_group(uint64_t nonce) {
+void ControlLoop::leave_group(uint64_t nonce, int rank) {
   auto found = groups_.find(nonce);
-  if (found == groups_.end() || found->second.left()) return;
-  auto& ranks = found->second.ranks;  // each rank of this process disconnects once
-  ranks.erase(ranks.begin());
-  if (!ranks.empty()) return;
+  if (found == groups_.end() || !found->second.ranks.erase(rank) || !found->second.left()) return;
   learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
   for (const auto& [id, member] : found->second.roster.processes())
     if (auto peer = peers_.find(id); peer != peers_.end()) peer->second.proven = false;
@@ -356,11 +354,16 @@ std::optional<Error> ControlLoop::missing_peer(Group& group, uint64_t peer, Link
   bool local = kind == LinkKind::kLocal;
   bool refused = !line.rejection.empty() || (local && line.deserted());
   if (!refused && !expired) return std::nullopt;
+  const std::string who =
+      "rank " + std::to_string(member.rank) + " (" + describe_process(member.pid, member.host_name);
+  const std::string& address = local ? member.unix_name : member.tcp_address;
+  if (line.rejection.empty() && refused)
+    return Error(ErrorKind::kPeerLost, who + ") is lost: " + std::string(kClosedByPeer) +
+                                           "nothing listens on its control socket " + address +
+                                           ": its process died or exited")
+        .blame(member.rank);
   std::string seen = !line.rejection.empty() ? line.rejection : line.failure;
-  std::string text = "rank " + std::to_string(member.rank) + " (" +
-                     describe_process(member.pid, member.host_name) +
-                     ") cannot be reached on its control socket " +
-                     (local ? member.unix_name : member.tcp_address) + ": " +
+  std::string text = who + ") cannot be reached on its control socket " + address + ": " +
                      (seen.empty() ? "it did not connect in time" : seen);
   return Error(refused ? ErrorKind::kPeerLost : ErrorKind::kTimeout, text).blame(member.rank);
 }

@@ -72,7 +72,7 @@ class ControlLoop : private ControlSockets::Owner {
   Error prove(uint64_t peer, std::string unix_name, TimePoint deadline);
   Error connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
                 const Patience& patience);
-  void disconnect(uint64_t nonce);
+  void disconnect(uint64_t nonce, int rank);
   void flood(std::vector<std::byte> payload);
   void leave(bool process_ends);
   void stop();
@@ -115,7 +115,7 @@ class ControlLoop : private ControlSockets::Owner {
   std::optional<Error> proof_answer(const Request& request);
   std::optional<Error> group_answer(const Request& request);
   std::optional<Error> missing_peer(Group& group, uint64_t peer, LinkKind kind, bool expired);
-  void leave_group(uint64_t nonce);
+  void leave_group(uint64_t nonce, int rank);
   void say_goodbye();
   bool goodbye_seen(const ControlConnection& connection);
   void finish();

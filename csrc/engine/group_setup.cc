@@ -1,6 +1,7 @@
 // How a Communicator finds its peers: the part of it that waits for others, on the task pool.
 #include <unistd.h>
 
+#include "base/closed_by_peer.h"
 #include "base/log.h"
 #include "engine/communicator.h"
 #include "engine/group_formed.h"
@@ -55,9 +56,9 @@ Error separated(const std::vector<Entry>& entries, int rank, int other, int me) 
                      "an interface other than the loopback")
         .blame(one);
   }
-  return Error(ErrorKind::kPeerLost, name(rank) +
-                                         "does not answer on its control socket, though it lies " +
-                                         "on the host of rank " + std::to_string(other) +
+  return Error(ErrorKind::kPeerLost, name(rank) + "is lost: " + std::string(kClosedByPeer) +
+                                         "it does not answer on its control socket, though it " +
+                                         "lies on the host of rank " + std::to_string(other) +
                                          ": its process has most likely died")
       .blame(rank);
 }

@@ -53,9 +53,9 @@ void RingWork::settle() {
     } catch (...) {
       unwritten_ = std::current_exception();
     }
+    if (op_->request.hands_over) communicator_->handed_over(op_->number);
     if (recordFunctionEndCallback_) recordFunctionEndCallback_();
     settled_ = true;
-    if (op_->request.hands_over) communicator_->handed_over(op_->number);
     if (staging_.must_finish() && !exception())
       for (const auto& completion : completions_) completion->arrive();
   });

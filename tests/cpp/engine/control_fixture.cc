@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include <sstream>
+#include <thread>
 
 #include "engine/control_wire.h"
 #include "os/socket.h"
@@ -87,6 +88,15 @@ std::string request_dump(const std::string& unix_name) {
     if (frame.value())
       return frame.value()->type == FrameType::kDump ? decode_text(frame.value()->body) : "";
   }
+}
+
+bool dump_shows(const Node& node, const std::string& text, bool present) {
+  for (TimePoint end = in(kSoon); Clock::now() < end;) {
+    bool found = request_dump(node.control->unix_name()).find(text) != std::string::npos;
+    if (found == present) return true;
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  return false;
 }
 
 Helper::Helper(double peer_timeout) {

@@ -21,6 +21,8 @@ namespace ringdist::test {
 
 using std::chrono::milliseconds;
 
+constexpr milliseconds kSoon(3000);
+
 inline TimePoint in(milliseconds d) { return Clock::now() + d; }
 
 inline std::vector<std::byte> to_bytes(const std::string& text) {
@@ -151,6 +153,9 @@ inline void connect_all(const Nodes& nodes, uint64_t nonce,
 
 // The reply to a dump request, as `torch_ringdist dump` would get it; empty if there is none.
 std::string request_dump(const std::string& unix_name);
+
+// Whether a condition that shows in the dump comes true in time.
+bool dump_shows(const Node& node, const std::string& text, bool present = true);
 
 // A control plane in a process of its own. Fork before starting any thread: the sanitizers insist.
 class Helper {

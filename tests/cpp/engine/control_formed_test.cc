@@ -9,8 +9,6 @@
 namespace ringdist::test {
 namespace {
 
-constexpr milliseconds kSoon(3000);
-
 void expect_ranks_1_and_2_connect(const Nodes& nodes, uint64_t nonce,
                                   const std::vector<ControlMember>& members) {
   std::vector<std::future<Error>> others;
@@ -59,7 +57,7 @@ TEST(ControlFormed, WhoGivesUpIsNotAwaited) {
     return nodes[0]->control->connect_group(1, 0, members, in(milliseconds(20000)));
   });
   std::this_thread::sleep_for(milliseconds(50));
-  nodes[0]->control->disconnect_group(1);
+  nodes[0]->control->disconnect_group(1, 0);
   EXPECT_TRUE(gives_up.get());
   members.pop_back();
   expect_ranks_1_and_2_connect(nodes, 1, members);
@@ -74,13 +72,25 @@ TEST(ControlFormed, WhoGivesUpAtOnceIsNotAwaited) {
       return nodes[0]->control->connect_group(nonce, 0, members, in(milliseconds(20000)));
     });
     while (gives_up.wait_for(milliseconds(0)) == std::future_status::timeout)
-      nodes[0]->control->disconnect_group(nonce);
+      nodes[0]->control->disconnect_group(nonce, 0);
     EXPECT_TRUE(gives_up.get());
     expect_ranks_1_and_2_connect(nodes, nonce, members);
   }
 }
 
 // Who waits for others hears at once that its time has been cut short, or that it need not wait.
+// Its set-up was under way when it disconnected: others have found it, and hear of its end.
+TEST(ControlFormed, WhoGaveUpBeforeIsNotAwaited) {
+  Nodes nodes = make_nodes(3);
+  const auto members = members_of(nodes, {0, 0, 1});
+  Patience gone(Clock::now() + kSoon);
+  gone.cancelled = true;
+  nodes[0]->control->disconnect_group(1, 0);
+  EXPECT_TRUE(nodes[0]->control->connect_group(1, 0, members, gone));
+  expect_ranks_1_and_2_connect(nodes, 1, members);
+  EXPECT_TRUE(dump_shows(*nodes[0], "group 0000000000000001", false));
+}
+
 TEST(ControlFormed, PatienceMayEndMeanwhile) {
   Nodes nodes = make_nodes(2);
   const auto members = members_of(nodes, {0, 1});

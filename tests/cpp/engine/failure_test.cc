@@ -185,6 +185,32 @@ TEST(Leave, AnExitCountsWhenItIsOver) {
   });
 }
 
+// Rank 1 has looked into the store for the last time, and is yet to connect to rank 2.
+TEST(Leave, AnExitWaitsForWhoCountsOnIt) {
+  RanksOptions options = three(Milliseconds(20000));
+  options.config["peer_timeout"] = "1";
+  options.store = [](int rank, std::shared_ptr<Store> store) {
+    return std::make_shared<HookedStore>(std::move(store),
+                                         [rank, gets = 0](std::string_view what) mutable {
+                                           if (rank == 1 && what == "multi_get" && ++gets == 2)
+                                             std::this_thread::sleep_for(Milliseconds(500));
+                                         });
+  };
+  Ranks ranks(options);
+  ranks.run([&](int rank) {
+    if (rank == 2) {
+      std::this_thread::sleep_for(Milliseconds(200));
+      return ranks.context(2).shutdown(/*process_ends=*/true);
+    }
+    std::vector<float> data(64, 1.0f);
+    const Error error =
+        run_op(ranks[rank], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    EXPECT_TRUE(contains(error, "rank 2") &&
+                contains(error, "Connection closed by peer: its process exited"))
+        << (error ? error.what() : "no error");
+  });
+}
+
 // Its messages come late, the news of its end at once.
 TEST(Leave, WhatTheLeaverCalledIsComparedFirst) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {

@@ -36,7 +36,10 @@ Ranks::Ranks(RanksOptions options)
     contexts_.push_back(rank > 0 && options_.one_context ? contexts_[0]
                                                          : must(Context::create(wanted)));
   }
-  communicators_ = another("test");
+  std::map<int, std::shared_ptr<Store>> stores;
+  for (int rank = 0; options_.store && rank < size(); ++rank)
+    stores[rank] = options_.store(rank, store_);
+  communicators_ = another("test", stores);
 }
 
 Ranks::~Ranks() {

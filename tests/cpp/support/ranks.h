@@ -21,6 +21,8 @@ struct RanksOptions {
   bool one_context = false;
   std::map<std::string, std::string> config;  // by field
   Milliseconds timeout{20000};
+  // A rank's way to the store that all share.
+  std::function<std::shared_ptr<Store>(int rank, std::shared_ptr<Store>)> store;
 };
 
 class Ranks {
