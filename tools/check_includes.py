@@ -1,4 +1,5 @@
-"""Checks who includes whom under csrc/, and that no file grows past 400 lines.
+"""Checks who includes whom under csrc/, that names of std are included there and in tests/cpp/, and
+that no file grows past 400 lines.
 
 The rules for our own folders are the table in csrc/README.md:
 
@@ -18,7 +19,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+from std_headers import BROUGHT_BY, used_headers
 
 MAX_LINES = 400
 MEASURED_FOLDERS = ("csrc", "torch_ringdist", "tests", "benchmarks", "examples", "tools")
@@ -62,11 +66,12 @@ def read_table(readme: Path) -> dict[str, set[str]]:
     return table
 
 
-def includes_of(file: Path) -> Iterator[tuple[int, bool, str]]:
+@cache
+def includes_of(file: Path) -> list[tuple[int, bool, str]]:
     """(line number, in quotes, path) of each #include."""
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
-        if match := INCLUDE.match(line):
-            yield number, match.group(1) == '"', match.group(2)
+    lines = enumerate(file.read_text().splitlines(), start=1)
+    matches = ((number, INCLUDE.match(line)) for number, line in lines)
+    return [(number, m.group(1) == '"', m.group(2)) for number, m in matches if m]
 
 
 def check_ours(csrc: Path, file: Path, path: str, table: dict[str, set[str]]) -> str | None:
@@ -117,6 +122,31 @@ def check_includes(root: Path) -> Iterator[str]:
                 yield f"{where}:{number}: {check}"
 
 
+def headers_of(file: Path, folders: tuple[Path, ...]) -> set[str]:
+    """What the file includes from elsewhere, by itself or through ours."""
+    headers: set[str] = set()
+    seen, ahead = {file}, [file]
+    while ahead:
+        for _, quoted, path in includes_of(ahead.pop()):
+            if not quoted:
+                headers.add(path)
+                continue
+            ours = {folder / path for folder in folders if (folder / path).is_file()} - seen
+            seen |= ours
+            ahead += ours
+    return headers
+
+
+def check_std(root: Path) -> Iterator[str]:
+    folders = root / "csrc", root / "tests" / "cpp"
+    for folder in folders:
+        for file in sorted(p for p in folder.rglob("*") if p.suffix in CPP_SUFFIXES):
+            included = headers_of(file, folders)
+            for header, (number, name) in used_headers(file.read_text()).items():
+                if not included & ({header} | BROUGHT_BY.get(header, set())):
+                    yield f"{file.relative_to(root)}:{number}: {name} without #include <{header}>"
+
+
 def check_lengths(root: Path) -> Iterator[str]:
     for folder in MEASURED_FOLDERS:
         for file in sorted((root / folder).rglob("*")):
@@ -128,7 +158,7 @@ def check_lengths(root: Path) -> Iterator[str]:
 
 def main(arguments: list[str]) -> int:
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
-    violations = [*check_includes(root), *check_lengths(root)]
+    violations = [*check_includes(root), *check_std(root), *check_lengths(root)]
     for violation in violations:
         print(violation)
     return 1 if violations else 0

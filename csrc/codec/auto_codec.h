@@ -6,6 +6,7 @@
 // Not thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>

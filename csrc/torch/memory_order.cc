@@ -1,5 +1,7 @@
 #include "torch/memory_order.h"
 
+#include <cstdint>
+
 namespace ringdist {
 namespace {
 

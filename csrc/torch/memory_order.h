@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace ringdist {
 
 // The size of the dimension that varies least in memory, those of size 1 aside: the rows of the

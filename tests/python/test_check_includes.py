@@ -96,3 +96,31 @@ def test_a_file_that_is_too_long(tmp_path, name):
     assert check(tmp_path, {**GOOD, name: "\n" * 400}) == (0, [])
     code, output = check(tmp_path, {**GOOD, name: "\n" * 401})
     assert (code, output) == (1, [f"{name}:401: more than 400 lines; split it"])
+
+
+@pytest.mark.parametrize(
+    ("use", "header"),
+    [
+        ("std::vector<int> a;", "vector"),
+        ("std::stoi(a);", "string"),
+        ("uint64_t a;", "cstdint"),
+        ("std::ranges::find(a, 1);", "algorithm"),
+        ("const auto a = std::memory_order_relaxed;", "atomic"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["csrc/codec", "tests/cpp/codec"])
+def test_a_name_of_std_without_its_header(tmp_path, folder, use, header):
+    name = f"{folder}/a.cc"
+    code, output = check(tmp_path, {**GOOD, name: f"// {use}\n{use}\n"})
+    assert (code, len(output)) == (1, 1)
+    assert output[0].startswith(f"{name}:2: ") and output[0].endswith(f"#include <{header}>")
+    through = {name: f'#include "codec/own.h"\n{use}\n', "csrc/codec/own.h": f"#include <{header}>\n"}
+    assert check(tmp_path, {**GOOD, **through}) == (0, [])
+
+
+def test_headers_that_include_each_other(tmp_path):
+    circle = {
+        "csrc/base/a.h": '#include "base/b.h"\n',
+        "csrc/base/b.h": '#include "base/a.h"\n#include <vector>\nstd::vector<int> a;\n',
+    }
+    assert check(tmp_path, {**GOOD, **circle}) == (0, [])

@@ -1,6 +1,7 @@
 // Control planes in processes of their own: deaths, stops, silence. Times are printed.
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <thread>
 
