@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-# Header -> names after "std::", as patterns. What every container brings along (move, pair) is left out.
+# Header -> names after "std::", as patterns; not what every container brings along (move, pair).
 NAMES = {
     "algorithm": (
         r"sort|stable_sort|nth_element|stable_partition|partition|find|find_if|find_if_not|any_of"

@@ -114,8 +114,8 @@ def test_a_name_of_std_without_its_header(tmp_path, folder, use, header):
     code, output = check(tmp_path, {**GOOD, name: f"// {use}\n{use}\n"})
     assert (code, len(output)) == (1, 1)
     assert output[0].startswith(f"{name}:2: ") and output[0].endswith(f"#include <{header}>")
-    through = {name: f'#include "codec/own.h"\n{use}\n', "csrc/codec/own.h": f"#include <{header}>\n"}
-    assert check(tmp_path, {**GOOD, **through}) == (0, [])
+    own = {"csrc/codec/own.h": f"#include <{header}>\n"}
+    assert check(tmp_path, {**GOOD, **own, name: f'#include "codec/own.h"\n{use}\n'}) == (0, [])
 
 
 def test_headers_that_include_each_other(tmp_path):
