@@ -41,5 +41,6 @@ run=()
 if [ "$sanitizer" = thread ] && setarch --addr-no-randomize true 2>/dev/null; then
   run=(setarch --addr-no-randomize)
 fi
+# One more than there are cores: a part of the tests' time is waiting.
 "${run[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error \
-  --parallel "$(tools/jobs.sh)" --progress "${chosen[@]}" "$@"
+  --parallel "$(($(tools/jobs.sh) + 1))" --progress "${chosen[@]}" "$@"

@@ -18,7 +18,7 @@
 namespace ringdist {
 namespace {
 
-constexpr CodingSeed kSeed{0x0123456789abcdef, 0xfedcba9876543210};
+constexpr CodingSeed kGoldenSeed{0x0123456789abcdef, 0xfedcba9876543210};
 // Two blocks of 128 and a tail, one of 256 and a tail, a tail of 1024.
 constexpr int kCount = 300;
 
@@ -76,11 +76,11 @@ TEST_P(Golden, BytesAreThoseOfTheFile) {
   const std::vector<float> in = input();
   std::vector<float> lost = residual();
   std::vector<std::byte> bytes(max_frame_bytes(*codec, kCount, DType::kFloat32));
-  bytes.resize(encode_frame(*codec, in, DType::kFloat32, lost, kSeed, bytes));
+  bytes.resize(encode_frame(*codec, in, DType::kFloat32, lost, kGoldenSeed, bytes));
   ASSERT_EQ(golden(GetParam()), without_space(hex(bytes))) << "got:\n" << hex(bytes);
 
   std::vector<float> out(kCount);
-  const auto used = decode_frame(*codec, bytes, DType::kFloat32, kSeed, false, out);
+  const auto used = decode_frame(*codec, bytes, DType::kFloat32, kGoldenSeed, false, out);
   ASSERT_TRUE(used.ok());
   EXPECT_EQ(used.value(), bytes.size());
   const std::vector<float> before = residual();

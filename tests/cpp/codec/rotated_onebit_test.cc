@@ -16,7 +16,7 @@
 namespace ringdist {
 namespace {
 
-constexpr uint64_t kSeed = 19;
+constexpr uint64_t kRotatedSeed = 19;
 constexpr CodingSeed kCoding{5, 6};
 
 // Blocks of every kind side by side, and a tail.
@@ -36,8 +36,8 @@ Floats mixed_blocks(std::mt19937& random) {
 
 class RotatedOnebit : public testing::Test {
  protected:
-  testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(kSeed)};
-  std::mt19937 random{kSeed};
+  testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(kRotatedSeed)};
+  std::mt19937 random{kRotatedSeed};
   CodecPtr fast, general;
 
   void SetUp() override {

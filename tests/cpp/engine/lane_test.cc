@@ -76,10 +76,10 @@ TEST(Lane, AnExceptionOfATaskKeepsNoOtherFromRunning) {
 }
 
 // Frees what an op holds; notes in which thread. A tensor may need the GIL for that.
-struct Tensor {
-  explicit Tensor(std::atomic<int>& by_pool, std::atomic<int>& by_others)
+struct TensorOfOp {
+  explicit TensorOfOp(std::atomic<int>& by_pool, std::atomic<int>& by_others)
       : by_pool_(by_pool), by_others_(by_others) {}
-  ~Tensor() { ++(thread_name() == "ringdist-task" ? by_pool_ : by_others_); }
+  ~TensorOfOp() { ++(thread_name() == "ringdist-task" ? by_pool_ : by_others_); }
   std::atomic<int>& by_pool_;
   std::atomic<int>& by_others_;
 };
@@ -104,7 +104,7 @@ TEST(Lane, LetsGoOfNoTensorAfterAFailure) {
   std::vector<float> data(100, 1.0f);
   for (int i = 0; i < kOps; ++i) {
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
-    request.keep_alive = std::make_shared<Tensor>(by_pool, by_others);
+    request.keep_alive = std::make_shared<TensorOfOp>(by_pool, by_others);
     ASSERT_TRUE(ranks[0].submit(std::move(request), /*will_wait=*/false).ok());
   }
   ranks[0].abort("for a test");

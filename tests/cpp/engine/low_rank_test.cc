@@ -16,7 +16,7 @@
 namespace ringdist {
 namespace {
 
-constexpr uint64_t kSeed = 20261121;
+constexpr uint64_t kLowRankSeed = 20261121;
 
 std::vector<float> normals(size_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -34,7 +34,7 @@ struct Matrices {
       values.emplace_back(count * dtype_size(dtype));
       residuals.emplace_back(count);
       rights.emplace_back(static_cast<size_t>(shape.right()));
-      draw_noise(kSeed + values.size(), rights.back());
+      draw_noise(kLowRankSeed + values.size(), rights.back());
       next_residuals.emplace_back(count, std::numeric_limits<float>::quiet_NaN());
       next_rights.emplace_back(rights.back().size(), std::numeric_limits<float>::quiet_NaN());
     }
@@ -100,7 +100,7 @@ TEST_P(LowRank, ResultsAndResidualsSumToTheInputs) {
         // In one step rank 1 did not use the first matrix: it keeps what it owes.
         const bool unused = rank == 1 && step == 2 && i == 0;
         std::vector<float> in =
-            normals(mine.residuals[i].size(), kSeed + rank * 100 + step * 10 + i);
+            normals(mine.residuals[i].size(), kLowRankSeed + rank * 100 + step * 10 + i);
         if (unused) std::fill(in.begin(), in.end(), 0.0f);
         mine.set(i, in);
         in = mine.get(i);
@@ -132,7 +132,7 @@ TEST_P(LowRank, ResultsAndResidualsSumToTheInputs) {
       off += (in - out) * (in - out);
       sum += in * in;
     }
-    EXPECT_LT(std::sqrt(off / sum), 1e-6) << "matrix " << i << ", seed " << kSeed;
+    EXPECT_LT(std::sqrt(off / sum), 1e-6) << "matrix " << i << ", seed " << kLowRankSeed;
   }
 }
 
@@ -144,8 +144,9 @@ INSTANTIATE_TEST_SUITE_P(Sizes, LowRank,
 std::vector<float> of_rank(const MatrixShape& shape, int terms, float scale) {
   std::vector<float> out(static_cast<size_t>(shape.count()));
   for (int term = 0; term < terms; ++term) {
-    const std::vector<float> u = normals(static_cast<size_t>(shape.rows), kSeed + 2 * term);
-    const std::vector<float> v = normals(static_cast<size_t>(shape.columns), kSeed + 2 * term + 1);
+    const std::vector<float> u = normals(static_cast<size_t>(shape.rows), kLowRankSeed + 2 * term);
+    const std::vector<float> v =
+        normals(static_cast<size_t>(shape.columns), kLowRankSeed + 2 * term + 1);
     size_t at = 0;
     for (float a : u)
       for (float b : v) out[at++] += a * b * scale;

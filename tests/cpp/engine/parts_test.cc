@@ -44,9 +44,9 @@ OpRequest request(Collective kind, int64_t count, Data& input, Data& output) {
   return out;
 }
 
-using Case = std::tuple<int, std::string_view>;
+using SizeAndAlgorithm = std::tuple<int, std::string_view>;
 
-std::string name_of(const testing::TestParamInfo<Case>& info) {
+std::string name_of(const testing::TestParamInfo<SizeAndAlgorithm>& info) {
   return std::string(std::get<1>(info.param)) + "_" + std::to_string(std::get<0>(info.param));
 }
 
@@ -57,7 +57,7 @@ std::vector<std::string_view> having(Collective kind) {
   return out;
 }
 
-class Reduce : public testing::TestWithParam<Case> {};
+class Reduce : public testing::TestWithParam<SizeAndAlgorithm> {};
 
 TEST_P(Reduce, OnlyTheRootIsWritten) {
   const auto [size, algorithm] = GetParam();

@@ -14,12 +14,12 @@
 namespace ringdist {
 namespace {
 
-constexpr uint64_t kSeed = 13;
+constexpr uint64_t kHadamardSeed = 13;
 
 class Rotation : public testing::TestWithParam<size_t> {
  protected:
-  testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(kSeed)};
-  std::mt19937 random{kSeed};
+  testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(kHadamardSeed)};
+  std::mt19937 random{kHadamardSeed};
   const size_t count = GetParam();
   const float root = 1 / std::sqrt(static_cast<float>(count));
   std::vector<float> in = std::vector<float>(count);

@@ -11,15 +11,15 @@
 namespace ringdist {
 namespace {
 
-bool same(double a, double b) {
+bool same_or_nan(double a, double b) {
   return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
 }
 
 TEST(Half, EveryFp16AndBf16WidensExactly) {
   for (int bits = 0; bits < 0x10000; ++bits) {
     const auto h = static_cast<uint16_t>(bits);
-    ASSERT_TRUE(same(half_to_float(h), reference::decode(h, 5, 10))) << std::hex << bits;
-    ASSERT_TRUE(same(bfloat_to_float(h), reference::decode(h, 8, 7))) << std::hex << bits;
+    ASSERT_TRUE(same_or_nan(half_to_float(h), reference::decode(h, 5, 10))) << std::hex << bits;
+    ASSERT_TRUE(same_or_nan(bfloat_to_float(h), reference::decode(h, 8, 7))) << std::hex << bits;
   }
 }
 

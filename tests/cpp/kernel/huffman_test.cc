@@ -14,7 +14,7 @@
 namespace ringdist {
 namespace {
 
-constexpr uint64_t kSeed = 14;
+constexpr uint64_t kHuffmanSeed = 14;
 
 std::vector<std::byte> encode(const std::vector<uint8_t>& symbols, const CodeLengths& lengths) {
   const size_t size = coded_bytes(count_symbols(symbols), lengths);
@@ -34,8 +34,8 @@ std::vector<uint8_t> draw(size_t count, double exponent, std::mt19937& random) {
 }
 
 TEST(Huffman, DecodesWhatItEncoded) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  std::mt19937 random(kSeed);
+  SCOPED_TRACE("seed " + std::to_string(kHuffmanSeed));
+  std::mt19937 random(kHuffmanSeed);
   for (size_t count : {2, 3, 4, 5, 1000, 8191, 8192})
     for (double exponent : {2.0, 0.3, 0.01}) {
       const auto symbols = draw(count, exponent, random);
@@ -52,7 +52,7 @@ TEST(Huffman, DecodesWhatItEncoded) {
 }
 
 TEST(Huffman, ComesCloseToTheEntropy) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kHuffmanSeed);
   const auto symbols = draw(100000, 0.4, random);
   const Symbols counts = count_symbols(symbols);
   double entropy = 0;
@@ -98,8 +98,8 @@ TEST(Huffman, OneSymbolTakesNoBits) {
 }
 
 TEST(Exponent, JoinsWhatItSplit) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  std::mt19937 random(kSeed);
+  SCOPED_TRACE("seed " + std::to_string(kHuffmanSeed));
+  std::mt19937 random(kHuffmanSeed);
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     const size_t size = dtype_size(dtype);
     std::vector<std::byte> in(1001 * size);

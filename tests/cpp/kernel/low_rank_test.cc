@@ -14,12 +14,12 @@
 namespace ringdist {
 namespace {
 
-constexpr uint64_t kSeed = 23;
+constexpr uint64_t kFactorsSeed = 23;
 
 class LowRankKernel : public testing::Test {
  protected:
-  testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(kSeed)};
-  std::mt19937 random{kSeed};
+  testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(kFactorsSeed)};
+  std::mt19937 random{kFactorsSeed};
 
   Floats draw(int64_t count) {
     std::normal_distribution<float> normal;

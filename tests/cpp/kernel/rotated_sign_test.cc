@@ -15,7 +15,7 @@
 namespace ringdist {
 namespace {
 
-constexpr uint64_t kSeed = 17;
+constexpr uint64_t kRotatedSeed = 17;
 constexpr float kScale = 1 / 16.0f;
 constexpr size_t kBytes = kSignBlock / 8;
 
@@ -23,8 +23,8 @@ using Bits = std::vector<std::byte>;
 
 class RotatedSign : public testing::Test {
  protected:
-  testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(kSeed)};
-  std::mt19937 random{kSeed};
+  testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(kRotatedSeed)};
+  std::mt19937 random{kRotatedSeed};
   std::vector<const RotatedSignLoops*> loops;
 
   void SetUp() override {

@@ -35,7 +35,7 @@ Words to_bfloat(const Round16Loops& loops, const Floats& in, Floats& residual,
   return out;
 }
 
-bool same_bits(const Floats& a, const Floats& b) {
+bool equal_bits(const Floats& a, const Floats& b) {
   return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
@@ -62,11 +62,11 @@ TEST(Round16, EveryInstructionSetGivesTheBaselinesBits) {
         Floats a = residual, b = residual;
         ASSERT_EQ(to_bfloat(*round16_baseline(), in, a, rounding),
                   to_bfloat(*loops, in, b, rounding));
-        ASSERT_TRUE(same_bits(a, b));
+        ASSERT_TRUE(equal_bits(a, b));
       }
       Floats a = residual, b = residual;
       ASSERT_EQ(to_half(*round16_baseline(), in, a), to_half(*loops, in, b));
-      ASSERT_TRUE(same_bits(a, b));
+      ASSERT_TRUE(equal_bits(a, b));
     }
   }
 }

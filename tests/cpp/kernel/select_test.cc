@@ -15,7 +15,7 @@ namespace ringdist {
 namespace {
 
 using Indices = std::vector<uint16_t>;
-constexpr uint64_t kSeed = 12;
+constexpr uint64_t kSelectSeed = 12;
 
 Indices sorted(const std::vector<float>& values, size_t k) {
   Indices all(values.size());
@@ -40,8 +40,8 @@ void check(const std::vector<float>& values, size_t k) {
 }
 
 TEST(Select, IsWhatASortChooses) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  std::mt19937 random(kSeed);
+  SCOPED_TRACE("seed " + std::to_string(kSelectSeed));
+  std::mt19937 random(kSelectSeed);
   std::normal_distribution<float> normal;
   for (size_t count : {1, 2, 15, 16, 17, 100, 1000, 1023, 1024}) {
     // The second kind has many ties, the third is mostly zero, the fourth has any exponent.

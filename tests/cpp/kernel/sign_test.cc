@@ -13,7 +13,7 @@
 namespace ringdist {
 namespace {
 
-constexpr uint64_t kSeed = 11;
+constexpr uint64_t kSignSeed = 11;
 
 struct Taken {
   std::vector<float> sum = std::vector<float>(kSignBlock, -5.0f);
@@ -29,8 +29,8 @@ Taken take(const SignLoops& loops, const float* in, const float* residual, size_
 
 class Sign : public testing::TestWithParam<size_t> {
  protected:
-  testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(kSeed)};
-  std::mt19937 random{kSeed};
+  testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(kSignSeed)};
+  std::mt19937 random{kSignSeed};
   const size_t count = GetParam();
 
   std::vector<float> values() {
