@@ -1,6 +1,9 @@
 """Checks who includes whom under csrc/, that names of std are included there and in tests/cpp/, and
 that no file grows past 400 lines.
 
+A room is a folder that the table names, nested ones too: a file belongs to the longest that fits.
+A header and its .cc are one thing here, and no such things include each other in a circle.
+
 The rules for our own folders are the table in csrc/README.md:
 
     | folder | may include |
@@ -20,14 +23,24 @@ import re
 import sys
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from std_headers import BROUGHT_BY, used_headers
 
 MAX_LINES = 400
+PLUG_INS = "transport"  # the room whose folders never include each other
+# Circles that are to go: this list only shrinks.
+KNOWN_CIRCLES = [
+    {"engine/group", "engine/op_run", "engine/point_to_point"},
+    {"kernel/low_rank", "kernel/low_rank_loops"},
+    {"kernel/quantize", "kernel/quantize_isa", "kernel/quantize_loops"},
+    {"kernel/round16", "kernel/round16_loops"},
+    {"torch/low_rank_treatment", "torch/treatment"},
+]
 MEASURED_FOLDERS = ("csrc", "torch_ringdist", "tests", "benchmarks", "examples", "tools")
 MEASURED_SUFFIXES = {".h", ".cc", ".cu", ".py", ".pyi", ".sh", ".cmake"}
 CPP_SUFFIXES = {".h", ".cc", ".cu"}
+ROOT = Path(__file__).resolve().parent.parent
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
@@ -74,17 +87,25 @@ def includes_of(file: Path) -> list[tuple[int, bool, str]]:
     return [(number, m.group(1) == '"', m.group(2)) for number, m in matches if m]
 
 
+def room_of(path: PurePath, table: dict[str, set[str]]) -> str | None:
+    """The room of a file, by its path from csrc/."""
+    fitting = (parent.as_posix() for parent in path.parents)  # the longest first
+    return next((folder for folder in fitting if folder in table), None)
+
+
 def check_ours(csrc: Path, file: Path, path: str, table: dict[str, set[str]]) -> str | None:
     """What is wrong with `#include "path"` in that file."""
-    source = file.relative_to(csrc).parts
-    target = Path(path).parts
     if not (csrc / path).is_file():
         return f'"{path}" is not a file of csrc/; ours are included by their path from there'
-    if source[0] != target[0]:
-        if target[0] not in table.get(source[0], set()):
-            allowed = ", ".join(sorted(table.get(source[0], set()))) or "nothing of ours"
-            return f'"{path}": {source[0]}/ may include {allowed} (csrc/README.md)'
-    elif len(source) > 2 and len(target) > 2 and source[1] != target[1]:
+    source, target = file.relative_to(csrc), PurePath(path)
+    room, other = room_of(source, table), room_of(target, table)
+    if room != other:
+        allowed = table.get(room or "", set())
+        if other not in allowed:
+            words = ", ".join(sorted(allowed)) or "nothing of ours"
+            return f'"{path}": {room}/ may include {words} (csrc/README.md)'
+    folders = source.parts[1:-1], target.parts[1:-1]
+    if room == PLUG_INS and all(folders) and folders[0] != folders[1]:
         return f'"{path}": a plug-in folder never includes its sibling'
     return None
 
@@ -111,7 +132,7 @@ def check_includes(root: Path) -> Iterator[str]:
     for file in sorted(p for p in csrc.rglob("*") if p.suffix in CPP_SUFFIXES):
         where = file.relative_to(root)
         folder = file.relative_to(csrc).parts[0]
-        if folder not in table and folder not in strangers:
+        if not room_of(file.relative_to(csrc), table) and folder not in strangers:
             strangers.add(folder)
             yield f"{where}:1: folder {folder}/ is not in the table of csrc/README.md"
         for number, quoted, path in includes_of(file):
@@ -120,6 +141,47 @@ def check_includes(root: Path) -> Iterator[str]:
             check = check_ours(csrc, file, path, table) if ours else check_library(csrc, file, path)
             if check:
                 yield f"{where}:{number}: {check}"
+
+
+def find_circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Those that reach each other."""
+
+    def reached_from(start: str) -> set[str]:
+        seen: set[str] = set()
+        ahead = [start]
+        while ahead:
+            new = graph[ahead.pop()] - seen
+            seen |= new
+            ahead += new
+        return seen
+
+    reached = {name: reached_from(name) for name in graph}
+    circles: list[set[str]] = []
+    for name in sorted(graph):
+        circle = {other for other in reached[name] if name in reached[other]}
+        if len(circle) > 1 and circle not in circles:
+            circles.append(circle)
+    return circles
+
+
+def check_circles(root: Path) -> Iterator[str]:
+    csrc = root / "csrc"
+    graph: dict[str, set[str]] = {}
+    for file in (p for p in csrc.rglob("*") if p.suffix in CPP_SUFFIXES):
+        name = file.relative_to(csrc).with_suffix("").as_posix()
+        included = graph.setdefault(name, set())
+        for _, quoted, path in includes_of(file):
+            if quoted and (csrc / path).is_file():
+                included.add(PurePath(path).with_suffix("").as_posix())
+        included.discard(name)
+    circles = find_circles(graph)
+    for circle in circles:
+        if circle not in KNOWN_CIRCLES:
+            yield f"csrc/{min(circle)}:1: includes itself by way of {', '.join(sorted(circle))}"
+    if root == ROOT:
+        for circle in KNOWN_CIRCLES:
+            if circle not in circles:
+                yield f"tools/check_includes.py:1: no longer a circle: {', '.join(sorted(circle))}"
 
 
 def headers_of(file: Path, folders: tuple[Path, ...]) -> set[str]:
@@ -157,8 +219,13 @@ def check_lengths(root: Path) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
-    violations = [*check_includes(root), *check_std(root), *check_lengths(root)]
+    root = Path(arguments[0]) if arguments else ROOT
+    violations = [
+        *check_includes(root),
+        *check_circles(root),
+        *check_std(root),
+        *check_lengths(root),
+    ]
     for violation in violations:
         print(violation)
     return 1 if violations else 0

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "bindings/bind.h"
+#include "compress/low_rank.h"
 #include "engine/communicator.h"
-#include "engine/low_rank.h"
 #include "torch/errors.h"
 #include "torch/store.h"
 #include "torch/tensors.h"

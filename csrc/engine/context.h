@@ -13,7 +13,7 @@
 
 #include "base/config.h"
 #include "base/thread_annotations.h"
-#include "engine/control.h"
+#include "control/control.h"
 #include "engine/lane.h"
 #include "engine/statistics.h"
 #include "engine/task_pool.h"

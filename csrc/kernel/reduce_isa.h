@@ -2,7 +2,10 @@
 // reduce() to choose from, and for tests to compare.
 #pragma once
 
-#include "kernel/reduce.h"
+#include <cstddef>
+#include <span>
+
+#include "base/dtype.h"
 
 namespace ringdist {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/low_rank.h"
+#include "compress/low_rank.h"
 #include "torch/backend.h"
 #include "torch/treatment.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "codec/auto_codec.h"
+#include "compress/auto_codec.h"
 #include "torch/bucket_work.h"
 #include "torch/compression_options.h"
 #include "torch/link_probe.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "codec/auto_codec.h"
+#include "compress/auto_codec.h"
 #include "torch/coding.h"
 #include "torch/errors.h"
 

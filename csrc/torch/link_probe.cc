@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "engine/low_rank_rehearsal.h"
+#include "compress/low_rank_rehearsal.h"
 #include "torch/errors.h"
 #include "torch/treatment.h"
 

@@ -1,5 +1,5 @@
 // "powersgd:r": a parameter's gradient, seen as a matrix of its outermost dimension by all others,
-// is averaged by its approximation of rank r. See engine/low_rank.h.
+// is averaged by its approximation of rank r. See compress/low_rank.h.
 #pragma once
 
 #include "torch/treatment.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "codec/residual.h"
-#include "torch/gradient_guard.h"
+#include "compress/gradient_guard.h"
 #include "torch/treatment.h"
 
 namespace ringdist {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "codec/block_map.h"
-#include "engine/low_rank.h"
+#include "compress/low_rank.h"
 
 namespace ringdist {
 

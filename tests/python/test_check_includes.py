@@ -54,7 +54,7 @@ def test_a_tree_that_keeps_the_rules(tmp_path):
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
-        ("csrc/base/error.cc", '#include "codec/codec.h"', "base/ may include nothing of ours"),
+        ("csrc/base/a.cc", '#include "codec/codec.h"', "base/ may include nothing of ours"),
         ("csrc/codec/a.cc", '#include "transport/transport.h"', "codec/ may include base"),
         ("csrc/bindings/a.cc", '#  include "engine/engine.h"', "bindings/ may include base, torch"),
         (
@@ -123,4 +123,39 @@ def test_headers_that_include_each_other(tmp_path):
         "csrc/base/a.h": '#include "base/b.h"\n',
         "csrc/base/b.h": '#include "base/a.h"\n#include <vector>\nstd::vector<int> a;\n',
     }
-    assert check(tmp_path, {**GOOD, **circle}) == (0, [])
+    code, output = check(tmp_path, {**GOOD, **circle})
+    assert (code, output) == (1, ["csrc/base/a:1: includes itself by way of base/a, base/b"])
+
+
+NESTED = {
+    **GOOD,
+    "csrc/README.md": TABLE
+    + "| `engine/op/` | one op | base |\n| `engine/group/` | all | engine/op |\n",
+    "csrc/engine/op/run.h": '#include "base/error.h"\n',
+    "csrc/engine/group/group.h": '#include "engine/op/run.h"\n',
+}
+
+
+def test_a_nested_room_is_a_room(tmp_path):
+    assert check(tmp_path, NESTED) == (0, [])
+    backward = {"csrc/engine/op/a.cc": '#include "engine/group/group.h"\n'}
+    code, output = check(tmp_path, {**NESTED, **backward})
+    assert (code, len(output)) == (1, 1)
+    assert "engine/op/ may include base" in output[0]
+
+
+@pytest.mark.parametrize("name", ["csrc/engine/a.h", "csrc/torch/a.h"])
+def test_a_nested_room_is_not_the_one_around_it(tmp_path, name):
+    code, output = check(tmp_path, {**NESTED, name: '#include "engine/op/run.h"\n'})
+    assert (code, len(output)) == (1, 1)
+    assert '"engine/op/run.h": ' in output[0]
+
+
+def test_a_circle_of_a_header_and_a_source(tmp_path):
+    circle = {
+        "csrc/codec/a.h": "",
+        "csrc/codec/a.cc": '#include "codec/a.h"\n#include "codec/b.h"\n',
+        "csrc/codec/b.h": '#include "codec/a.h"\n',
+    }
+    code, output = check(tmp_path, {**GOOD, **circle})
+    assert (code, output) == (1, ["csrc/codec/a:1: includes itself by way of codec/a, codec/b"])

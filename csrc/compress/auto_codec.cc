@@ -1,0 +1,141 @@
+#include "compress/auto_codec.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include "base/check.h"
+
+namespace ringdist {
+namespace {
+
+// DDP rebuilds its buckets after the first step; caches and connections are warm after some more.
+constexpr int64_t kSkippedSteps = 3;
+constexpr int64_t kFirstChoice = 4;    // soon: on a slow link an uncompressed step takes seconds
+constexpr int64_t kSecondChoice = 12;  // from more than one step
+constexpr int64_t kEvery = 100;
+// Of measurements, where no step is whole because some bucket never comes.
+constexpr size_t kMostSteps = 2 * kEvery;
+
+// From gentle to harsh. Codecs coarser than int4 cost accuracy at equal steps
+// (docs/compression.md), which nobody should get without asking.
+const std::array<std::string, 5> kCandidates{"none", "bf16", "int8", "int4", "powersgd:4"};
+constexpr size_t kCodecs = kCandidates.size() - 1;
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+std::span<const std::string> AutoCodec::candidates() { return kCandidates; }
+
+bool AutoCodec::Step::complete() const {
+  return !buckets.empty() && std::all_of(buckets.begin(), buckets.end(),
+                                         [](const Bucket& bucket) { return bucket.done > 0; });
+}
+
+AutoCodec::AutoCodec(int size) : size_(size), next_(kFirstChoice) {}
+
+void AutoCodec::begin_step(TimePoint now) {
+  if (!steps_.empty()) steps_.back().gap = seconds(now - steps_.back().begun);
+  if (count_ == kSkippedSteps || steps_.size() > kMostSteps) steps_.clear();
+  steps_.push_back({{}, count_, now, 0});
+  ++count_;
+}
+
+bool AutoCodec::due() const { return size_ > 1 && step() >= next_; }
+
+void AutoCodec::ready(size_t bucket, double elements, TimePoint now) {
+  auto& buckets = steps_.back().buckets;
+  if (buckets.size() <= bucket) buckets.resize(bucket + 1);
+  buckets[bucket] = {elements, seconds(now - steps_.back().begun), 0};
+}
+
+void AutoCodec::done(int64_t step, size_t bucket, TimePoint now) {
+  for (Step& one : steps_)
+    if (one.number == step && bucket < one.buckets.size())
+      one.buckets[bucket].done = std::max(seconds(now - one.begun), 1e-9);
+}
+
+const AutoCodec::Step* AutoCodec::last_complete() const {
+  for (auto it = steps_.rbegin(); it != steps_.rend(); ++it)
+    if (it->complete()) return &*it;
+  return nullptr;
+}
+
+void AutoCodec::resume() {
+  steps_.clear();
+  next_ = std::min(next_, count_ + kFirstChoice);
+}
+
+// [whether, how many, how many squared]
+std::vector<double> AutoCodec::view() const {
+  const Step* last = last_complete();
+  const double count = last != nullptr ? static_cast<double>(last->buckets.size()) : 0;
+  return {last != nullptr ? 1.0 : 0.0, count, count * count};
+}
+
+bool AutoCodec::agree(std::span<const double> mean) {
+  return mean[0] == 1 && mean[2] == mean[1] * mean[1];  // no variance
+}
+
+size_t AutoCodec::codec_of(size_t bucket) const {
+  return bucket < choice_.codecs.size() ? choice_.codecs[bucket] : 0;
+}
+
+// [latency, step, buckets' ready times, codecs' costs, buckets' seconds with PowerSGD]
+std::vector<double> AutoCodec::measurement(double latency, std::span<const double> costs,
+                                           std::span<const double> low_rank) const {
+  check(costs.size() == kCodecs, "costs of other codecs than the candidates");
+  std::vector<double> steps;
+  const Step* last = last_complete();
+  for (const Step& step : steps_) {
+    if (!step.complete()) continue;
+    const Bucket& end = step.buckets.back();
+    if (step.gap > 0) steps.push_back(step.gap - std::max(0.0, end.done - end.ready));
+  }
+  std::vector<double> out{latency, median(steps)};
+  for (size_t i = 0; last != nullptr && i < last->buckets.size(); ++i) {
+    std::vector<double> ready;
+    for (const Step& step : steps_)
+      if (step.complete() && step.buckets.size() == last->buckets.size())
+        ready.push_back(step.buckets[i].ready);
+    out.push_back(median(ready));
+  }
+  out.insert(out.end(), costs.begin(), costs.end());
+  for (size_t i = 0; last != nullptr && i < last->buckets.size(); ++i)
+    out.push_back(i < low_rank.size() ? low_rank[i] : std::numeric_limits<double>::infinity());
+  return out;
+}
+
+const CodecChoice& AutoCodec::choose(std::span<const double> mean) {
+  const Step* complete = last_complete();
+  check(complete != nullptr, "a choice before any whole step");
+  const std::vector<Bucket> buckets = complete->buckets;
+  check(mean.size() == 2 + 2 * buckets.size() + kCodecs,
+        "a measurement of other buckets than ours");
+  // Other work between steps, as an evaluation, must not count.
+  shortest_step_ = shortest_step_ > 0 ? std::min(shortest_step_, mean[1]) : mean[1];
+  BackwardPass pass;
+  pass.latency = mean[0];
+  for (size_t i = 0; i < buckets.size(); ++i)
+    pass.buckets.push_back({mean[2 + i], buckets[i].elements});
+  pass.end = mean[1 + buckets.size()];
+  pass.step = shortest_step_;
+  std::vector<CodecCost> costs;
+  const auto rest = mean.subspan(2 + buckets.size());
+  for (size_t i = 0; i < kCodecs; ++i) costs.push_back({kCandidates[i], rest[i], {}, false});
+  costs.push_back({low_rank(), 0, {rest.begin() + kCodecs, rest.end()}, true});
+  choice_ = choose_codecs(pass, costs);
+  reason_ = explain(choice_, pass, costs);
+  next_ = step() < kSecondChoice ? kSecondChoice : step() + kEvery;
+  steps_.erase(steps_.begin(), steps_.end() - 1);  // the step that has just begun goes on
+  return choice_;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,245 @@
+#include "compress/low_rank.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/float_mode.h"
+#include "kernel/cast.h"
+#include "kernel/feedback.h"
+
+namespace ringdist {
+namespace {
+
+// Elements of the matrices of a chunk, at least: fewer, and the latency of its two ops counts more
+// than what their overlap saves.
+constexpr int64_t kChunk = 1 << 20;
+
+// One matrix on its way.
+struct Work {
+  LowRankMatrix* matrix;
+  std::vector<float> widened;  // empty for fp32
+  std::vector<float> own_right;
+  bool silent = false;  // all zero: sends zeros and keeps its residual
+
+  std::span<float> values() {
+    const auto count = static_cast<size_t>(matrix->shape.count());
+    if (matrix->dtype == DType::kFloat32) return {reinterpret_cast<float*>(matrix->values), count};
+    return widened;
+  }
+  ResidualSpan residual() {
+    if (matrix->residual == nullptr) return {};
+    float* const next = matrix->next_residual ? matrix->next_residual : matrix->residual;
+    return {matrix->residual, next, static_cast<size_t>(matrix->shape.count())};
+  }
+  std::span<const float> right() { return {rights().from, rights().count}; }
+  std::span<const float> owed() { return {residual().from, residual().count}; }
+  ResidualSpan rights() {
+    float* const next = matrix->next_right ? matrix->next_right : matrix->right;
+    return {matrix->right, next, static_cast<size_t>(matrix->shape.right())};
+  }
+};
+
+// Held by the op that moves them, also when it has failed and its sends drain.
+using Factors = std::shared_ptr<std::vector<float>>;
+
+// Matrices whose factors travel together.
+class Chunk {
+ public:
+  Chunk(std::shared_ptr<Communicator> group, std::span<LowRankMatrix> matrices) : group_(group) {
+    for (LowRankMatrix& matrix : matrices) work_.push_back({&matrix, {}, {}});
+  }
+
+  // Computes the left factors and sends them on their way.
+  Error start() {
+    for (Work& work : work_) {
+      const MatrixShape& shape = work.matrix->shape;
+      widen_values(work);
+      const std::span<float> left = grow(lefts_, shape.left());
+      work.silent = all_zero(work.values());
+      if (!work.silent) multiply_right(shape, work.values(), work.owed(), work.right(), left);
+    }
+    return submit(lefts_);
+  }
+
+  // Waits for the left factors, computes the right ones and sends them.
+  Error turn() {
+    if (Error error = wait()) return error;
+    size_t at = 0;
+    for (Work& work : work_) {
+      const MatrixShape& shape = work.matrix->shape;
+      const std::span<float> left = take(lefts_, at, shape.left());
+      orthonormalise(shape, left);
+      const std::span<float> right = grow(rights_, shape.right());
+      if (!work.silent) multiply_left(shape, work.values(), work.owed(), left, right);
+      work.own_right.assign(right.begin(), right.end());
+    }
+    return submit(rights_);
+  }
+
+  // Waits for the right factors and writes the averages.
+  Error finish() {
+    if (Error error = wait()) return error;
+    size_t left_at = 0;
+    size_t right_at = 0;
+    for (Work& work : work_) {
+      const MatrixShape& shape = work.matrix->shape;
+      const auto left = take(lefts_, left_at, shape.left());
+      const auto right = take(rights_, right_at, shape.right());
+      if (all_finite(left) && all_finite(right))
+        write(work, left, right);
+      else
+        poison(work);
+    }
+    return {};
+  }
+
+ private:
+  static void widen_values(Work& work) {
+    if (work.matrix->dtype == DType::kFloat32) return;
+    work.widened.resize(static_cast<size_t>(work.matrix->shape.count()));
+    widen(work.matrix->dtype, stored(work), work.widened);
+  }
+
+  static Bytes stored(const Work& work) {
+    const auto count = static_cast<size_t>(work.matrix->shape.count());
+    return {work.matrix->values, count * dtype_size(work.matrix->dtype)};
+  }
+
+  void write(Work& work, std::span<const float> left, std::span<const float> right) {
+    const ResidualSpan residual = work.residual();
+    reconstruct(work.matrix->shape, left, right, work.own_right, work.values(), residual);
+    const ResidualSpan rights = work.rights();
+    rights.keep();  // of directions that have shown nothing
+    keep_directions(work.matrix->shape, right, {rights.to, rights.count});
+    if (work.matrix->dtype == DType::kFloat32) return;
+    narrow(work.matrix->dtype, work.widened, stored(work));
+    if (residual.empty()) return;
+    std::vector<float> back(work.widened.size());
+    widen(work.matrix->dtype, stored(work), back);
+    add_loss({residual.to, residual.to, residual.count}, /*keep=*/true, 1.0f, work.widened, back);
+  }
+
+  // A non-finite value of any rank: the whole matrix is NaN, and what was owed stays owed.
+  static void poison(Work& work) {
+    const std::span<float> values = work.values();
+    std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
+    if (work.matrix->dtype != DType::kFloat32) narrow(work.matrix->dtype, values, stored(work));
+    work.residual().keep();
+    work.rights().keep();
+  }
+
+  static std::span<float> grow(const Factors& factors, int64_t count) {
+    const size_t at = factors->size();
+    factors->resize(at + static_cast<size_t>(count));
+    return std::span(*factors).subspan(at);
+  }
+  static std::span<float> take(const Factors& factors, size_t& at, int64_t count) {
+    const auto out = std::span(*factors).subspan(at, static_cast<size_t>(count));
+    at += static_cast<size_t>(count);
+    return out;
+  }
+
+  Error submit(const Factors& factors) {
+    OpRequest request;
+    request.kind = Collective::kAllreduce;
+    request.reduce_op = ReduceOp::kAvg;
+    request.count = static_cast<int64_t>(factors->size());
+    request.output = Buffer(sizeof(float));
+    request.output.append(factors->data(), request.count);
+    request.keep_alive = factors;
+    auto op = group_->submit(std::move(request), /*will_wait=*/false);
+    if (!op.ok()) return op.error();
+    op_ = op.value();
+    return {};
+  }
+
+  Error wait() {
+    group_->wait(*op_, std::nullopt);
+    return op_->error();
+  }
+
+  const std::shared_ptr<Communicator> group_;
+  std::vector<Work> work_;
+  const Factors lefts_ = std::make_shared<std::vector<float>>();
+  const Factors rights_ = std::make_shared<std::vector<float>>();
+  std::shared_ptr<Op> op_;
+};
+
+std::vector<Chunk> cut(const std::shared_ptr<Communicator>& group,
+                       std::span<LowRankMatrix> matrices) {
+  std::vector<Chunk> out;
+  size_t begin = 0;
+  int64_t count = 0;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    count += matrices[i].shape.count();
+    if (count < kChunk && i + 1 < matrices.size()) continue;
+    out.emplace_back(group, matrices.subspan(begin, i + 1 - begin));
+    begin = i + 1;
+    count = 0;
+  }
+  return out;
+}
+
+Error reduce_all(const std::shared_ptr<Communicator>& group, std::span<LowRankMatrix> matrices) {
+  std::vector<Chunk> chunks = cut(group, matrices);
+  for (Error (Chunk::*stage)() : {&Chunk::start, &Chunk::turn, &Chunk::finish})
+    for (Chunk& chunk : chunks)
+      if (Error error = (chunk.*stage)()) return error;
+  return {};
+}
+
+}  // namespace
+
+LowRankReducer::LowRankReducer(std::shared_ptr<Communicator> group)
+    : state_(new State(std::move(group))), thread_([state = state_] { run(*state); }) {
+  pthread_setname_np(thread_.native_handle(), "ringdist-psgd");
+}
+
+LowRankReducer::~LowRankReducer() {
+  if (state_->group->context().forked()) {
+    thread_.detach();
+    return;
+  }
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+  }
+  state_->changed.notify_all();
+  thread_.join();
+  delete state_;
+}
+
+void LowRankReducer::reduce(std::vector<LowRankMatrix> matrices, std::function<void(Error)> done) {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->jobs.push_back({std::move(matrices), std::move(done)});
+  }
+  state_->changed.notify_all();
+}
+
+void LowRankReducer::run(State& state) {
+  const FloatMode mode;
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(state.mutex);
+      state.changed.wait(lock, [&] { return state.stopping || !state.jobs.empty(); });
+      if (state.jobs.empty()) return;
+      job = std::move(state.jobs.front());
+      state.jobs.pop_front();
+    }
+    job.done(reduce_all(state.group, job.matrices));
+  }
+}
+
+void LowRankReducer::provide_right(const MatrixShape& shape, std::vector<float>& right) {
+  const auto count = static_cast<size_t>(shape.right());
+  if (right.size() == count) return;
+  right.resize(count);
+  draw_noise(count, right);
+}
+
+}  // namespace ringdist

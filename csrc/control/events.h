@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+
+namespace ringdist {
+
+// What the control plane tells its owner: on the control thread, with no lock of its own held. They
+// must return quickly (dump: within 500 ms) and must not call back, but for flood.
+struct ControlEvents {
+  virtual ~ControlEvents() = default;
+
+  // A process died or fell silent (kPeerLost). It can be this process itself: others gave it up
+  // while it was stopped. For each context either this or on_process_left, once.
+  virtual void on_process_lost(uint64_t context_id, const Error& cause) = 0;
+  // A process said goodbye or, if it said that it was about to end, has ended.
+  virtual void on_process_left(uint64_t context_id) = 0;
+  // A payload of another process, once.
+  virtual void on_flood(std::span<const std::byte> payload) = 0;
+  // What the owner is doing, for a human.
+  virtual std::string dump() = 0;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,72 @@
+// What the control plane remembers: who was lost or left, and which floods it has seen. Records
+// reach a process over several paths and count once; a new connection is told of them. A process
+// may outlive very many others: old fates are forgotten. A plain value of the control thread,
+// without I/O.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "control/wire.h"
+
+namespace ringdist {
+
+class ControlLedger {
+ public:
+  // True if nothing was known about that process before; the first fate stays.
+  bool record_lost(uint64_t context_id, const std::string& cause);
+  bool record_left(uint64_t context_id);
+
+  // Forgets the oldest fates beyond a thousand, but none of a process that is `needed`.
+  void forget_old(const std::function<bool(uint64_t)>& needed);
+
+  bool gone(uint64_t context_id) const { return fates_.contains(context_id); }
+  // Why it was lost; nothing if it lives or left.
+  std::optional<std::string> lost(uint64_t context_id) const;
+  bool left(uint64_t context_id) const { return gone(context_id) && !lost(context_id); }
+
+  // True if this flood is new; it is then kept for a while for connections to come.
+  bool record_flood(const FloodRecord& flood, TimePoint now);
+
+  // The frames that bring a new connection up to date: at most about 2 MiB, the newest fates.
+  std::vector<std::vector<std::byte>> frames(TimePoint now) const;
+
+  std::string describe() const;
+
+ private:
+  struct Known {
+    bool is_lost = false;
+    std::string cause;
+    uint64_t order = 0;
+  };
+  // Sequence numbers seen from one process; what lies below `floor` is old.
+  struct Seen {
+    uint64_t floor = 0;
+    std::set<uint64_t> above;
+  };
+  struct Kept {
+    TimePoint at;
+    std::vector<std::byte> frame;
+  };
+  bool record(uint64_t context_id, bool is_lost, const std::string& cause);
+  void keep(std::vector<std::byte> frame, TimePoint now);
+
+  std::map<uint64_t, Known> fates_;
+  std::map<uint64_t, uint64_t> by_age_;  // order -> process
+  uint64_t next_order_ = 0;
+  std::map<uint64_t, Seen> seen_;
+  std::deque<Kept> kept_;
+  size_t kept_bytes_ = 0;
+};
+
+// "0123456789abcdef"
+std::string format_id(uint64_t id);
+
+}  // namespace ringdist

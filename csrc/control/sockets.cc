@@ -1,0 +1,369 @@
+#include "control/sockets.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "os/socket.h"
+
+namespace ringdist {
+namespace {
+
+using State = ControlConnection::State;
+
+constexpr uint64_t kUnixKey = 8;
+constexpr uint64_t kTcpKey = 9;
+constexpr Duration kDialTimeout = std::chrono::seconds(2);
+constexpr Duration kHelloTimeout = std::chrono::seconds(5);
+constexpr Duration kHoldTimeout = std::chrono::seconds(60);
+constexpr Duration kClosingTimeout = std::chrono::seconds(2);
+constexpr size_t kMaxStrangers = 256;  // connections of one kind that have not been let in
+constexpr size_t kMaxStrangerFrame = 256;
+constexpr int kMaxAccepts = 64;  // at once: anybody can dial
+constexpr int kMaxReads = 64;    // of one connection in a row
+
+bool stranger(const ControlConnection& c) { return !c.dialed && !c.open() && !c.closed(); }
+
+}  // namespace
+
+Error ControlSockets::listen(const std::string& unix_name, const std::string& local_ip) {
+  auto local = listen_unix(unix_name);
+  if (!local.ok()) return local.error();
+  auto tcp = listen_tcp(local_ip, 0);
+  if (!tcp.ok()) return tcp.error();
+  auto address = local_address(tcp.value());
+  if (!address.ok()) return address.error();
+  unix_name_ = unix_name;
+  tcp_address_ = address.value();
+  listeners_[kUnixKey] = {std::move(local.value()), LinkKind::kLocal};
+  listeners_[kTcpKey] = {std::move(tcp.value()), LinkKind::kTcp};
+  for (auto& [key, listener] : listeners_)
+    if (Error e = epoll_.add(listener.fd.get(), EPOLLIN, key)) return e;
+  return {};
+}
+
+void ControlSockets::stop_listening() {
+  for (auto& [key, listener] : listeners_) epoll_.remove(listener.fd.get());
+  listeners_.clear();
+}
+
+bool ControlSockets::handle(uint64_t key, uint32_t events, TimePoint now) {
+  if (auto listener = listeners_.find(key); listener != listeners_.end()) {
+    accept_all(listener->second, now);
+    return true;
+  }
+  auto found = connections_.find(key);
+  if (found == connections_.end()) return false;
+  ControlConnection& c = *found->second;
+  if (c.state == State::kConnecting) {
+    connected(c, now);
+    return true;
+  }
+  if ((events & EPOLLOUT) && !c.closed() && !c.stream.flush()) c.broken = true;
+  if (events & ~static_cast<uint32_t>(EPOLLOUT)) receive(c, now);
+  update_interest(c);
+  return true;
+}
+
+void ControlSockets::tick(TimePoint now) {
+  for (auto& [key, listener] : listeners_)
+    if (listener.muted)
+      listener.muted = static_cast<bool>(epoll_.add(listener.fd.get(), EPOLLIN, key));
+  static const auto heartbeat = make_frame(FrameType::kHeartbeat);
+  for (auto& [key, c] : connections_) {
+    expire(*c, now);
+    // Every turn of the loop must not send one, and a late turn must not skip one.
+    if (c->reached() && now - c->last_sent >= kControlHeartbeat * 3 / 4) send(*c, heartbeat);
+  }
+}
+
+void ControlSockets::expire(ControlConnection& c, TimePoint now) {
+  Duration age = now - c.since;
+  if (c.state == State::kClosing && (age > kClosingTimeout || !c.stream.has_output())) {
+    close(c);
+  } else if (c.dialed) {
+    bool waiting = c.state == State::kConnecting || c.state == State::kGreeting;
+    if (waiting && age > kDialTimeout) fail(c, ETIMEDOUT, "no answer on its control socket");
+  } else if ((c.state == State::kGreeting && age > kHelloTimeout) ||
+             (c.state == State::kHeld && age > kHoldTimeout)) {
+    close(c);
+  }
+}
+
+void ControlSockets::reap(TimePoint now) {
+  for (auto& [key, c] : connections_) {
+    if (!c->broken || c->closed()) continue;
+    receive(*c, now);  // its last words may be waiting
+    fail(*c, EPIPE, "connection broken, or the other side does not read");
+  }
+  std::erase_if(connections_, [](const auto& entry) { return entry.second->closed(); });
+}
+
+ControlConnection& ControlSockets::add(Fd fd, LinkKind kind, bool dialed, TimePoint now) {
+  uint64_t key = next_key_++;
+  auto& slot = connections_[key];
+  slot = std::make_unique<ControlConnection>(std::move(fd), kind, dialed, key, now);
+  return *slot;
+}
+
+void ControlSockets::dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
+                          TimePoint now) {
+  Connecting attempt = kind == LinkKind::kLocal ? connect_unix(address) : connect_tcp(address);
+  ControlConnection& c = add(std::move(attempt.fd), kind, true, now);
+  c.peer = peer;
+  c.hello = {my_id_, peer, nonce};
+  c.state = State::kConnecting;
+  if (attempt.failure) {
+    fail(c, attempt.failure->errno_value, attempt.failure->error.message());
+  } else if (Error e =
+                 epoll_.add(c.stream.fd().get(), attempt.pending ? EPOLLOUT : EPOLLIN, c.key)) {
+    fail(c, ENOMEM, e.message());
+  } else if (!attempt.pending) {
+    connected(c, now);
+  } else {
+    c.wants_output = true;
+  }
+}
+
+void ControlSockets::connected(ControlConnection& c, TimePoint now) {
+  if (int problem = connect_result(c.stream.fd()); problem != 0) {
+    fail(c, problem, std::string("connect: ") + std::strerror(problem));
+    return;
+  }
+  if (c.kind == LinkKind::kLocal) {
+    auto who = peer_credentials(c.stream.fd());
+    if (!who.ok() || who.value().uid != geteuid()) {
+      fail(c, EACCES, who.ok() ? "it runs as another user" : who.error().message());
+      return;
+    }
+    c.pid = who.value().pid;
+    c.uid = who.value().uid;
+  }
+  c.state = State::kGreeting;
+  c.last_sent = now;
+  send(c, c.hello.frame());
+}
+
+void ControlSockets::accept_all(Listener& listener, TimePoint now) {
+  for (int n = 0; n < kMaxAccepts; ++n) {
+    Fd fd = accept_connection(listener.fd);
+    if (!fd) {
+      if (!exhausted(errno)) return;
+      if (!told_) log(LogLevel::kWarn, system_error("control plane: peers wait", errno).message());
+      told_ = true;
+      epoll_.remove(listener.fd.get());  // else the loop would spin on it
+      listener.muted = true;
+      return;
+    }
+    PeerCredentials who;
+    if (listener.kind == LinkKind::kLocal) {
+      auto told = peer_credentials(fd);
+      // Root may ask for a dump; other users have no business here.
+      if (!told.ok() || (told.value().uid != geteuid() && told.value().uid != 0)) continue;
+      who = told.value();
+    }
+    make_room(listener.kind, now);
+    ControlConnection& c = add(std::move(fd), listener.kind, false, now);
+    c.stream.limit_frames(kMaxStrangerFrame);
+    c.pid = who.pid;
+    c.uid = who.uid;
+    if (epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) close(c);
+  }
+}
+
+// For one more stranger: the oldest that says nothing goes, or else the oldest.
+void ControlSockets::make_room(LinkKind kind, TimePoint now) {
+  for (;;) {
+    size_t strangers = 0;
+    ControlConnection* oldest = nullptr;
+    for (auto& [key, c] : connections_) {  // by age
+      if (!stranger(*c) || c->kind != kind) continue;
+      ++strangers;
+      bool silent = c->state == State::kGreeting;
+      if (!oldest || (silent && oldest->state != State::kGreeting)) oldest = c.get();
+    }
+    if (strangers < kMaxStrangers) return;
+    bool silent = oldest->state == State::kGreeting;
+    if (silent) receive(*oldest, now);  // what it said may not have been read yet
+    if (!silent || oldest->state == State::kGreeting) close(*oldest);
+  }
+}
+
+void ControlSockets::receive(ControlConnection& c, TimePoint now) {
+  for (int reads = 0; reads < kMaxReads && !c.closed(); ++reads) {
+    auto input = c.stream.receive();
+    if (input == FrameStream::Input::kEmpty) return;
+    if (input == FrameStream::Input::kEnd) {
+      fail(c, 0, "connection closed by the other side");
+      return;
+    }
+    if (c.state == State::kClosing) continue;  // read only to see the end
+    while (!c.closed() && c.state != State::kClosing) {
+      auto frame = c.stream.next();
+      if (!frame.ok()) fail(c, EPROTO, frame.error().message());
+      if (!frame.ok() || !frame.value()) break;
+      dispatch(c, *frame.value(), now);
+    }
+  }
+}
+
+void ControlSockets::dispatch(ControlConnection& c, const Frame& frame, TimePoint now) {
+  if (frame.type == FrameType::kDumpRequest && !c.dialed && c.kind == LinkKind::kLocal) {
+    owner_.on_frame(c, frame);
+  } else if (c.open() ||
+             (c.dialed && c.state == State::kHeld && frame.type == FrameType::kHeartbeat)) {
+    owner_.on_frame(c, frame);
+  } else if (!(c.state == State::kHeld && frame.type == FrameType::kHeartbeat)) {
+    greet(c, frame, now);
+  }
+}
+
+// A frame on a connection that is not open yet.
+void ControlSockets::greet(ControlConnection& c, const Frame& frame, TimePoint now) {
+  if (!c.dialed) {
+    auto hello = frame.type == FrameType::kHello ? Hello::decode(frame.body) : std::nullopt;
+    if (!hello || c.state != State::kGreeting) {
+      close(c);
+      return;
+    }
+    c.hello = *hello;
+    c.peer = hello->from;
+    answer(c, now);
+    return;
+  }
+  auto id = decode_id(frame.body);
+  if (frame.type == FrameType::kRefused) {
+    fail(c, EACCES, decode_text(frame.body));
+  } else if (!id || *id != c.peer) {
+    fail(c, EPROTO, "another process answers on its control socket");
+  } else if (frame.type == FrameType::kWelcome) {
+    open(c, now);
+  } else if (frame.type == FrameType::kHeld && c.state == State::kGreeting) {
+    c.state = State::kHeld;
+    c.since = now;
+    owner_.on_reached(c);
+  } else {
+    fail(c, EPROTO, "a control frame of unexpected type");
+  }
+}
+
+// Decides about a connection that has said hello.
+void ControlSockets::answer(ControlConnection& c, TimePoint now) {
+  Admission admission = owner_.admit(c, c.hello);
+  if (admission.verdict == Verdict::kHold) {
+    if (c.state != State::kHeld) hold(c, now);
+    return;
+  }
+  if (admission.verdict == Verdict::kRefuse) {
+    if (!admission.reason.empty()) send(c, make_frame(FrameType::kRefused, admission.reason));
+    close_after_output(c, now);
+    return;
+  }
+  if (!wins(c)) {
+    close(c);
+    return;
+  }
+  send(c, id_frame(FrameType::kWelcome, my_id_));
+  open(c, now);
+}
+
+// Whether an admitted connection replaces those that exist between the pair.
+bool ControlSockets::wins(ControlConnection& incoming) {
+  for (auto& [key, other] : connections_) {
+    bool rival = other->peer == incoming.peer && other->kind == incoming.kind &&
+                 other.get() != &incoming && !other->closed() && other->state != State::kClosing;
+    if (!rival || stranger(*other)) continue;
+    // A dialed one that is held must not win: the peer has just shown that it prefers its own.
+    if (other->dialed && my_id_ < incoming.peer && other->state != State::kHeld) return false;
+    if (!other->dialed && incoming.state == State::kHeld) return false;
+    close(*other);
+  }
+  return true;
+}
+
+void ControlSockets::open(ControlConnection& c, TimePoint now) {
+  if (c.closed()) return;
+  c.state = State::kOpen;
+  c.since = now;
+  c.stream.limit_frames(kMaxFrameBody);
+  owner_.on_open(c);
+}
+
+void ControlSockets::hold(ControlConnection& c, TimePoint now) {
+  c.state = State::kHeld;
+  c.since = now;
+  send(c, id_frame(FrameType::kHeld, my_id_));
+}
+
+void ControlSockets::readmit(TimePoint now) {
+  for (auto& [key, c] : connections_)
+    if (!c->dialed && c->state == State::kHeld) answer(*c, now);
+}
+
+ControlConnection* ControlSockets::find(uint64_t peer, LinkKind kind) {
+  ControlConnection* best = nullptr;
+  for (auto& [key, c] : connections_) {
+    if (c->peer != peer || c->kind != kind || c->closed() || c->state == State::kClosing) continue;
+    if (stranger(*c)) continue;
+    if (!best || c->open()) best = c.get();
+  }
+  return best;
+}
+
+void ControlSockets::send(ControlConnection& c, ConstBytes frame) {
+  if (c.closed() || c.broken) return;
+  c.last_sent = Clock::now();
+  c.broken = !c.stream.send(frame);
+  update_interest(c);
+}
+
+void ControlSockets::send_to_all(ConstBytes frame, const ControlConnection* except) {
+  for (auto& [key, c] : connections_)
+    if (c->open() && c.get() != except) send(*c, frame);
+}
+
+void ControlSockets::update_interest(ControlConnection& c) {
+  if (c.closed() || c.wants_output == c.stream.has_output()) return;
+  if (c.state == State::kConnecting) return;
+  c.wants_output = c.stream.has_output();
+  uint32_t events = c.wants_output ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  if (epoll_.modify(c.stream.fd().get(), events, c.key)) fail(c, ENOMEM, "epoll refused");
+}
+
+void ControlSockets::close(ControlConnection& c) {
+  if (c.closed()) return;
+  if (c.stream.fd()) epoll_.remove(c.stream.fd().get());
+  c.stream.close();
+  c.state = State::kClosed;
+  c.since = Clock::now();
+}
+
+void ControlSockets::close_after_output(ControlConnection& c, TimePoint now) {
+  if (c.closed()) return;
+  c.state = State::kClosing;
+  c.since = now;
+  if (!c.stream.has_output()) close(c);
+}
+
+void ControlSockets::fail(ControlConnection& c, int errno_value, const std::string& reason) {
+  if (c.closed()) return;
+  bool report = c.state != State::kClosing && (c.dialed || c.open());
+  bool was_reached = c.reached();
+  close(c);
+  if (report) owner_.on_closed(c, was_reached, errno_value, reason);
+}
+
+void ControlSockets::for_each(const std::function<void(ControlConnection&)>& fn) {
+  for (auto& [key, c] : connections_)
+    if (!c->closed()) fn(*c);
+}
+
+bool ControlSockets::has_output() {
+  for (auto& [key, c] : connections_)
+    if (!c->closed() && c->stream.has_output()) return true;
+  return false;
+}
+
+}  // namespace ringdist

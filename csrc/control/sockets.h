@@ -1,0 +1,105 @@
+// All control connections of a process: it listens, dials, greets, cuts frames, keeps heartbeats
+// going, and tells its owner what happens. It knows no groups and judges nobody.
+//
+// Of two connections between the same pair the one dialed by the lower context id wins, so that
+// both sides keep the same one. Owned by ControlLoop; control thread only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "control/connection.h"
+#include "os/epoll.h"
+
+namespace ringdist {
+
+inline constexpr Duration kControlHeartbeat = Milliseconds(200);
+
+class ControlSockets {
+ public:
+  enum class Verdict { kAccept, kHold, kRefuse };
+  struct Admission {
+    Verdict verdict = Verdict::kRefuse;
+    std::string reason;  // sent to the other side unless empty
+  };
+
+  // Calls back from within the calls below. It may dial and close in them.
+  struct Owner {
+    virtual ~Owner() = default;
+    virtual Admission admit(const ControlConnection& connection, const Hello& hello) = 0;
+    virtual void on_reached(ControlConnection& connection) = 0;  // held by the other side
+    virtual void on_open(ControlConnection& connection) = 0;
+    virtual void on_frame(ControlConnection& connection, const Frame& frame) = 0;
+    // A dialed or open connection ended without our doing; errno_value is 0 for an end of stream.
+    virtual void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
+                           const std::string& reason) = 0;
+  };
+
+  ControlSockets(uint64_t my_id, const Epoll& epoll, Owner& owner)
+      : my_id_(my_id), epoll_(epoll), owner_(owner) {}
+
+  Error listen(const std::string& unix_name, const std::string& local_ip);
+  void stop_listening();
+  const std::string& unix_name() const { return unix_name_; }
+  const std::string& tcp_address() const { return tcp_address_; }
+
+  // An event of the epoll set. False if the key is none of ours.
+  bool handle(uint64_t key, uint32_t events, TimePoint now);
+  // Heartbeats and expiry; at least every heartbeat interval.
+  void tick(TimePoint now);
+  // Ends what broke and frees what was closed; until then pointers stay good. Once per turn.
+  void reap(TimePoint now);
+
+  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
+            TimePoint now);
+  // The open connection to a peer, else one on the way, else null.
+  ControlConnection* find(uint64_t peer, LinkKind kind);
+  // Asks the owner again about connections whose group was unknown.
+  void readmit(TimePoint now);
+
+  void send(ControlConnection& connection, ConstBytes frame);
+  void send_to_all(ConstBytes frame, const ControlConnection* except = nullptr);
+  // Takes in what has arrived already.
+  void receive(ControlConnection& connection, TimePoint now);
+  // No on_closed follows. close_after_output lets queued frames out first.
+  void close(ControlConnection& connection);
+  void close_after_output(ControlConnection& connection, TimePoint now);
+
+  void for_each(const std::function<void(ControlConnection&)>& fn);
+  bool has_output();
+
+ private:
+  struct Listener {
+    Fd fd;
+    LinkKind kind;
+    bool muted = false;  // accept failed for want of descriptors: try again at the next tick
+  };
+
+  ControlConnection& add(Fd fd, LinkKind kind, bool dialed, TimePoint now);
+  void accept_all(Listener& listener, TimePoint now);
+  void make_room(LinkKind kind, TimePoint now);
+  void connected(ControlConnection& connection, TimePoint now);
+  void dispatch(ControlConnection& connection, const Frame& frame, TimePoint now);
+  void greet(ControlConnection& connection, const Frame& frame, TimePoint now);
+  void answer(ControlConnection& connection, TimePoint now);
+  bool wins(ControlConnection& incoming);
+  void open(ControlConnection& connection, TimePoint now);
+  void hold(ControlConnection& connection, TimePoint now);
+  void fail(ControlConnection& connection, int errno_value, const std::string& reason);
+  void expire(ControlConnection& connection, TimePoint now);
+  void update_interest(ControlConnection& connection);
+
+  const uint64_t my_id_;
+  const Epoll& epoll_;
+  Owner& owner_;
+  std::string unix_name_;
+  std::string tcp_address_;
+  std::map<uint64_t, Listener> listeners_;
+  std::map<uint64_t, std::unique_ptr<ControlConnection>> connections_;
+  bool told_ = false;       // that descriptors are lacking
+  uint64_t next_key_ = 16;  // lower keys are listeners' and the owner's
+};
+
+}  // namespace ringdist

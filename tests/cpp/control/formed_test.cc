@@ -1,0 +1,114 @@
+// How control planes agree that all members of a group have found all others.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "control/fixture.h"
+
+namespace ringdist::test {
+namespace {
+
+void expect_ranks_1_and_2_connect(const Nodes& nodes, uint64_t nonce,
+                                  const std::vector<ControlMember>& members) {
+  std::vector<std::future<Error>> others;
+  for (int rank : {1, 2})
+    others.push_back(std::async(std::launch::async, [&, rank] {
+      return nodes[rank]->control->connect_group(nonce, rank, members, in(kSoon));
+    }));
+  for (auto& other : others) {
+    const Error error = other.get();
+    EXPECT_FALSE(error) << error.what();
+  }
+}
+
+// Nobody's first operation ends before all have found all: the last member's word passes along all
+// links, one way or the other, and who ends right after it has been heard takes nothing along.
+TEST(ControlFormed, NobodyIsThereBeforeAllAre) {
+  Nodes nodes = make_nodes(7);
+  const std::vector<int> host{0, 0, 1, 1, 2, 3, 3};
+  const auto members = members_of(nodes, host);
+  for (uint64_t nonce = 1; nonce <= nodes.size(); ++nonce) {
+    const size_t last = nonce - 1;
+    std::vector<std::future<Error>> waiting;
+    for (size_t i = 0; i < nodes.size(); ++i)
+      if (i != last)
+        waiting.push_back(std::async(std::launch::async, [&, i] {
+          return nodes[i]->control->connect_group(nonce, static_cast<int>(i), members, in(kSoon));
+        }));
+    for (auto& one : waiting)
+      EXPECT_EQ(one.wait_for(milliseconds(20)), std::future_status::timeout);
+    const Error error =
+        nodes[last]->control->connect_group(nonce, static_cast<int>(last), members, in(kSoon));
+    EXPECT_FALSE(error) << error.what();
+    for (auto& one : waiting) {
+      const Error late = one.get();
+      EXPECT_FALSE(late) << late.what();
+    }
+  }
+}
+
+// A member that gives the group up lets the others go on: the engine tells them what it did.
+TEST(ControlFormed, WhoGivesUpIsNotAwaited) {
+  Nodes nodes = make_nodes(3);
+  auto members = members_of(nodes, {0, 0, 1});
+  members.push_back({3, 77, 3, "", "127.0.0.1:1", 1, "x"});
+  auto gives_up = std::async(std::launch::async, [&] {
+    return nodes[0]->control->connect_group(1, 0, members, in(milliseconds(20000)));
+  });
+  std::this_thread::sleep_for(milliseconds(50));
+  nodes[0]->control->disconnect_group(1, 0);
+  EXPECT_TRUE(gives_up.get());
+  members.pop_back();
+  expect_ranks_1_and_2_connect(nodes, 1, members);
+}
+
+// Also one that has not linked to anybody yet: it stays until all have heard so.
+TEST(ControlFormed, WhoGivesUpAtOnceIsNotAwaited) {
+  for (uint64_t nonce = 1; nonce <= 5; ++nonce) {
+    Nodes nodes = make_nodes(3);
+    const auto members = members_of(nodes, {0, 0, 1});
+    auto gives_up = std::async(std::launch::async, [&] {
+      return nodes[0]->control->connect_group(nonce, 0, members, in(milliseconds(20000)));
+    });
+    while (gives_up.wait_for(milliseconds(0)) == std::future_status::timeout)
+      nodes[0]->control->disconnect_group(nonce, 0);
+    EXPECT_TRUE(gives_up.get());
+    expect_ranks_1_and_2_connect(nodes, nonce, members);
+  }
+}
+
+// Who waits for others hears at once that its time has been cut short, or that it need not wait.
+// Its set-up was under way when it disconnected: others have found it, and hear of its end.
+TEST(ControlFormed, WhoGaveUpBeforeIsNotAwaited) {
+  Nodes nodes = make_nodes(3);
+  const auto members = members_of(nodes, {0, 0, 1});
+  Patience gone(Clock::now() + kSoon);
+  gone.cancelled = true;
+  nodes[0]->control->disconnect_group(1, 0);
+  EXPECT_TRUE(nodes[0]->control->connect_group(1, 0, members, gone));
+  expect_ranks_1_and_2_connect(nodes, 1, members);
+  EXPECT_TRUE(dump_shows(*nodes[0], "group 0000000000000001", false));
+}
+
+TEST(ControlFormed, PatienceMayEndMeanwhile) {
+  Nodes nodes = make_nodes(2);
+  const auto members = members_of(nodes, {0, 1});
+  for (const bool cancels : {false, true}) {
+    Patience patience(in(milliseconds(60000)));
+    auto waiting = std::async(std::launch::async, [&] {
+      return nodes[0]->control->connect_group(cancels, 0, members, patience);
+    });
+    EXPECT_EQ(waiting.wait_for(milliseconds(100)), std::future_status::timeout);
+    if (cancels)
+      patience.cancelled = true;
+    else
+      patience.shorten(Clock::now());
+    const Error error = waiting.get();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error.kind(), cancels ? ErrorKind::kAborted : ErrorKind::kTimeout) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ringdist::test

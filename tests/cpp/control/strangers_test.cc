@@ -1,0 +1,160 @@
+// Who connects to a control plane without belonging there, and what a newcomer is told.
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <thread>
+
+#include "control/connection.h"
+#include "control/fixture.h"
+#include "control/wire.h"
+#include "os/socket.h"
+
+namespace ringdist::test {
+namespace {
+
+// Sends bytes to a listener and tells whether it hangs up.
+bool hangs_up(Connecting attempt, const std::vector<std::byte>& bytes, milliseconds limit) {
+  pollfd ready{attempt.fd.get(), POLLOUT, 0};
+  poll(&ready, 1, 1000);
+  send(attempt.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  for (TimePoint end = in(limit); Clock::now() < end;) {
+    pollfd entry{attempt.fd.get(), POLLIN, 0};
+    std::byte buffer[256];
+    if (poll(&entry, 1, 50) == 1 && recv(attempt.fd.get(), buffer, sizeof buffer, 0) <= 0)
+      return true;
+  }
+  return false;
+}
+
+TEST(ControlStrangers, AreTurnedAway) {
+  Nodes nodes = make_nodes(2);
+  connect_all(nodes, 5, members_of(nodes, {0, 1}));
+  const Node& node = *nodes[0];
+  auto tcp = [&](const std::vector<std::byte>& bytes) {
+    return hangs_up(connect_tcp(node.control->tcp_address()), bytes, milliseconds(1500));
+  };
+  EXPECT_TRUE(tcp(Hello{99, node.id, 5}.frame()));   // the right nonce, but not a member
+  EXPECT_FALSE(tcp(Hello{99, node.id, 6}.frame()));  // may be a group to come: held
+  EXPECT_TRUE(tcp(to_bytes("GET / HTTP/1.1\r\n\r\n")));
+  EXPECT_TRUE(tcp(make_frame(FrameType::kFlood, std::string(1000, 'x'))));
+  EXPECT_TRUE(tcp(Fate{nodes[1]->id, "lies"}.frame(FrameType::kLost)));
+  EXPECT_TRUE(tcp(make_frame(FrameType::kDumpRequest)));
+  std::vector<std::byte> huge(8, std::byte{0xff});
+  EXPECT_TRUE(hangs_up(connect_unix(node.control->unix_name()), huge, milliseconds(1500)));
+  EXPECT_EQ(nodes[0]->events.lost_count(), 0u);
+}
+
+// Connections that say nothing, as many as it gets.
+std::vector<Fd> stay_silent(const Node& node, LinkKind kind, size_t count) {
+  std::vector<Fd> out;
+  while (out.size() < count) {
+    Connecting attempt = kind == LinkKind::kLocal ? connect_unix(node.control->unix_name())
+                                                  : connect_tcp(node.control->tcp_address());
+    if (attempt.failure) {
+      EXPECT_EQ(attempt.failure->errno_value, EAGAIN) << attempt.failure->error.what();
+      std::this_thread::sleep_for(milliseconds(1));  // its queue is full
+      continue;
+    }
+    if (attempt.pending) {
+      pollfd ready{attempt.fd.get(), POLLOUT, 0};
+      EXPECT_EQ(poll(&ready, 1, 5000), 1);
+    }
+    out.push_back(std::move(attempt.fd));
+  }
+  return out;
+}
+
+bool has_ended(const Fd& fd, int patience) {
+  pollfd entry{fd.get(), POLLIN, 0};
+  std::byte byte;
+  return poll(&entry, 1, patience) == 1 && recv(fd.get(), &byte, 1, 0) <= 0;
+}
+
+// More than there is room for, of either kind: members that dial still get in, and the oldest go.
+TEST(ControlStrangers, SilentOnesKeepNobodyOut) {
+  Nodes nodes = make_nodes(3);
+  const auto local = stay_silent(*nodes[0], LinkKind::kLocal, 300);
+  const auto tcp = stay_silent(*nodes[0], LinkKind::kTcp, 300);
+  Error e = nodes[1]->control->prove_same_host(nodes[0]->id, nodes[0]->control->unix_name(),
+                                               in(milliseconds(2000)));
+  EXPECT_FALSE(e) << e.what();
+  connect_all(nodes, 1, members_of(nodes, {0, 0, 1}));
+  for (const auto* silent : {&local, &tcp}) EXPECT_TRUE(has_ended(silent->front(), 2000));
+}
+
+// They know the process' id, and speak of a group that it does not know.
+TEST(ControlStrangers, HeldOnesKeepNobodyOut) {
+  Nodes nodes = make_nodes(2);
+  const auto held = stay_silent(*nodes[0], LinkKind::kTcp, 300);
+  for (size_t i = 0; i < held.size(); ++i) {
+    const auto hello = Hello{1000 + i, nodes[0]->id, 77}.frame();
+    send(held[i].get(), hello.data(), hello.size(), MSG_NOSIGNAL);
+  }
+  connect_all(nodes, 1, members_of(nodes, {0, 1}));
+}
+
+// In a child that is another user: what `act` returns.
+int as_nobody(const std::function<int()>& act) {
+  const pid_t child = fork();
+  if (child == 0) _exit(setgid(65534) == 0 && setuid(65534) == 0 ? act() : 99);
+  int status = -1;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(ControlStrangers, OfOtherUsersAreHungUpOn) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  Node node;
+  EXPECT_EQ(as_nobody([&] {
+              const Connecting attempt = connect_unix(node.control->unix_name());
+              return has_ended(attempt.fd, 2000) ? 0 : 1;  // before it is taken for silent
+            }),
+            0);
+  EXPECT_EQ(as_nobody([&] { return request_dump(node.control->unix_name()).empty() ? 0 : 1; }), 0);
+}
+
+// As in a job that has restarted its workers for weeks. Who reads late still gets all that it
+// needs.
+TEST(ControlStrangers, ManyFatesBreakNoNewLink) {
+  Node node;
+  const auto dial = [&](uint64_t id) {
+    Connecting attempt = connect_unix(node.control->unix_name());
+    EXPECT_FALSE(attempt.failure);
+    return std::pair(std::move(attempt.fd), Hello{id, node.id, 0}.frame());
+  };
+  const auto say = [](const Fd& fd, const std::vector<std::byte>& frame) {
+    for (size_t done = 0; done < frame.size();) {
+      const auto n = send(fd.get(), frame.data() + done, frame.size() - done, MSG_NOSIGNAL);
+      if (n > 0) done += static_cast<size_t>(n);
+      if (n < 0) std::this_thread::sleep_for(milliseconds(1));
+    }
+  };
+  const auto [teller, hello] = dial(98);
+  say(teller, hello);
+  for (uint64_t id = 1000; id < 3000; ++id)
+    say(teller, Fate{id, std::string(4000, 'x')}.frame(FrameType::kLost));
+  ASSERT_TRUE(node.events.waits_for_lost(2999, milliseconds(10'000)));
+  const auto [late, its_hello] = dial(99);
+  say(late, its_hello);
+  std::this_thread::sleep_for(milliseconds(300));
+  FrameReader reader;
+  size_t fates = 0;
+  std::array<std::byte, 65536> buffer;
+  for (bool beats = false; !beats;) {
+    pollfd entry{late.get(), POLLIN, 0};
+    ASSERT_EQ(poll(&entry, 1, 5000), 1);
+    const auto n = recv(late.get(), buffer.data(), buffer.size(), 0);
+    ASSERT_GT(n, 0) << "hung up after " << fates << " fates";
+    reader.append(ConstBytes(buffer).first(static_cast<size_t>(n)));
+    for (auto frame = reader.next(); frame.ok() && frame.value(); frame = reader.next()) {
+      fates += frame.value()->type == FrameType::kLost;
+      beats |= frame.value()->type == FrameType::kHeartbeat;
+    }
+  }
+  EXPECT_GT(fates, 100u);
+}
+
+}  // namespace
+}  // namespace ringdist::test
