@@ -35,7 +35,6 @@ KNOWN_CIRCLES = [
     {"kernel/low_rank", "kernel/low_rank_loops"},
     {"kernel/quantize", "kernel/quantize_isa", "kernel/quantize_loops"},
     {"kernel/round16", "kernel/round16_loops"},
-    {"torch/low_rank_treatment", "torch/treatment"},
 ]
 MEASURED_FOLDERS = ("csrc", "torch_ringdist", "tests", "benchmarks", "examples", "tools")
 MEASURED_SUFFIXES = {".h", ".cc", ".cu", ".py", ".pyi", ".sh", ".cmake"}

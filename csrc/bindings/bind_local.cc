@@ -13,11 +13,11 @@
 
 #include "bindings/bind.h"
 #include "compress/low_rank.h"
+#include "compress/treatment.h"
 #include "engine/communicator.h"
 #include "torch/errors.h"
 #include "torch/store.h"
 #include "torch/tensors.h"
-#include "torch/treatment.h"
 #include "transport/local/local.h"
 
 namespace py = pybind11;

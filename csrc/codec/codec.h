@@ -110,4 +110,7 @@ struct CodecPair {
 // parse_codec.
 Result<CodecPair> parse_codec_pair(std::string_view spec, int size);
 
+// The same of what a user gave as `argument`, which the Error names.
+Result<CodecPair> parse_coding(std::string_view argument, const std::string& spec, int size);
+
 }  // namespace ringdist

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "compress/low_rank.h"
+#include "compress/treatment.h"
 #include "torch/backend.h"
-#include "torch/treatment.h"
 
 namespace ringdist {
 

@@ -59,12 +59,6 @@ Error check_residual(const Contribution& c, const Coding& coding,
 
 }  // namespace
 
-Result<CodecPair> parse_coding(std::string_view argument, const std::string& spec, int size) {
-  auto codecs = parse_codec_pair(spec, size);
-  if (codecs.ok()) return codecs;
-  return codecs.error().prefixed("ringdist: " + std::string(argument) + "='" + spec + "': ");
-}
-
 Result<std::shared_ptr<const BlockMap>> make_blocks(const Contribution& contribution,
                                                     const Coding& coding,
                                                     const std::vector<at::Tensor>& memory) {

@@ -41,10 +41,6 @@ struct Contribution {
   int parts = 1;       // of equal count
 };
 
-// Codecs of a group of `size`. An Error (kInvalidArgument) names `argument`, what was given and
-// what is accepted.
-Result<CodecPair> parse_coding(std::string_view argument, const std::string& spec, int size);
-
 // Null if nothing is to be compressed. `memory` is what the op writes or reads besides. Errors:
 // kNotSupported for a dtype that a codec does not take, kInvalidArgument for another reduction than
 // SUM and AVG, for error feedback with a codec that is no contraction, and for a residual that is

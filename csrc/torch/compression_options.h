@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "compress/treatment.h"
 #include "torch/backend.h"
-#include "torch/treatment.h"
 
 namespace ringdist {
 

@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "compress/low_rank_rehearsal.h"
+#include "compress/treatment.h"
 #include "torch/errors.h"
-#include "torch/treatment.h"
 
 namespace ringdist {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "codec/residual.h"
 #include "compress/gradient_guard.h"
-#include "torch/treatment.h"
+#include "compress/treatment.h"
 
 namespace ringdist {
 

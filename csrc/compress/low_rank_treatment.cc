@@ -1,7 +1,10 @@
-#include "torch/low_rank_treatment.h"
-
+// "powersgd:r": a parameter's gradient, seen as a matrix of its outermost dimension by all others,
+// is averaged by its approximation of rank r. See low_rank.h.
 #include <algorithm>
+#include <array>
 #include <charconv>
+
+#include "compress/treatment_rows.h"
 
 namespace ringdist {
 namespace {
@@ -55,12 +58,10 @@ class LowRankTreatment final : public Treatment {
   const std::string name_;
 };
 
-}  // namespace
+bool takes(std::string_view spec) { return spec.substr(0, spec.find(':')) == kName; }
 
-bool is_low_rank(std::string_view spec) { return spec == kName || spec.starts_with("powersgd:"); }
-
-Result<TreatmentPtr> make_low_rank_treatment(std::string_view argument, const std::string& spec,
-                                             int size, std::optional<bool> feedback) {
+Result<TreatmentPtr> make(std::string_view argument, const std::string& spec, int size,
+                          std::optional<bool> feedback) {
   int64_t rank = kDefaultRank;
   if (spec != kName) {
     const char* begin = spec.data() + kName.size() + 1;
@@ -75,5 +76,11 @@ Result<TreatmentPtr> make_low_rank_treatment(std::string_view argument, const st
   const bool on = size > 1 && feedback.value_or(true);
   return TreatmentPtr(std::make_shared<LowRankTreatment>(rank, size, on));
 }
+
+constexpr std::array<std::string_view, 2> kExamples{"powersgd", "powersgd:2"};
+
+}  // namespace
+
+TreatmentRow low_rank_treatment() { return {kName, takes, make, kExamples}; }
 
 }  // namespace ringdist

@@ -1,8 +1,7 @@
-#include "torch/treatment.h"
+#include <array>
 
 #include "codec/residual.h"
-#include "torch/coding.h"
-#include "torch/low_rank_treatment.h"
+#include "compress/treatment_rows.h"
 
 namespace ringdist {
 namespace {
@@ -40,29 +39,8 @@ std::string feedback_codecs() {
       [](const Codec& codec) { return !codec.exact() && codec.contraction(); });
 }
 
-}  // namespace
-
-void BucketPlan::add_part(const Slice& slice, const CodecPair& codecs) {
-  if (!pieces.empty() && pieces.back().end() == slice.offset)
-    pieces.back().count += slice.count;
-  else
-    pieces.push_back({slice.offset, slice.count, 0, nullptr});
-  auto& parts = blocks->parts;
-  coded |= !codecs.plain();
-  // Values that travel as they are need no blocks of their own.
-  if (codecs.plain() && !parts.empty() && parts.back().codecs.plain()) {
-    parts.back().count += slice.count;
-    return;
-  }
-  parts.push_back({blocks->count(), slice.count, codecs});
-  if (codecs.plain()) return;
-  parts.back().residual = slice.residual;
-  parts.back().next = slice.next;
-}
-
-Result<TreatmentPtr> make_treatment(std::string_view argument, const std::string& spec, int size,
-                                    std::optional<bool> feedback) {
-  if (is_low_rank(spec)) return make_low_rank_treatment(argument, spec, size, feedback);
+Result<TreatmentPtr> make(std::string_view argument, const std::string& spec, int size,
+                          std::optional<bool> feedback) {
   auto codecs = parse_coding(argument, spec, size);
   if (!codecs.ok()) return codecs.error();
   const auto& [contribution, result] = codecs.value();
@@ -75,6 +53,14 @@ Result<TreatmentPtr> make_treatment(std::string_view argument, const std::string
                      feedback_codecs());
   const bool on = feedback.value_or(feedback_by_default(codecs.value()));
   return TreatmentPtr(std::make_shared<CodecTreatment>(codecs.value(), on));
+}
+
+constexpr std::array<std::string_view, 4> kExamples{"none", "int8", "int4>int8", "topk:10"};
+
+}  // namespace
+
+TreatmentRow codec_treatment() {
+  return {"codec", [](std::string_view) { return true; }, make, kExamples};
 }
 
 }  // namespace ringdist

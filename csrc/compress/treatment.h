@@ -2,8 +2,10 @@
 // adds what it needs to the plan of the bucket. Immutable: any thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -57,8 +59,21 @@ class Treatment {
 
 using TreatmentPtr = std::shared_ptr<const Treatment>;
 
-// From the text of a codec, in a group of `size`. feedback: nullopt for the codec's default. Errors
-// (kInvalidArgument) name `argument`: as parse_coding(), and feedback with a codec that may not.
+// A kind of treatment.
+struct TreatmentRow {
+  std::string_view name;
+  bool (*takes)(std::string_view spec);
+  // In a group of `size`. feedback: nullopt for the treatment's default. Errors (kInvalidArgument)
+  // name `argument`, the spec, and what is accepted.
+  Result<TreatmentPtr> (*make)(std::string_view argument, const std::string& spec, int size,
+                               std::optional<bool> feedback);
+  std::span<const std::string_view> examples;  // specs that tests run over
+};
+
+// All kinds; the last one takes what no other does.
+std::span<const TreatmentRow> treatments();
+
+// By the first kind that takes `spec`; as TreatmentRow::make.
 Result<TreatmentPtr> make_treatment(std::string_view argument, const std::string& spec, int size,
                                     std::optional<bool> feedback);
 
