@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path, PurePath
+from typing import TypeVar
 
 from std_headers import BROUGHT_BY, used_headers
 
@@ -142,19 +143,23 @@ def check_includes(root: Path) -> Iterator[str]:
                 yield f"{where}:{number}: {check}"
 
 
+Node = TypeVar("Node")
+
+
+def reached_from(start: Node, successors: Callable[[Node], set[Node]]) -> set[Node]:
+    """By one step or more."""
+    seen: set[Node] = set()
+    ahead = [start]
+    while ahead:
+        new = successors(ahead.pop()) - seen
+        seen |= new
+        ahead += new
+    return seen
+
+
 def find_circles(graph: dict[str, set[str]]) -> list[set[str]]:
     """Those that reach each other."""
-
-    def reached_from(start: str) -> set[str]:
-        seen: set[str] = set()
-        ahead = [start]
-        while ahead:
-            new = graph[ahead.pop()] - seen
-            seen |= new
-            ahead += new
-        return seen
-
-    reached = {name: reached_from(name) for name in graph}
+    reached = {name: reached_from(name, graph.__getitem__) for name in graph}
     circles: list[set[str]] = []
     for name in sorted(graph):
         circle = {other for other in reached[name] if name in reached[other]}
@@ -185,17 +190,15 @@ def check_circles(root: Path) -> Iterator[str]:
 
 def headers_of(file: Path, folders: tuple[Path, ...]) -> set[str]:
     """What the file includes from elsewhere, by itself or through ours."""
-    headers: set[str] = set()
-    seen, ahead = {file}, [file]
-    while ahead:
-        for _, quoted, path in includes_of(ahead.pop()):
-            if not quoted:
-                headers.add(path)
-                continue
-            ours = {folder / path for folder in folders if (folder / path).is_file()} - seen
-            seen |= ours
-            ahead += ours
-    return headers
+
+    def ours(one: Path) -> set[Path]:
+        paths = (
+            folder / path for _, quoted, path in includes_of(one) if quoted for folder in folders
+        )
+        return {path for path in paths if path.is_file()}
+
+    read = {file} | reached_from(file, ours)
+    return {path for one in read for _, quoted, path in includes_of(one) if not quoted}
 
 
 def check_std(root: Path) -> Iterator[str]:

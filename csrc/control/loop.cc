@@ -356,16 +356,16 @@ std::optional<Error> ControlLoop::missing_peer(Group& group, uint64_t peer, Link
   bool local = kind == LinkKind::kLocal;
   bool refused = !line.rejection.empty() || (local && line.deserted());
   if (!refused && !expired) return std::nullopt;
-  const std::string who =
-      "rank " + std::to_string(member.rank) + " (" + describe_process(member.pid, member.host_name);
+  const std::string who = "rank " + std::to_string(member.rank) + " (" +
+                          describe_process(member.pid, member.host_name) + ")";
   const std::string& address = local ? member.unix_name : member.tcp_address;
   if (line.rejection.empty() && refused)
-    return Error(ErrorKind::kPeerLost, who + ") is lost: " + std::string(kClosedByPeer) +
+    return Error(ErrorKind::kPeerLost, who + " is lost: " + std::string(kClosedByPeer) +
                                            "nothing listens on its control socket " + address +
                                            ": its process died or exited")
         .blame(member.rank);
   std::string seen = !line.rejection.empty() ? line.rejection : line.failure;
-  std::string text = who + ") cannot be reached on its control socket " + address + ": " +
+  std::string text = who + " cannot be reached on its control socket " + address + ": " +
                      (seen.empty() ? "it did not connect in time" : seen);
   return Error(refused ? ErrorKind::kPeerLost : ErrorKind::kTimeout, text).blame(member.rank);
 }

@@ -24,13 +24,14 @@ std::string refusal(const std::string& spec, std::optional<bool> feedback = std:
   return treatment.ok() ? "" : treatment.error().message();
 }
 
-// Calls body(treatment, spec) for each example of each kind.
+// Calls body(treatment) for each example of each kind, in a group of `size`.
 template <typename Body>
-void for_each_example(const Body& body) {
+void for_each_example(int size, const Body& body) {
   for (const TreatmentRow& row : treatments())
     for (const std::string_view example : row.examples) {
       SCOPED_TRACE(std::string(row.name) + ": " + std::string(example));
-      if (const TreatmentPtr treatment = made(std::string(example))) body(*treatment, row);
+      if (const TreatmentPtr treatment = made(std::string(example), std::nullopt, size))
+        body(*treatment);
     }
 }
 
@@ -49,7 +50,7 @@ TEST(Treatments, HaveNamesOfTheirOwnAndTakeTheirExamples) {
 }
 
 TEST(Treatments, NameThemselvesAsTheyAreMade) {
-  for_each_example([](const Treatment& treatment, const TreatmentRow&) {
+  for_each_example(kSize, [](const Treatment& treatment) {
     const TreatmentPtr again = made(treatment.name());
     ASSERT_TRUE(again);
     EXPECT_EQ(again->name(), treatment.name());
@@ -59,7 +60,7 @@ TEST(Treatments, NameThemselvesAsTheyAreMade) {
 }
 
 TEST(Treatments, PlanWhatTheyAreGiven) {
-  for_each_example([](const Treatment& treatment, const TreatmentRow&) {
+  for_each_example(kSize, [](const Treatment& treatment) {
     const Slice slice{100, 64 * 256, 64};
     BucketPlan plan;
     treatment.add(slice, plan);
@@ -71,11 +72,7 @@ TEST(Treatments, PlanWhatTheyAreGiven) {
 }
 
 TEST(Treatments, OweNothingAlone) {
-  for (const TreatmentRow& row : treatments())
-    for (const std::string_view example : row.examples) {
-      const TreatmentPtr alone = made(std::string(example), std::nullopt, 1);
-      EXPECT_TRUE(alone && !alone->feedback()) << example;
-    }
+  for_each_example(1, [](const Treatment& alone) { EXPECT_FALSE(alone.feedback()); });
 }
 
 TEST(Treatments, RefuseWithTheArgumentsName) {

@@ -78,7 +78,6 @@ TEST(ControlFormed, WhoGivesUpAtOnceIsNotAwaited) {
   }
 }
 
-// Who waits for others hears at once that its time has been cut short, or that it need not wait.
 // Its set-up was under way when it disconnected: others have found it, and hear of its end.
 TEST(ControlFormed, WhoGaveUpBeforeIsNotAwaited) {
   Nodes nodes = make_nodes(3);
@@ -91,6 +90,7 @@ TEST(ControlFormed, WhoGaveUpBeforeIsNotAwaited) {
   EXPECT_TRUE(dump_shows(*nodes[0], "group 0000000000000001", false));
 }
 
+// Who waits for others hears at once that its time has been cut short, or that it need not wait.
 TEST(ControlFormed, PatienceMayEndMeanwhile) {
   Nodes nodes = make_nodes(2);
   const auto members = members_of(nodes, {0, 1});

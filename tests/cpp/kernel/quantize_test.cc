@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -16,11 +15,11 @@
 #include "kernel/block_scale.h"
 #include "kernel/fp8.h"
 #include "kernel/quantize_isa.h"
+#include "support/floats.h"
 
 namespace ringdist {
 namespace {
 
-using Floats = std::vector<float>;
 using Memory = std::vector<std::byte>;
 
 constexpr float kMost = std::numeric_limits<float>::max();
@@ -44,10 +43,6 @@ Coded code(const QuantizeLoops& loops, BlockFormat format, const Floats& in, Flo
   loops.quantize(format, in, out.residual, rounding, out.bytes);
   loops.dequantize(format, out.bytes, false, out.decoded);
   return out;
-}
-
-bool same_bits(const Floats& a, const Floats& b) {
-  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 // Of two NaNs in an operation, which one comes out is the processor's choice.
@@ -93,8 +88,8 @@ TEST_P(Quantize, EveryInstructionSetGivesTheBaselinesBits) {
       const Coded a = code(baseline, format, in, residual, rounding);
       const Coded b = code(*loops, format, in, residual, rounding);
       ASSERT_EQ(a.bytes, b.bytes);
-      ASSERT_TRUE(same_bits(a.residual, b.residual));
-      ASSERT_TRUE(same_bits(a.decoded, b.decoded));
+      ASSERT_TRUE(same(a.residual, b.residual));
+      ASSERT_TRUE(same(a.decoded, b.decoded));
       Floats sum_a = in, sum_b = in;
       baseline.dequantize(format, a.bytes, true, sum_a);
       loops->dequantize(format, a.bytes, true, sum_b);

@@ -6,18 +6,17 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernel/half.h"
+#include "support/floats.h"
 
 namespace ringdist {
 namespace {
 
-using Floats = std::vector<float>;
 using Words = std::vector<uint16_t>;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -33,10 +32,6 @@ Words to_bfloat(const Round16Loops& loops, const Floats& in, Floats& residual,
   Words out(in.size());
   loops.to_bfloat(in, residual, rounding, std::as_writable_bytes(std::span(out)));
   return out;
-}
-
-bool equal_bits(const Floats& a, const Floats& b) {
-  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 TEST(Round16, EveryInstructionSetGivesTheBaselinesBits) {
@@ -62,11 +57,11 @@ TEST(Round16, EveryInstructionSetGivesTheBaselinesBits) {
         Floats a = residual, b = residual;
         ASSERT_EQ(to_bfloat(*round16_baseline(), in, a, rounding),
                   to_bfloat(*loops, in, b, rounding));
-        ASSERT_TRUE(equal_bits(a, b));
+        ASSERT_TRUE(same(a, b));
       }
       Floats a = residual, b = residual;
       ASSERT_EQ(to_half(*round16_baseline(), in, a), to_half(*loops, in, b));
-      ASSERT_TRUE(equal_bits(a, b));
+      ASSERT_TRUE(same(a, b));
     }
   }
 }

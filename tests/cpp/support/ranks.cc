@@ -10,8 +10,6 @@
 namespace ringdist {
 namespace {
 
-constexpr auto kHang = std::chrono::seconds(60);
-
 template <typename T>
 T must(Result<T> result) {
   EXPECT_TRUE(result.ok()) << result.error().what();

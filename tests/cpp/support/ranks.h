@@ -14,6 +14,8 @@
 
 namespace ringdist {
 
+inline constexpr auto kHang = std::chrono::seconds(60);  // the deadline of every wait
+
 struct RanksOptions {
   int size = 2;
   std::map<int, std::vector<std::string>> transports;  // by rank; "local" for those not named

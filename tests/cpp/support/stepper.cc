@@ -11,7 +11,6 @@
 namespace ringdist {
 namespace {
 
-constexpr auto kStuck = std::chrono::seconds(60);
 constexpr auto kPause = std::chrono::microseconds(100);
 
 }  // namespace
@@ -24,7 +23,7 @@ void Stepper::hang() {
 }
 
 void Stepper::on_lane(int rank, const std::function<void()>& task) {
-  if (!ranks_.context(rank).lane().call(task, Clock::now() + kStuck)) hang();
+  if (!ranks_.context(rank).lane().call(task, Clock::now() + kHang)) hang();
 }
 
 bool Stepper::turn(int rank) {
@@ -58,7 +57,7 @@ void Stepper::meet(const Group& group, const Trace& trace) {
     barrier.dtype = DType::kBytes;
     submit(*group[static_cast<size_t>(rank)], rank, {barrier});
   }
-  const TimePoint deadline = Clock::now() + kStuck;
+  const TimePoint deadline = Clock::now() + kHang;
   while (!trace.all_have_sent(ranks_.size())) {
     if (Clock::now() > deadline) hang();
     std::this_thread::sleep_for(kPause);
@@ -77,7 +76,7 @@ void Stepper::call(const Group& group, const Calls& calls) {
 
 std::vector<std::string> Stepper::finish() {
   const auto finished = [](const auto& op) { return op->finished(); };
-  const TimePoint deadline = Clock::now() + kStuck;
+  const TimePoint deadline = Clock::now() + kHang;
   for (;;) {
     bool any = false;
     for (int rank = 0; rank < ranks_.size(); ++rank) any |= turn(rank);
