@@ -4,6 +4,7 @@
 #include <ATen/core/jit_type.h>
 #include <ATen/record_function.h>
 
+#include "base/log.h"
 #include "torch/errors.h"
 #include "torch/interrupts.h"
 
@@ -53,11 +54,16 @@ void RingWork::settle() {
     } catch (...) {
       unwritten_ = std::current_exception();
     }
-    if (op_->request.hands_over) communicator_->handed_over(op_->number);
-    if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+    try {
+      if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+    } catch (const std::exception& error) {
+      log(LogLevel::kError, op_->describe() + ": a profiler's callback threw: " + error.what());
+    }
     settled_ = true;
     if (staging_.must_finish() && !exception())
       for (const auto& completion : completions_) completion->arrive();
+    // Last: who comes from a barrier after it finds it completed.
+    if (op_->request.hands_over) communicator_->handed_over(op_->number);
   });
 }
 

@@ -225,7 +225,15 @@ def _spawned(script: Path, way: str) -> None:
     assert last in done.stderr.strip().splitlines()[-1], done.stderr
 
 
+# torchrun ends the ranks that are left with SIGTERM. Where that meets one that is writing its error
+# file, torchrun itself fails of the half-written file and names nobody: that says nothing of us.
+HALF_WRITTEN = "Failed to parse reply file"
+
+
 def _run(script: Path, way: str, launcher: str) -> None:
-    done = torchrun(script, way, launcher)
+    for _ in range(3):
+        done = torchrun(script, way, launcher)
+        if HALF_WRITTEN not in done.stderr:
+            break
     cause = done.stderr.partition("Root Cause (first observed failure)")[2]
     assert re.search(r"rank +: 1 \(local_rank: 1\)", cause), done.stderr
