@@ -172,10 +172,23 @@ constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceSca
                                   Collective::kGather,    Collective::kScatter,
                                   Collective::kAlltoall,  Collective::kBroadcast};
 
+constexpr std::array kBestFor{Collective::kGather, Collective::kScatter, Collective::kAlltoall};
+
+int64_t longest_range(Collective kind, int64_t count, int size) {
+  const bool sharded = kind == Collective::kAllreduce;
+  return sharded ? longest_shard(count, size) : count;
+}
+
 }  // namespace
 
 Algorithm direct_algorithm() {
-  return {"direct", "all to all; rank order, one rounding, 2 steps", true, kCollectives, build};
+  return {.name = "direct",
+          .description = "all to all; rank order, one rounding, 2 steps",
+          .rank_ordered = true,
+          .collectives = kCollectives,
+          .best_for = kBestFor,
+          .build = build,
+          .longest_range = longest_range};
 }
 
 }  // namespace ringdist

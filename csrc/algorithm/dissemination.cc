@@ -33,7 +33,13 @@ constexpr std::array kCollectives{Collective::kBarrier};
 }  // namespace
 
 Algorithm dissemination_algorithm() {
-  return {"dissemination", "barrier in ceil(log2(size)) rounds", false, kCollectives, build};
+  return {.name = "dissemination",
+          .description = "barrier in ceil(log2(size)) rounds",
+          .rank_ordered = false,
+          .collectives = kCollectives,
+          .best_for = kCollectives,
+          .build = build,
+          .longest_range = [](Collective, int64_t, int) { return int64_t{1}; }};
 }
 
 }  // namespace ringdist

@@ -18,6 +18,9 @@ inline int wrap(int rank, int size) {
   return r < 0 ? r + size : r;
 }
 
+// Elements of the longest of even_shards(count, size).
+inline int64_t longest_shard(int64_t count, int size) { return (count + size - 1) / size; }
+
 // The i-th shard or part of `buffer`; `bounds` as even_shards and input_bounds return them.
 inline Range part(BufferId buffer, const std::vector<int64_t>& bounds, int i) {
   const auto at = static_cast<size_t>(i);

@@ -150,11 +150,21 @@ Schedule build(Collective kind, const Shape& shape) {
 constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
                                   Collective::kReduce, Collective::kAllgather};
 
+int64_t longest_range(Collective kind, int64_t count, int size) {
+  const bool sharded = kind == Collective::kAllreduce || kind == Collective::kReduce;
+  return sharded ? longest_shard(count, size) : count;
+}
+
 }  // namespace
 
 Algorithm ring_algorithm() {
-  return {"ring", "neighbours only; fewest bytes on the wire, 2 (size - 1) steps", false,
-          kCollectives, build};
+  return {.name = "ring",
+          .description = "neighbours only; fewest bytes on the wire, 2 (size - 1) steps",
+          .rank_ordered = false,
+          .collectives = kCollectives,
+          .best_for = kCollectives,
+          .build = build,
+          .longest_range = longest_range};
 }
 
 }  // namespace ringdist

@@ -116,7 +116,14 @@ struct Algorithm {
   std::string_view description;
   bool rank_ordered;  // reduces in rank order: an element's bits do not depend on where it lies
   std::span<const Collective> collectives;
+  // Those for which the planner takes it by itself, where it needs no rank order; each collective
+  // is in one row's.
+  std::span<const Collective> best_for;
   Schedule (*build)(Collective kind, const Shape& shape);
+  // The most elements that any step of such a schedule moves, of `count` as in Shape and parts of
+  // that size. By arithmetic, because every op is planned, while its schedule is built once; a test
+  // holds it against the schedules.
+  int64_t (*longest_range)(Collective kind, int64_t count, int size);
 
   bool supports(Collective kind) const;
 };

@@ -47,8 +47,13 @@ constexpr std::array kCollectives{Collective::kBroadcast};
 }  // namespace
 
 Algorithm tree_algorithm() {
-  return {"tree", "binomial tree; ceil(log2(size)) steps from any root", false, kCollectives,
-          build};
+  return {.name = "tree",
+          .description = "binomial tree; ceil(log2(size)) steps from any root",
+          .rank_ordered = false,
+          .collectives = kCollectives,
+          .best_for = kCollectives,
+          .build = build,
+          .longest_range = [](Collective, int64_t count, int) { return count; }};
 }
 
 }  // namespace ringdist

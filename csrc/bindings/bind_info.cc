@@ -7,7 +7,7 @@
 #include "base/config.h"
 #include "bindings/bind.h"
 #include "codec/codec.h"
-#include "engine/credit.h"
+#include "engine/op/credit.h"
 #include "torch/errors.h"
 #include "torch/process_context.h"
 #include "transport/plugin.h"

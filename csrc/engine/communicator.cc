@@ -5,7 +5,6 @@
 #include "base/check.h"
 #include "base/closed_by_peer.h"
 #include "base/log.h"
-#include "engine/coded_plan.h"
 #include "engine/driver.h"
 #include "engine/prefixed_store.h"
 #include "engine/thrown.h"
@@ -15,21 +14,9 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMaxSchedules = 256;
 constexpr auto kTaskTime = std::chrono::seconds(10);
 constexpr auto kTellTime = std::chrono::seconds(2);
 constexpr Duration kLeaveTime = std::chrono::seconds(1);
-
-// Not all edges of the op carry what every rank can work out.
-bool sizes_differ(const OpRequest& request) {
-  return request.kind == Collective::kAlltoall || !request.input_parts.empty() ||
-         !request.output_parts.empty();
-}
-
-uint64_t plan_part(const Op& op) {
-  const auto& blocks = op.request.blocks;
-  return Fingerprint::plan_part(op.plan.hash(), blocks ? blocks->codec_id() : uint8_t{0});
-}
 
 // Freeing a tensor may need the GIL, which a lane never takes. So where a lane is the last to hold
 // an op - nobody waits for it, or it has failed and its sends drain - the pool lets it go.
@@ -62,6 +49,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions
       options_(std::move(options)),
       rendezvous_(options_.store, options_.rank, options_.members),
       patience_(Clock::now() + options_.timeout),
+      planner_({options_.rank, options_.size, options_.config.algorithm,
+                options_.config.deterministic == "layout", options_.config.segment_bytes}),
       timeout_(options_.timeout) {}
 
 Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Context> context,
@@ -184,69 +173,12 @@ Error Communicator::publish() {
   return rendezvous_.publish(entry.value());
 }
 
-// A send or a receive.
-Result<Plan> Communicator::plan_message(const OpRequest& request) const {
-  const Endpoint& endpoint = *request.endpoint;
-  const bool any = !endpoint.sends && endpoint.peer == Endpoint::kAnySource;
-  check(any || (endpoint.peer >= 0 && endpoint.peer < size() && endpoint.peer != rank()),
-        "a send or a receive without another rank");
-  check(endpoint.tag >= 0, "a negative tag");
-  Plan plan;
-  plan.segment_count =
-      options_.config.segment_bytes / static_cast<int64_t>(dtype_size(request.dtype));
-  if (plan.segment_count >= 1) return plan;
-  return Error(
-      ErrorKind::kInvalidArgument,
-      "segment_bytes: " + std::to_string(options_.config.segment_bytes) + " holds no element");
-}
-
-Result<Plan> Communicator::plan(const OpRequest& request) const {
-  PlanRequest wanted;
-  wanted.kind = request.kind;
-  wanted.dtype = request.dtype;
-  wanted.reduce_op = request.reduce_op;
-  wanted.count = request.count;
-  if (request.kind == Collective::kAllgather) wanted.parts = request.output_parts;
-  if (request.kind == Collective::kReduceScatter) wanted.parts = request.input_parts;
-  wanted.size = size();
-  wanted.forced_algorithm = options_.config.algorithm;
-  wanted.layout_deterministic = options_.config.deterministic == "layout";
-  wanted.segment_bytes = options_.config.segment_bytes;
-  if (request.blocks) {
-    if (Error error = check_blocks(request, size())) return error;
-    const auto count = coded_segment_count(request, size(), wanted.segment_bytes);
-    if (!count.ok()) return count.error();
-    wanted.coding_loss = loss_of(*request.blocks);
-    wanted.coding_hash = coding_hash(request, size());
-    wanted.coded_segment_count = count.value();
-  }
-  return make_plan(wanted);
-}
-
-std::shared_ptr<const CompiledSchedule> Communicator::schedule(const OpRequest& request,
-                                                               const Plan& plan) {
-  Shape shape{
-      rank(), size(), request.root, request.count, request.input_parts, request.output_parts};
-  const auto make = [&] {
-    return compile(plan.algorithm->build(request.kind, shape), plan.segment_count);
-  };
-  // Parts that differ seldom come again.
-  if (!request.input_parts.empty() || !request.output_parts.empty()) return make();
-  const ScheduleKey key{request.kind,  plan.algorithm, plan.segment_count,
-                        request.count, request.root,   plan.coding_hash};
-  if (auto it = schedules_.find(key); it != schedules_.end()) return it->second;
-  if (schedules_.size() >= kMaxSchedules) schedules_.clear();
-  if (request.blocks && request.kind == Collective::kAllreduce)
-    shape.shards = coded_shards(*request.blocks, size());
-  return schedules_[key] = make();
-}
-
 Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wait) {
   if (context_->forked())
     return Error(ErrorKind::kAborted,
                  "ringdist: this process was forked from one that had created group '" + name() +
                      "'; its connections belong to the parent");
-  auto planned = request.endpoint ? plan_message(request) : plan(request);
+  auto planned = planner_.plan(request);
   if (!planned.ok()) return planned.error();
   if (size() == 1) request.blocks.reset();  // nothing travels, so nothing need be lost
   auto op = make_op(std::move(request), context_->pool());
@@ -259,18 +191,11 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   if (const Error first = failure())
     return first.prefixed("ringdist: group '" + name() + "' has failed and cannot be used " +
                           "(destroy it and create another): ");
-  const bool is_message = op->request.endpoint.has_value();
-  if (!is_message) {
-    op->schedule = schedule(op->request, op->plan);
+  if (!op->request.endpoint) {
+    op->schedule = planner_.schedule(op->request, op->plan);
     op->number = next_number_.fetch_add(1);
   }
-  op->fingerprint = {op->request.kind,
-                     op->request.dtype,
-                     op->request.reduce_op,
-                     0,
-                     op->request.of_state ? Fingerprint::kOfState : op->request.root,
-                     is_message ? 0 : plan_part(*op),
-                     sizes_differ(op->request) ? Fingerprint::kPerEdge : op->request.count};
+  op->fingerprint = fingerprint_of(op->request, op->plan);
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   patience_.shorten(op->deadline);

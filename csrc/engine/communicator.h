@@ -6,18 +6,17 @@
 
 #include <atomic>
 #include <future>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "base/thread_annotations.h"
 #include "engine/context.h"
 #include "engine/hooks.h"
-#include "engine/op.h"
+#include "engine/op/op.h"
+#include "plan/planner.h"
 #include "rendezvous/rendezvous.h"
 
 namespace ringdist {
@@ -90,10 +89,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void tell_set_up_failed(uint64_t nonce, const Error& error);
   Result<std::vector<GroupMember>> find_members(uint64_t& nonce);
   Error check_addresses(const std::vector<Entry>& entries, const Topology& topology) const;
-  Result<Plan> plan(const OpRequest& request) const;
-  Result<Plan> plan_message(const OpRequest& request) const;
-  std::shared_ptr<const CompiledSchedule> schedule(const OpRequest& request, const Plan& plan)
-      RINGDIST_REQUIRES(mutex_);
   void withdraw(ErrorKind kind, const std::string& why, bool process_ends = false);
   void finish(NoticeKind how, TimePoint until);
   void leave(NoticeKind how);
@@ -119,11 +114,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const std::future<void> set_up_ended_ = set_up_promise_.get_future();
 
   mutable std::mutex mutex_;
+  Planner planner_;  // schedule() with the mutex
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_);
   bool closed_ RINGDIST_GUARDED_BY(mutex_) = false;
-  using ScheduleKey = std::tuple<Collective, const Algorithm*, int64_t, int64_t, int, uint64_t>;
-  std::map<ScheduleKey, std::shared_ptr<const CompiledSchedule>> schedules_
-      RINGDIST_GUARDED_BY(mutex_);
 };
 
 }  // namespace ringdist

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "engine/message.h"
+#include "engine/op/message.h"
 #include "os/host.h"
 #include "os/interfaces.h"
 #include "os/random.h"

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "base/topology.h"
-#include "engine/credit.h"
 #include "engine/history.h"
-#include "engine/inbound_window.h"
 #include "engine/notice.h"
-#include "engine/op_run.h"
+#include "engine/op/credit.h"
+#include "engine/op/inbound_window.h"
+#include "engine/op/run.h"
 #include "engine/point_to_point.h"
 #include "engine/statistics.h"
 #include "transport/transport.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "engine/message.h"
+#include "engine/op/message.h"
 
 namespace ringdist {
 

@@ -8,7 +8,7 @@
 
 #include "base/buffers.h"
 #include "base/error.h"
-#include "engine/message.h"
+#include "engine/op/message.h"
 
 namespace ringdist {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "engine/group.h"
-#include "engine/op_run.h"
+#include "engine/op/run.h"
 
 namespace ringdist {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/group.h"
+#include "plan/planner.h"
 
 namespace ringdist {
 namespace {
@@ -10,17 +11,6 @@ namespace {
 bool takes(const Op& receive, int source) {
   const int peer = receive.request.endpoint->peer;
   return peer == Endpoint::kAnySource || peer == source;
-}
-
-// One step, in segments as long as a message may be: the other end has the same options.
-std::shared_ptr<const CompiledSchedule> one_step(const Op& op, int peer) {
-  const int64_t count = op.request.count;
-  Schedule schedule;
-  schedule.steps.push_back(
-      op.request.endpoint->sends
-          ? Step::send({BufferId::kInput, 0, count}, {peer}, EdgeMark::kResult)
-          : Step::recv({BufferId::kOutput, 0, count}, peer, EdgeMark::kResult));
-  return compile(std::move(schedule), op.plan.segment_count);
 }
 
 }  // namespace
@@ -43,7 +33,7 @@ void PointToPoint::send(std::shared_ptr<Op> op) {
 }
 
 std::shared_ptr<OpRun> PointToPoint::make_run(std::shared_ptr<Op> op, Key key) {
-  op->schedule = one_step(*op, key.first);
+  op->schedule = message_schedule(op->request, op->plan, key.first);
   return std::make_shared<OpRun>(group_, std::move(op), key.second);
 }
 

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/op_run.h"
+#include "engine/op/run.h"
 
 namespace ringdist {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/communicator.h"
-#include "engine/scratch_pool.h"
+#include "engine/op/scratch_pool.h"
 #include "torch/call.h"
 #include "torch/coalescing.h"
 #include "torch/coding.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/hooks.h"
-#include "engine/op.h"
+#include "engine/op/op.h"
 #include "torch/tensors.h"
 
 namespace ringdist {

@@ -7,8 +7,8 @@
 #include <limits>
 #include <random>
 
-#include "engine/coded_plan.h"
 #include "kernel/cast.h"
+#include "plan/coded_plan.h"
 #include "support/ranks.h"
 
 namespace ringdist {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/coded_plan.h"
 #include "engine/executor.h"
+#include "plan/planner.h"
 #include "support/fake_transport.h"
 #include "support/ranks.h"
 
@@ -33,32 +33,18 @@ std::shared_ptr<Group> make_group(Executor& executor, uint64_t nonce, Transport&
 // An allreduce of rank 0, over `direct`; its memory outlives it.
 std::shared_ptr<Op> make_op(std::vector<float>& data, bool compressed) {
   OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
-  PlanRequest wanted;
-  wanted.kind = request.kind;
-  wanted.dtype = request.dtype;
-  wanted.reduce_op = request.reduce_op;
-  wanted.count = request.count;
-  wanted.size = kSize;
-  wanted.forced_algorithm = "direct";
-  wanted.segment_bytes = kSegmentBytes;
-  Shape shape{0, kSize, 0, request.count, {}, {}};
   if (compressed) {
     auto blocks = std::make_shared<BlockMap>();
     blocks->parts.push_back(
         {0, request.count, parse_codec_pair("int8", kSize).value(), /*residual=*/nullptr});
     request.blocks = blocks;
-    wanted.coding_loss = loss_of(*blocks);
-    wanted.coding_hash = coding_hash(request, kSize);
-    wanted.coded_segment_count = coded_segment_count(request, kSize, kSegmentBytes).value();
-    shape.shards = coded_shards(*blocks, kSize);
   }
+  Planner planner({0, kSize, "direct", false, kSegmentBytes});
   auto op = std::make_shared<Op>(std::move(request));
-  op->plan = make_plan(wanted).value();
-  op->schedule =
-      compile(op->plan.algorithm->build(op->request.kind, shape), op->plan.segment_count);
+  op->plan = planner.plan(op->request).value();
+  op->schedule = planner.schedule(op->request, op->plan);
   op->number = 1;
-  op->fingerprint = {op->request.kind,       op->request.dtype, op->request.reduce_op, 0, 0,
-                     op->plan.hash() & 0xff, op->request.count};
+  op->fingerprint = fingerprint_of(op->request, op->plan);
   op->started = Clock::now();
   op->deadline = op->started + std::chrono::minutes(1);
   return op;

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/coded_plan.h"
 #include "kernel/cast.h"
+#include "plan/coded_plan.h"
 #include "support/trace.h"
 
 namespace ringdist {

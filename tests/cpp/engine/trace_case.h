@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/op.h"
+#include "engine/op/op.h"
 #include "support/symbolic.h"
 
 namespace ringdist {

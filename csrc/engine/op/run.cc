@@ -1,4 +1,4 @@
-#include "engine/op_run.h"
+#include "engine/op/run.h"
 
 #include <algorithm>
 #include <cstring>

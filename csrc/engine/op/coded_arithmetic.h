@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "codec/block_map.h"
-#include "engine/op.h"
-#include "engine/scratch_pool.h"
+#include "engine/op/op.h"
+#include "engine/op/scratch_pool.h"
 
 namespace ringdist {
 

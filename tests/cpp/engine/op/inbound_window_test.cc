@@ -1,4 +1,4 @@
-#include "engine/inbound_window.h"
+#include "engine/op/inbound_window.h"
 
 #include <gtest/gtest.h>
 

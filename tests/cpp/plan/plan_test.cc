@@ -1,4 +1,4 @@
-#include "algorithm/planner.h"
+#include "plan/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ std::string rejection(const PlanRequest& wanted) {
 
 int64_t segment(const PlanRequest& wanted) { return make_plan(wanted).value().segment_count; }
 
-TEST(Planner, Defaults) {
+TEST(Plan, Defaults) {
   EXPECT_EQ(chosen(request(Collective::kBarrier, DType::kBytes, 0)), "dissemination");
   EXPECT_EQ(chosen(request(Collective::kBroadcast)), "tree");
   EXPECT_EQ(chosen(request(Collective::kAllgather)), "ring");
@@ -48,7 +48,7 @@ TEST(Planner, Defaults) {
 }
 
 // Bytes times (1 - 2 / size) up to 16 KiB: 32 KiB with 4 ranks; two ranks have nothing to gain.
-TEST(Planner, DirectForShortReduces) {
+TEST(Plan, DirectForShortReduces) {
   PlanRequest wanted = request(Collective::kReduce, DType::kFloat32, 8192);
   EXPECT_EQ(chosen(wanted), "direct");
   wanted.count = 8194;
@@ -66,7 +66,7 @@ TEST(Planner, DirectForShortReduces) {
   EXPECT_EQ(chosen(request(Collective::kReduce, DType::kFloat16, 32769)), "ring");
 }
 
-TEST(Planner, DirectForSmallHalfSums) {
+TEST(Plan, DirectForSmallHalfSums) {
   for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     EXPECT_EQ(chosen(request(Collective::kAllreduce, dtype, 32768)), "direct");
     EXPECT_EQ(chosen(request(Collective::kAllreduce, dtype, 32769)), "ring");
@@ -82,7 +82,7 @@ TEST(Planner, DirectForSmallHalfSums) {
 }
 
 // Partial sums, which a ring passes on in the dtype, would wrap.
-TEST(Planner, AveragesOfIntegersAreAddedUpByOneRank) {
+TEST(Plan, AveragesOfIntegersAreAddedUpByOneRank) {
   for (DType dtype : {DType::kInt8, DType::kUInt8, DType::kInt32, DType::kInt64, DType::kUInt64})
     for (Collective kind :
          {Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduce}) {
@@ -102,7 +102,7 @@ TEST(Planner, AveragesOfIntegersAreAddedUpByOneRank) {
 
 // A cast at every hop is what half precision does anyway, and the ring keeps every link busy; what
 // shares a block's loss is encoded twice, however many ranks there are.
-TEST(Planner, CodecsThatRoundElementsGoRound) {
+TEST(Plan, CodecsThatRoundElementsGoRound) {
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1 << 20);
   wanted.coded_segment_count = 1024;
   for (const auto& [coding, algorithm] : {std::pair{CodingLoss::kNothing, "ring"},
@@ -118,7 +118,7 @@ TEST(Planner, CodecsThatRoundElementsGoRound) {
   EXPECT_EQ(chosen(wanted), "ring");
 }
 
-TEST(Planner, LayoutDeterminismWantsRankOrder) {
+TEST(Plan, LayoutDeterminismWantsRankOrder) {
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1 << 24);
   wanted.layout_deterministic = true;
   EXPECT_EQ(chosen(wanted), "direct");
@@ -134,7 +134,7 @@ TEST(Planner, LayoutDeterminismWantsRankOrder) {
   EXPECT_EQ(chosen(wanted), "direct");
 }
 
-TEST(Planner, ForcedWhereItFits) {
+TEST(Plan, ForcedWhereItFits) {
   PlanRequest wanted = request(Collective::kAllreduce);
   wanted.forced_algorithm = "direct";
   EXPECT_EQ(chosen(wanted), "direct");
@@ -146,7 +146,7 @@ TEST(Planner, ForcedWhereItFits) {
   EXPECT_EQ(rejection(wanted), "unknown algorithm 'star'; have: " + algorithm_names());
 }
 
-TEST(Planner, SegmentsAreEvenAndFit) {
+TEST(Plan, SegmentsAreEvenAndFit) {
   // 4 ranks: shards of 25,000,000 elements = 387.5 segments of 64512.
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 100'000'000);
   EXPECT_EQ(segment(wanted), 64512);
@@ -166,7 +166,7 @@ TEST(Planner, SegmentsAreEvenAndFit) {
 }
 
 // What the ranks need not know alike has no part in their plan.
-TEST(Planner, UnevenPartsArePlannedFromTheLimitAlone) {
+TEST(Plan, UnevenPartsArePlannedFromTheLimitAlone) {
   EXPECT_EQ(segment(request(Collective::kAlltoall, DType::kFloat32, 0)), 64512);
   EXPECT_EQ(segment(request(Collective::kAlltoall, DType::kFloat32, 70'000)), 64512);
   const std::vector<int64_t> parts{0, 70'000, 1, 0};
@@ -177,7 +177,7 @@ TEST(Planner, UnevenPartsArePlannedFromTheLimitAlone) {
   }
 }
 
-TEST(Planner, UnevenHalfSumsCountAllParts) {
+TEST(Plan, UnevenHalfSumsCountAllParts) {
   std::vector<int64_t> parts{32760, 0, 7, 1};
   PlanRequest wanted = request(Collective::kReduceScatter, DType::kFloat16, int64_t{1} << 40);
   wanted.parts = parts;
@@ -187,7 +187,7 @@ TEST(Planner, UnevenHalfSumsCountAllParts) {
 }
 
 // No range of any schedule takes more segments than its bytes need.
-TEST(Planner, SegmentsSuitEverySchedule) {
+TEST(Plan, SegmentsSuitEverySchedule) {
   for (const Algorithm& algorithm : algorithms()) {
     for (Collective kind : algorithm.collectives) {
       for (int size : {1, 2, 3, 8, 64}) {
@@ -209,7 +209,7 @@ TEST(Planner, SegmentsSuitEverySchedule) {
   }
 }
 
-TEST(Planner, HashTellsPlansApart) {
+TEST(Plan, HashTellsPlansApart) {
   std::set<uint64_t> seen;
   for (const Algorithm& algorithm : algorithms())
     for (int64_t count : {1, 128, 32768}) seen.insert(Plan{&algorithm, count}.hash());

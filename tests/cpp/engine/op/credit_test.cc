@@ -1,4 +1,4 @@
-#include "engine/credit.h"
+#include "engine/op/credit.h"
 
 #include <gtest/gtest.h>
 

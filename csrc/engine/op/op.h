@@ -8,44 +8,23 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
-#include "algorithm/planner.h"
 #include "base/buffers.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread_annotations.h"
-#include "codec/block_map.h"
-#include "engine/compiled_schedule.h"
-#include "engine/message.h"
+#include "plan/compiled_schedule.h"
+#include "plan/fingerprint.h"
+#include "plan/plan.h"
+#include "plan/request.h"
 
 namespace ringdist {
 
-// The other end of a send or a receive. Sends meet receives by (source, tag), in the order of the
-// calls on both sides; they take no op number.
-struct Endpoint {
-  static constexpr int kAnySource = -1;
-  int peer = kAnySource;
-  int32_t tag = 0;
-  bool sends = false;
-};
-
-struct OpRequest {
-  Collective kind = Collective::kAllreduce;
-  DType dtype = DType::kFloat32;
-  ReduceOp reduce_op = ReduceOp::kNone;
-  int root = 0;
-  int64_t count = 0;                  // elements, as in Shape
-  std::vector<int64_t> input_parts;   // as in Shape
-  std::vector<int64_t> output_parts;  // as in Shape
-  std::optional<Endpoint> endpoint;   // of kPointToPoint
-  Buffer input;                       // what Shape says that a collective reads; a send's data
+// What is asked, and what it works on.
+struct OpRequest : Request {
+  Buffer input;  // what Shape says that a collective reads; a send's data
   Buffer output;
-  // Null: uncompressed. Covers an allreduce's output, a reduce-scatter's input (all ranks' parts),
-  // an allgather's input. Needs float32, bfloat16 or float16, and SUM or AVG where it reduces.
-  std::shared_ptr<const BlockMap> blocks;
-  bool of_state = false;             // messages call it CompressState.state_dict()'s
   bool hands_over = false;           // barriers after it wait for Communicator::handed_over(), too
   Milliseconds timeout{0};           // 0: the group's
   std::shared_ptr<void> keep_alive;  // holds the memory of both buffers until all sends left

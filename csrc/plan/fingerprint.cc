@@ -1,6 +1,4 @@
-#include "engine/message.h"
-
-#include <cstring>
+#include "plan/fingerprint.h"
 
 #include "codec/codec.h"
 
@@ -22,18 +20,6 @@ std::string Fingerprint::describe() const {
     out += ", by CompressState.state_dict(), which all ranks must call";
   if (codec_id() != 0) out += ", codec " + std::string(codec_name(codec_id()));
   return out + ")";
-}
-
-ConstBytes header_bytes(const MessageHeader& header) {
-  return {reinterpret_cast<const std::byte*>(&header),
-          carries_fingerprint(header) ? sizeof(MessageHeader) : kShortHeaderBytes};
-}
-
-bool parse_header(ConstBytes bytes, MessageHeader& header) {
-  if (bytes.size() < kShortHeaderBytes || bytes.size() > sizeof(MessageHeader)) return false;
-  std::memcpy(static_cast<void*>(&header), bytes.data(), bytes.size());
-  if (header.type > MessageType::kCredit) return false;
-  return bytes.size() == header_bytes(header).size();
 }
 
 }  // namespace ringdist

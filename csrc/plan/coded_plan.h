@@ -5,15 +5,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "algorithm/planner.h"
-#include "engine/op.h"
+#include "plan/plan.h"
+#include "plan/request.h"
 
 namespace ringdist {
 
 // Errors (kInvalidArgument, kNotSupported): a collective, dtype or reduce op that cannot be
 // compressed, parts that do not cover the buffer, a codec that does not know the dtype, a residual
 // with a codec that may not have one.
-Error check_blocks(const OpRequest& request, int size);
+Error check_blocks(const Request& request, int size);
 
 // The least gentle of the map's codecs decides.
 CodingLoss loss_of(const BlockMap& map);
@@ -23,10 +23,10 @@ CodingLoss loss_of(const BlockMap& map);
 std::vector<int64_t> coded_shards(const BlockMap& map, int size);
 
 // Of the block map and the shards: what all ranks must have alike.
-uint64_t coding_hash(const OpRequest& request, int size);
+uint64_t coding_hash(const Request& request, int size);
 
 // Elements of a segment: long enough that headers do not count, short enough to overlap encoding
 // with the wire, and no message above `segment_bytes`. Error (kInvalidArgument) if nothing fits.
-Result<int64_t> coded_segment_count(const OpRequest& request, int size, int64_t segment_bytes);
+Result<int64_t> coded_segment_count(const Request& request, int size, int64_t segment_bytes);
 
 }  // namespace ringdist

@@ -1,4 +1,4 @@
-#include "engine/op.h"
+#include "engine/op/op.h"
 
 namespace ringdist {
 

@@ -1,5 +1,6 @@
-#include "algorithm/planner.h"
+#include "plan/plan.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
@@ -9,7 +10,7 @@
 namespace ringdist {
 namespace {
 
-// Up to here the direct algorithm's single rounding to half precision costs little time.
+// Up to here the rank-ordered algorithms' single rounding to half precision costs little time.
 constexpr int64_t kPreciseHalfBytes = 64 * 1024;
 // About what a 10 Gbit/s wire moves while a message takes one hop.
 constexpr int64_t kHopBytes = 16 * 1024;
@@ -30,7 +31,7 @@ int64_t input_count(const PlanRequest& request) {
   return std::accumulate(request.parts.begin(), request.parts.end(), int64_t{0});
 }
 
-// A reduce's ring takes size - 1 hops more than direct, which brings the root (size - 1) times
+// A reduce's ring takes size - 1 hops more than rank order, which brings the root (size - 1) times
 // 1 - 2 / size of the tensor more.
 bool outruns_the_ring(const PlanRequest& request, int64_t element) {
   return request.count - 2 * (request.count / request.size) <= kHopBytes / element;
@@ -43,7 +44,7 @@ bool averages_integers(const PlanRequest& request) {
   return reduces(request.kind) && request.reduce_op == ReduceOp::kAvg && integer;
 }
 
-bool wants_direct(const PlanRequest& request) {
+bool wants_rank_order(const PlanRequest& request) {
   if (averages_integers(request)) return true;
   if (request.layout_deterministic || request.coding_loss == CodingLoss::kBlocks) return true;
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
@@ -54,24 +55,13 @@ bool wants_direct(const PlanRequest& request) {
   return rounds && sums && input_count(request) <= kPreciseHalfBytes / element;
 }
 
-std::string_view default_algorithm(const PlanRequest& request) {
-  switch (request.kind) {
-    case Collective::kBarrier:
-      return "dissemination";
-    case Collective::kBroadcast:
-      return "tree";
-    case Collective::kAllgather:
-      return "ring";
-    case Collective::kGather:
-    case Collective::kScatter:
-    case Collective::kAlltoall:
-      return "direct";
-    case Collective::kAllreduce:
-    case Collective::kReduceScatter:
-    case Collective::kReduce:
-      return wants_direct(request) ? "direct" : "ring";
-    case Collective::kPointToPoint:
-      break;
+// Rank order where that is wanted, else what says that it is best.
+const Algorithm* default_algorithm(const PlanRequest& request) {
+  const bool ordered = reduces(request.kind) && wants_rank_order(request);
+  for (const Algorithm& algorithm : algorithms()) {
+    const bool fits = ordered ? algorithm.rank_ordered && algorithm.supports(request.kind)
+                              : std::ranges::count(algorithm.best_for, request.kind) > 0;
+    if (fits) return &algorithm;
   }
   check_failed("no algorithm has this collective", std::source_location::current());
 }
@@ -91,26 +81,7 @@ Result<const Algorithm*> choose(const PlanRequest& request) {
       if (forced->rank_ordered || !averages_integers(request)) return forced;
     }
   }
-  const Algorithm* chosen = find_algorithm(default_algorithm(request));
-  check(chosen != nullptr && chosen->supports(request.kind), "a default that is not registered");
-  return chosen;
-}
-
-// The longest range that any step moves: every algorithm cuts an allreduce into even shards, the
-// ring a reduce too, and moves what else there is as it comes. By arithmetic rather than from a
-// schedule, because every op is planned, while its schedule is built once; a test holds it against
-// the schedules.
-int64_t longest_range(const Algorithm& algorithm, const PlanRequest& request) {
-  switch (request.kind) {
-    case Collective::kAllreduce:
-      return ceil_div(request.count, request.size);
-    case Collective::kReduce:
-      return algorithm.name == "ring" ? ceil_div(request.count, request.size) : request.count;
-    case Collective::kBarrier:
-      return 1;
-    default:
-      return request.count;
-  }
+  return default_algorithm(request);
 }
 
 // Cuts `longest` elements into the fewest segments of at most `most` elements, of equal length as
@@ -158,7 +129,10 @@ Result<Plan> make_plan(const PlanRequest& request) {
   // ranks that disagree about the parts are to be told by the edge where they do.
   const bool parts_differ = request.kind == Collective::kAlltoall || !request.parts.empty();
   plan.segment_count =
-      parts_differ ? most : even_segment(longest_range(*plan.algorithm, request), most);
+      parts_differ
+          ? most
+          : even_segment(plan.algorithm->longest_range(request.kind, request.count, request.size),
+                         most);
   return plan;
 }
 

@@ -1,4 +1,4 @@
-#include "engine/compiled_schedule.h"
+#include "plan/compiled_schedule.h"
 
 #include <algorithm>
 #include <utility>

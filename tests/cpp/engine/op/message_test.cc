@@ -1,4 +1,4 @@
-#include "engine/message.h"
+#include "engine/op/message.h"
 
 #include <gtest/gtest.h>
 

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "engine/coder.h"
-#include "engine/message.h"
-#include "engine/op.h"
-#include "engine/scratch_pool.h"
+#include "engine/op/coded_arithmetic.h"
+#include "engine/op/message.h"
+#include "engine/op/op.h"
+#include "engine/op/scratch_pool.h"
 
 namespace ringdist {
 

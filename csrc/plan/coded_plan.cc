@@ -1,4 +1,4 @@
-#include "engine/coded_plan.h"
+#include "plan/coded_plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -60,7 +60,7 @@ Error check_part(const BlockPart& part, size_t index, DType dtype) {
   return {};
 }
 
-Error check_kind(const OpRequest& request) {
+Error check_kind(const Request& request) {
   const bool gathers = request.kind == Collective::kAllgather;
   const bool reduces =
       request.kind == Collective::kAllreduce || request.kind == Collective::kReduceScatter;
@@ -81,7 +81,7 @@ Error check_kind(const OpRequest& request) {
 
 }  // namespace
 
-Error check_blocks(const OpRequest& request, int size) {
+Error check_blocks(const Request& request, int size) {
   if (Error error = check_kind(request)) return error;
   const BlockMap& map = *request.blocks;
   const int64_t parts = request.kind == Collective::kReduceScatter ? size : 1;
@@ -129,7 +129,7 @@ std::vector<int64_t> coded_shards(const BlockMap& map, int size) {
   return out;
 }
 
-uint64_t coding_hash(const OpRequest& request, int size) {
+uint64_t coding_hash(const Request& request, int size) {
   Hash out;
   out.add(request.blocks->hash());
   if (request.kind == Collective::kAllreduce)
@@ -137,7 +137,7 @@ uint64_t coding_hash(const OpRequest& request, int size) {
   return out.value();
 }
 
-Result<int64_t> coded_segment_count(const OpRequest& request, int size, int64_t segment_bytes) {
+Result<int64_t> coded_segment_count(const Request& request, int size, int64_t segment_bytes) {
   const BlockMap& map = *request.blocks;
   if (map.count() == 0) return int64_t{1};
   std::vector<int64_t> bounds{0, map.count()};

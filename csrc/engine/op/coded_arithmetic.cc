@@ -1,4 +1,4 @@
-#include "engine/coder.h"
+#include "engine/op/coded_arithmetic.h"
 
 #include <algorithm>
 

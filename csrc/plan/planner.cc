@@ -1,0 +1,106 @@
+#include "plan/planner.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "plan/coded_plan.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMaxSchedules = 256;
+
+bool has_parts(const Request& request) {
+  return !request.input_parts.empty() || !request.output_parts.empty();
+}
+
+// Not all edges of the op carry what every rank can work out.
+bool sizes_differ(const Request& request) {
+  return request.kind == Collective::kAlltoall || has_parts(request);
+}
+
+uint64_t plan_part(const Request& request, const Plan& plan) {
+  if (request.endpoint) return 0;
+  const uint8_t codec = request.blocks ? request.blocks->codec_id() : 0;
+  return Fingerprint::plan_part(plan.hash(), codec);
+}
+
+}  // namespace
+
+// A send or a receive.
+Result<Plan> Planner::plan_message(const Request& request) const {
+  const Endpoint& endpoint = *request.endpoint;
+  const bool any = !endpoint.sends && endpoint.peer == Endpoint::kAnySource;
+  check(any ||
+            (endpoint.peer >= 0 && endpoint.peer < options_.size && endpoint.peer != options_.rank),
+        "a send or a receive without another rank");
+  check(endpoint.tag >= 0, "a negative tag");
+  Plan plan;
+  plan.segment_count = options_.segment_bytes / static_cast<int64_t>(dtype_size(request.dtype));
+  if (plan.segment_count >= 1) return plan;
+  return Error(ErrorKind::kInvalidArgument,
+               "segment_bytes: " + std::to_string(options_.segment_bytes) + " holds no element");
+}
+
+Result<Plan> Planner::plan(const Request& request) const {
+  if (request.endpoint) return plan_message(request);
+  PlanRequest wanted;
+  wanted.kind = request.kind;
+  wanted.dtype = request.dtype;
+  wanted.reduce_op = request.reduce_op;
+  wanted.count = request.count;
+  if (request.kind == Collective::kAllgather) wanted.parts = request.output_parts;
+  if (request.kind == Collective::kReduceScatter) wanted.parts = request.input_parts;
+  wanted.size = options_.size;
+  wanted.forced_algorithm = options_.algorithm;
+  wanted.layout_deterministic = options_.layout_deterministic;
+  wanted.segment_bytes = options_.segment_bytes;
+  if (request.blocks) {
+    if (Error error = check_blocks(request, options_.size)) return error;
+    const auto count = coded_segment_count(request, options_.size, options_.segment_bytes);
+    if (!count.ok()) return count.error();
+    wanted.coding_loss = loss_of(*request.blocks);
+    wanted.coding_hash = coding_hash(request, options_.size);
+    wanted.coded_segment_count = count.value();
+  }
+  return make_plan(wanted);
+}
+
+std::shared_ptr<const CompiledSchedule> Planner::schedule(const Request& request,
+                                                          const Plan& plan) {
+  Shape shape{options_.rank, options_.size,       request.root,
+              request.count, request.input_parts, request.output_parts};
+  const auto make = [&] {
+    return compile(plan.algorithm->build(request.kind, shape), plan.segment_count);
+  };
+  if (has_parts(request)) return make();  // such parts seldom come again
+  const Key key{request.kind,  plan.algorithm, plan.segment_count,
+                request.count, request.root,   plan.coding_hash};
+  if (auto it = schedules_.find(key); it != schedules_.end()) return it->second;
+  if (schedules_.size() >= kMaxSchedules) schedules_.clear();
+  if (request.blocks && request.kind == Collective::kAllreduce)
+    shape.shards = coded_shards(*request.blocks, options_.size);
+  return schedules_[key] = make();
+}
+
+Fingerprint fingerprint_of(const Request& request, const Plan& plan) {
+  return {request.kind,
+          request.dtype,
+          request.reduce_op,
+          0,
+          request.of_state ? Fingerprint::kOfState : request.root,
+          plan_part(request, plan),
+          sizes_differ(request) ? Fingerprint::kPerEdge : request.count};
+}
+
+std::shared_ptr<const CompiledSchedule> message_schedule(const Request& request, const Plan& plan,
+                                                         int peer) {
+  Schedule schedule;
+  schedule.steps.push_back(
+      request.endpoint->sends
+          ? Step::send({BufferId::kInput, 0, request.count}, {peer}, EdgeMark::kResult)
+          : Step::recv({BufferId::kOutput, 0, request.count}, peer, EdgeMark::kResult));
+  return compile(std::move(schedule), plan.segment_count);
+}
+
+}  // namespace ringdist

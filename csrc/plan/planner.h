@@ -1,0 +1,56 @@
+// Plans the ops of one group on one rank, and keeps what it has compiled.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "base/error.h"
+#include "plan/compiled_schedule.h"
+#include "plan/fingerprint.h"
+#include "plan/plan.h"
+#include "plan/request.h"
+
+namespace ringdist {
+
+// Equal on all ranks but for `rank`.
+struct PlannerOptions {
+  int rank = 0;
+  int size = 1;
+  std::string algorithm;  // "": the planner's choice
+  bool layout_deterministic = false;
+  int64_t segment_bytes = 0;  // the most that a message may carry
+};
+
+class Planner {
+ public:
+  explicit Planner(PlannerOptions options) : options_(std::move(options)) {}
+
+  // Errors (kInvalidArgument, kNotSupported): as make_plan(), check_blocks() and
+  // coded_segment_count(). Any thread.
+  Result<Plan> plan(const Request& request) const;
+
+  // What this rank does for that plan of that request; those of the last plans are kept. A send or
+  // a receive has none before its peer is known: see message_schedule(). One thread at a time.
+  std::shared_ptr<const CompiledSchedule> schedule(const Request& request, const Plan& plan);
+
+ private:
+  using Key = std::tuple<Collective, const Algorithm*, int64_t, int64_t, int, uint64_t>;
+
+  Result<Plan> plan_message(const Request& request) const;
+
+  const PlannerOptions options_;
+  std::map<Key, std::shared_ptr<const CompiledSchedule>> schedules_;
+};
+
+// What all ranks of the op must have alike.
+Fingerprint fingerprint_of(const Request& request, const Plan& plan);
+
+// Of a send or a receive, whose other end is `peer`: one step, in segments as long as a message may
+// be, since both ends have the same options.
+std::shared_ptr<const CompiledSchedule> message_schedule(const Request& request, const Plan& plan,
+                                                         int peer);
+
+}  // namespace ringdist
