@@ -15,7 +15,7 @@
 #include "base/thread_annotations.h"
 #include "control/control.h"
 #include "engine/lane.h"
-#include "engine/statistics.h"
+#include "engine/op/statistics.h"
 #include "engine/task_pool.h"
 #include "os/fork_guard.h"
 #include "rendezvous/entry.h"

@@ -20,7 +20,7 @@ bool prevents(const Notice& notice) { return notice.kind == NoticeKind::kAbort &
 }  // namespace
 
 Executor::Executor(Statistics& statistics, int64_t memory_limit, ExecutorHooks hooks)
-    : statistics_(statistics), hooks_(std::move(hooks)), promises_(memory_limit) {}
+    : hooks_(std::move(hooks)), state_(statistics, memory_limit) {}
 
 void Executor::add_group(std::shared_ptr<Group> group) { groups_.insert(std::move(group)); }
 
@@ -57,6 +57,7 @@ void Executor::make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
 void Executor::remove_group(const std::shared_ptr<Group>& group) {
   if (!groups_.contains(group)) return;
   group->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
+  group->release_ended();
   groups_.erase(group);
   if (group->nonce() == 0) return;
   by_key_.erase({group->nonce(), group->rank()});
@@ -73,11 +74,18 @@ void Executor::on_message(ConstBytes bytes, ConstBytes payload) {
   group->on_message(header, payload);
 }
 
+// The memory goes when the Run has heard of it.
+void Executor::on_sent(Ticket ticket, const Error& error) {
+  const auto home = state_.tickets.redeem(ticket);
+  if (!home || home->what.run == nullptr) return;
+  home->what.run->on_sent(home->what.step, home->what.target, home->what.segment, error);
+}
+
 void Executor::keep_stray(const MessageHeader& header, ConstBytes payload) {
   if (strays_.size() >= kMaxStrays ||
       std::find(closed_.begin(), closed_.end(), header.nonce) != closed_.end())
     return;
-  strays_.push_back({header, {payload.begin(), payload.end()}, now_});
+  strays_.push_back({header, {payload.begin(), payload.end()}, state_.now});
 }
 
 void Executor::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
@@ -130,65 +138,48 @@ void Executor::flood(const Notice& notice) {
   own_notices_.push_back(notice);
 }
 
-void Executor::queue_work(std::shared_ptr<OpRun> run, int step) {
-  work_.emplace_back(std::move(run), step);
-}
-
 bool Executor::run_work() {
   int done = 0;
   for (const Notice& notice : std::exchange(own_notices_, {})) (void)give_to_groups(notice);
-  for (; done < kWorkBatch && !work_.empty(); ++done) {
-    auto [run, step] = std::move(work_.front());
-    work_.pop_front();
-    run->set_queued(step, false);
-    if (run->advance(step) && !run->queued(step)) {
-      run->set_queued(step, true);
-      work_.emplace_back(std::move(run), step);
-    }
+  for (; done < kWorkBatch && !state_.work.empty(); ++done) {
+    const WorkItem item = state_.work.pop();
+    item.run->work(item.step);
   }
-  release_retired();
+  release_ended();
   return done > 0;
 }
 
+void Executor::release_ended() {
+  if (!std::exchange(state_.any_ended, false)) return;
+  for (const auto& group : groups_) group->release_ended();
+}
+
 void Executor::finish_op(const std::shared_ptr<Op>& op, Error error) {
-  Statistics::add(error ? statistics_.ops_failed : statistics_.ops_completed, 1);
+  Statistics::add(error ? state_.statistics.ops_failed : state_.statistics.ops_completed, 1);
   auto callbacks = op->finish(std::move(error));
   hooks_.wake_waiters(*op);
   if (!callbacks.empty())
     hooks_.run_elsewhere([callbacks = std::move(callbacks)] {
       for (const auto& callback : callbacks) callback();
     });
-  retired_.push_back(op);
-}
-
-// Freeing a tensor may need the GIL, which a lane never takes. So the last owner of an op must not
-// be the lane: if nobody else holds it, the pool lets it go.
-void Executor::release_retired() {
-  if (retired_.empty()) return;
-  std::vector<std::shared_ptr<Op>> unowned;
-  for (auto& op : retired_)
-    if (op.use_count() == 1 && op->request.keep_alive) unowned.push_back(std::move(op));
-  retired_.clear();
-  if (!unowned.empty())
-    hooks_.run_elsewhere([unowned = std::move(unowned)]() mutable { unowned.clear(); });
 }
 
 void Executor::tick() {
-  if (now_ < next_tick_) return;
-  next_tick_ = now_ + kTickTime;
+  if (state_.now < next_tick_) return;
+  next_tick_ = state_.now + kTickTime;
   for (const auto& group : std::set(groups_)) group->tick();
   // They may belong to a group that is still looking for its members: until all are ready, they
   // stay.
   const bool all_ready = std::all_of(groups_.begin(), groups_.end(),
                                      [](const auto& group) { return group->settled(); });
-  while (all_ready && !strays_.empty() && now_ - strays_.front().since > kStrayTime)
+  while (all_ready && !strays_.empty() && state_.now - strays_.front().since > kStrayTime)
     strays_.pop_front();
-  release_retired();
+  release_ended();
 }
 
 bool Executor::idle() const {
-  return work_.empty() && std::all_of(groups_.begin(), groups_.end(),
-                                      [](const auto& group) { return group->idle(); });
+  return state_.work.empty() && std::all_of(groups_.begin(), groups_.end(),
+                                            [](const auto& group) { return group->idle(); });
 }
 
 std::string Executor::verdict() const {
@@ -203,9 +194,10 @@ std::string Executor::verdict() const {
 }
 
 std::string Executor::dump() const {
-  std::string out = "  transport memory promised: " + std::to_string(promises_.promised()) +
-                    " of " + std::to_string(promises_.limit()) + " bytes; messages of unknown " +
-                    "groups: " + std::to_string(strays_.size()) + "\n";
+  std::string out = "  transport memory promised: " + std::to_string(state_.promises.promised()) +
+                    " of " + std::to_string(state_.promises.limit()) +
+                    " bytes; messages of unknown " + "groups: " + std::to_string(strays_.size()) +
+                    "\n";
   for (const auto& group : groups_) out += group->dump();
   return out;
 }

@@ -39,11 +39,11 @@ class Executor final : public Receiver, public GroupHost {
   bool run_work();
   // Deadlines and stalls, if it is time for them.
   void tick();
-  void set_now(TimePoint now) { now_ = now; }
+  void set_now(TimePoint now) { state_.now = now; }
 
   // Nothing in flight and nothing to watch: the lane may sleep without a timeout.
   bool idle() const;
-  bool has_work() const { return !work_.empty(); }
+  bool has_work() const { return !state_.work.empty(); }
 
   void on_notice(const Notice& notice);
   // Once what that process had sent has been delivered.
@@ -57,14 +57,11 @@ class Executor final : public Receiver, public GroupHost {
 
   // Receiver
   void on_message(ConstBytes header, ConstBytes payload) override;
+  void on_sent(Ticket ticket, const Error& error) override;
   void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) override;
 
   // GroupHost
-  TimePoint now() const override { return now_; }
-  Statistics& statistics() override { return statistics_; }
-  PromiseBudget& promises() override { return promises_; }
-  std::shared_ptr<ScratchPool> scratch_pool() override { return scratch_pool_; }
-  void queue_work(std::shared_ptr<OpRun> run, int step) override;
+  LaneState& lane_state() override { return state_; }
   void flood(const Notice& notice) override;
   void finish_op(const std::shared_ptr<Op>& op, Error error) override;
 
@@ -77,12 +74,10 @@ class Executor final : public Receiver, public GroupHost {
   };
   void keep_stray(const MessageHeader& header, ConstBytes payload);
   bool give_to_groups(const Notice& notice);
-  void release_retired();
+  void release_ended();
 
-  Statistics& statistics_;
   const ExecutorHooks hooks_;
-  PromiseBudget promises_;
-  const std::shared_ptr<ScratchPool> scratch_pool_ = std::make_shared<ScratchPool>();
+  LaneState state_;  // outlives the groups, whose Runs are in it
   std::set<std::shared_ptr<Group>> groups_;
   std::map<GroupKey, std::shared_ptr<Group>> by_key_;
   std::deque<uint64_t> closed_;  // nonces of removed groups, the last few
@@ -91,10 +86,7 @@ class Executor final : public Receiver, public GroupHost {
   std::vector<Notice> own_notices_;
   std::map<ContextId, Error> lost_;
   std::set<ContextId> left_;
-  std::deque<std::pair<std::shared_ptr<OpRun>, int>> work_;
-  std::vector<std::shared_ptr<Op>> retired_;
-  TimePoint now_ = Clock::now();
-  TimePoint next_tick_ = now_;
+  TimePoint next_tick_ = state_.now;
 };
 
 }  // namespace ringdist

@@ -6,13 +6,15 @@
 
 namespace ringdist {
 
-Group::Group(GroupHost& host, GroupConfig config) : host_(host), config_(std::move(config)) {
-  for (int rank = 0; rank < config_.size; ++rank) peers_.emplace_back(config_.early_window);
-}
+Group::Group(GroupHost& host, GroupConfig config)
+    : Port(host.lane_state(), GroupFlow(config.rank, config.size, config.early_window)),
+      host_(host),
+      config_(std::move(config)),
+      peers_(static_cast<size_t>(size())) {}
 
 Group::~Group() {
-  for (auto& [number, run] : runs_) run->stop();  // sends in flight may outlive us
-  point_to_point_.stop([](const std::shared_ptr<Op>&, OpRun*) {});
+  for (auto& [number, run] : runs_) run->stop();
+  point_to_point_.stop([](const std::shared_ptr<Op>&, Run*) {}, [](std::unique_ptr<Run>&&) {});
 }
 
 void Group::make_ready(uint64_t nonce, std::vector<GroupMember> members) {
@@ -20,7 +22,8 @@ void Group::make_ready(uint64_t nonce, std::vector<GroupMember> members) {
   ready_ = true;
   for (int rank = 0; rank < config_.size; ++rank) peers_[rank].member = std::move(members[rank]);
   for (int peer = 0; peer < config_.size; ++peer)
-    if (peers_[peer].member.transport && !reaches(peer))  // it broke while we were not ready
+    if (const GroupMember& member = peers_[peer].member;
+        member.transport && !member.transport->reaches(member.context))  // it broke before
       send_failed(peer, Error(ErrorKind::kPeerLost, "the connection broke before the first op"));
   for (auto& op : std::exchange(waiting_, {})) enqueue(std::move(op));
 }
@@ -53,39 +56,44 @@ void Group::enqueue(std::shared_ptr<Op> op) {
 void Group::start(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
   last_started_ = std::max(last_started_, number);
-  auto run = std::make_shared<OpRun>(*this, std::move(op), number);
-  runs_[number] = run;
-  run->start();
+  Run& run = *(runs_[number] = std::make_unique<Run>(*this, std::move(op), number));
+  run.start();
   auto it = parked_.find(number);
   if (it == parked_.end()) return;
   auto parked = std::move(it->second);
   parked_.erase(it);
   for (const ParkedMessage& message : parked)
-    if (!failure_ && runs_.contains(number)) deliver(*run, message.header, message.payload.bytes());
+    if (!failure_ && runs_.contains(number)) deliver(run, message.header, message.payload.bytes());
 }
 
-void Group::queue(OpRun& run, int step) {
-  if (run.queued(step)) return;
-  run.set_queued(step, true);
-  host_.queue_work(run.shared_from_this(), step);
-}
-
-bool Group::is_oldest(const OpRun& run) const {
+bool Group::is_oldest(const Run& run) const {
   return (!runs_.empty() && runs_.begin()->second.get() == &run) ||
          point_to_point_.is_oldest_receive(run);
 }
 
-void Group::finished(OpRun& run) {
-  auto keep = run.shared_from_this();
-  run.stop();
-  if (run.op()->request.endpoint)
-    point_to_point_.finished(run);
-  else
-    runs_.erase(run.number());
+void Group::finished(Run& run) {
+  const auto take = [this](std::unique_ptr<Run>&& ended) { retire(std::move(ended)); };
+  if (run.op()->request.endpoint) {
+    point_to_point_.finished(run, take);
+  } else {
+    const auto it = runs_.find(run.number());
+    take(std::move(it->second));
+    runs_.erase(it);
+  }
   host_.finish_op(run.op(), {});
   check_doom();
   start_barriers();
   if (!runs_.empty()) runs_.begin()->second->grant_waiting();
+}
+
+void Group::retire(std::unique_ptr<Run>&& run) {
+  ended_.emplace_back();  // first: it may throw
+  run->stop();
+  if (run->has_waited_for_credit())
+    for (Peer& peer : peers_)
+      std::erase_if(peer.blocked, [&](const auto& entry) { return entry.first == run.get(); });
+  ended_.back() = std::move(run);
+  lane.any_ended = true;
 }
 
 void Group::handed_over(uint64_t number) {
@@ -120,15 +128,14 @@ void Group::fail(const Error& cause, bool tell_others, uint64_t number) {
 // Each op goes when it has been told: what throws half-way leaves the rest for the next tick.
 void Group::end_ops() {
   parked_.clear();
-  while (!runs_.empty()) {
-    const auto run = runs_.begin()->second;
-    run->stop();
+  for (; !runs_.empty(); runs_.erase(runs_.begin())) {
+    auto& run = runs_.begin()->second;
     host_.finish_op(run->op(), for_op(*run->op(), run.get(), failure_));
-    runs_.erase(runs_.begin());
+    retire(std::move(run));
   }
-  point_to_point_.stop([this](const std::shared_ptr<Op>& op, const OpRun* run) {
-    host_.finish_op(op, for_op(*op, run, failure_));
-  });
+  point_to_point_.stop([this](const std::shared_ptr<Op>& op,
+                              const Run* run) { host_.finish_op(op, for_op(*op, run, failure_)); },
+                       [this](std::unique_ptr<Run>&& run) { retire(std::move(run)); });
   while (!waiting_.empty()) {
     host_.finish_op(waiting_.front(), for_op(*waiting_.front(), nullptr, failure_));
     waiting_.pop_front();
@@ -163,7 +170,7 @@ std::string Group::who(int peer) const {
   return out;
 }
 
-Error Group::for_op(const Op& op, const OpRun* run, const Error& cause) const {
+Error Group::for_op(const Op& op, const Run* run, const Error& cause) const {
   const bool wrote = run != nullptr && run->wrote();
   return cause
       .prefixed("ringdist: " + op.describe() + " on rank " + std::to_string(rank()) +
@@ -193,8 +200,8 @@ std::string Group::dump() const {
   out += point_to_point_.dump();
   for (int peer = 0; peer < size(); ++peer) {
     const Peer& p = peers_[peer];
-    if (p.credit.outstanding() > 0 || !p.blocked.empty())
-      out += "\n   to " + who(peer) + ": " + std::to_string(p.credit.outstanding()) +
+    if (flow.early[peer].outstanding() > 0 || !p.blocked.empty())
+      out += "\n   to " + who(peer) + ": " + std::to_string(flow.early[peer].outstanding()) +
              " bytes of early credit in use, " + std::to_string(p.blocked.size()) +
              " steps wait for credit";
   }

@@ -17,11 +17,9 @@
 #include "base/topology.h"
 #include "engine/history.h"
 #include "engine/notice.h"
-#include "engine/op/credit.h"
-#include "engine/op/inbound_window.h"
+#include "engine/op/port.h"
 #include "engine/op/run.h"
 #include "engine/point_to_point.h"
-#include "engine/statistics.h"
 #include "transport/transport.h"
 
 namespace ringdist {
@@ -30,11 +28,7 @@ namespace ringdist {
 class GroupHost {
  public:
   virtual ~GroupHost() = default;
-  virtual TimePoint now() const = 0;
-  virtual Statistics& statistics() = 0;
-  virtual PromiseBudget& promises() = 0;
-  virtual std::shared_ptr<ScratchPool> scratch_pool() = 0;
-  virtual void queue_work(std::shared_ptr<OpRun> run, int step) = 0;
+  virtual LaneState& lane_state() = 0;
   virtual void flood(const Notice& notice) = 0;
   // The op has an end: wake who waits for it, run its callbacks elsewhere.
   virtual void finish_op(const std::shared_ptr<Op>& op, Error error) = 0;
@@ -44,14 +38,6 @@ struct GroupMember {
   ContextId context = 0;
   Transport* transport = nullptr;
   std::string where;  // "pid 123 on host x", for messages
-};
-
-// Memory for one message to several peers: of the transport behind which they all lie, or the
-// group's own where that has none to give or they lie behind several. The peers' grants bound it.
-struct Staged {
-  Bytes bytes;
-  Transport* transport = nullptr;
-  std::shared_ptr<PooledBlock> block;
 };
 
 struct GroupConfig {
@@ -71,12 +57,12 @@ struct GroupVerdict {
   std::string text;
 };
 
-class Group {
+class Group final : public Port {
  public:
   static constexpr uint64_t kNoOp = std::numeric_limits<uint64_t>::max();
 
   Group(GroupHost& host, GroupConfig config);
-  ~Group();
+  ~Group() override;
 
   // The members are known: messages can flow. Ops enqueued so far start now.
   void make_ready(uint64_t nonce, std::vector<GroupMember> members);
@@ -112,46 +98,41 @@ class Group {
   // or kExit.
   void announce_leave(NoticeKind how);
 
-  int rank() const { return config_.rank; }
-  int size() const { return config_.size; }
+  int rank() const { return flow.rank; }
+  int size() const { return flow.size; }
   uint64_t nonce() const { return nonce_; }
   const std::string& name() const { return config_.name; }
   // Nothing in flight, and no deadline to watch.
   bool idle() const;
   const Error& failure() const { return failure_; }
-  int64_t early_window() const { return config_.early_window; }
   GroupVerdict verdict() const;
   std::string dump() const;
 
-  // For OpRun.
-  TimePoint now() const { return host_.now(); }
-  Statistics& statistics() { return host_.statistics(); }
-  PromiseBudget& promises() { return host_.promises(); }
-  std::shared_ptr<ScratchPool> scratch_pool() { return host_.scratch_pool(); }
-  EarlyCredit& early(int peer) { return peers_[peer].credit; }
-  InboundWindow& inbound() { return inbound_; }
-  void queue(OpRun& run, int step);
-  void send_data(MessageHeader header, ConstBytes payload, SendDone done);
-  void send_control(MessageHeader header);
-  Staged reserve(const std::vector<EdgeName>& to, size_t bytes);
-  void commit(const Staged& staged, size_t used, std::vector<MessageHeader>& headers,
-              SendDone done);
-  void consumed_early(int peer, size_t bytes);
-  void when_credit_returns(int peer, OpRun& run, int step);
-  void send_failed(int peer, const Error& error);
-  bool reaches(int peer) const;
-  // Sends to it need not arrive: it has ended, or has destroyed the group.
-  bool gone(int peer) const;
-  bool is_oldest(const OpRun& run) const;
-  void finished(OpRun& run);
+  TimePoint now() const { return lane.now; }
+  // A Run that has ended, and may be on the stack still: it is freed by release_ended(), which is
+  // called where none is.
+  void retire(std::unique_ptr<Run>&& run);
+  void release_ended() { ended_.clear(); }
+
+  // Port
+  void send(MessageHeader header, ConstBytes payload, Ticket ticket) override;
+  void send_control(MessageHeader header) override;
+  Staged reserve(std::span<const EdgeName> to, size_t bytes) override;
+  void commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,
+              std::span<const Ticket> tickets) override;
+  void report_credit(int peer) override;
+  void when_credit_returns(int peer, Run& run, int step) override;
+  bool is_oldest(const Run& run) const override;
+  bool gone(int peer) const override;
+  void fail(const Error& cause) override { fail(cause, /*tell_others=*/true); }
+  void send_failed(int peer, const Error& cause) override;
+  void finished(Run& run) override;
 
  private:
   struct Peer {
-    explicit Peer(int64_t window) : credit(window) {}
     GroupMember member;
-    EarlyCredit credit;
-    std::vector<std::pair<std::weak_ptr<OpRun>, int>> blocked;  // steps that wait for credit
-    std::optional<uint64_t> left;  // the last op of a rank that left in good order
+    std::vector<std::pair<Run*, int>> blocked;  // steps that wait for credit
+    std::optional<uint64_t> left;               // the last op of a rank that left in good order
     TimePoint left_at;
     bool exited = false;   // it did not destroy the group
     bool exiting = false;  // nor has its process ended yet, and until then nobody is told
@@ -173,12 +154,12 @@ class Group {
   void start(std::shared_ptr<Op> op);
   bool held_up(uint64_t barrier) const;
   void start_barriers();
-  void deliver(OpRun& run, const MessageHeader& header, ConstBytes payload);
+  void deliver(Run& run, const MessageHeader& header, ConstBytes payload);
   void stamp(MessageHeader& header);
   void count_sent(const MessageHeader& header, size_t payload);
   bool agree(uint64_t number, int peer, const Fingerprint& theirs);
   void mismatch(uint64_t number, int peer, const Fingerprint& theirs, const Fingerprint& ours);
-  void check_stall(OpRun& run);
+  void check_stall(Run& run);
   void announce_failure(uint64_t number);
   void check_doom();
   void check_broken();
@@ -188,7 +169,7 @@ class Group {
   bool lacks(int peer) const;
   void forgive_sends(int peer);
   void check_point_to_point();
-  bool waits_for_leaver(const Op& op, const OpRun* run) const;
+  bool waits_for_leaver(const Op& op, const Run* run) const;
   void leaves(Peer& peer, uint64_t last);
   void has_ended(Peer& peer);
   void end_ops();
@@ -198,14 +179,14 @@ class Group {
   void on_roll_call(const Notice& notice);
   void answer_absent(uint64_t number);
   void warn_of_waits();
-  GroupVerdict verdict_of(const Op& op, const OpRun* run) const;
-  std::string awaited(const Op& op, const OpRun* run) const;
-  std::string awaited_data(const OpRun& run) const;
+  GroupVerdict verdict_of(const Op& op, const Run* run) const;
+  std::string awaited(const Op& op, const Run* run) const;
+  std::string awaited_data(const Run& run) const;
   std::string absent(const Op& op, int peer) const;
   std::string links() const;
   std::vector<int> missing_ranks(uint64_t number) const;
   std::string who(int peer) const;
-  Error for_op(const Op& op, const OpRun* run, const Error& cause) const;
+  Error for_op(const Op& op, const Run* run, const Error& cause) const;
 
   GroupHost& host_;
   const GroupConfig config_;
@@ -213,13 +194,13 @@ class Group {
   bool ready_ = false;
   uint32_t generation_ = 0;
   std::vector<Peer> peers_;
-  std::deque<std::shared_ptr<Op>> waiting_;  // enqueued before make_ready(); later, barriers
-  std::set<uint64_t> handing_over_;          // ops of which handed_over() has not told yet
-  std::map<uint64_t, std::shared_ptr<OpRun>> runs_;        // by number: the first is the oldest
+  std::deque<std::shared_ptr<Op>> waiting_;        // enqueued before make_ready(); later, barriers
+  std::set<uint64_t> handing_over_;                // ops of which handed_over() has not told yet
+  std::map<uint64_t, std::unique_ptr<Run>> runs_;  // by number: the first is the oldest
   std::map<uint64_t, std::vector<ParkedMessage>> parked_;  // for ops that are not enqueued yet
   PointToPoint point_to_point_{*this};
   History history_;
-  InboundWindow inbound_;
+  std::vector<std::unique_ptr<Run>> ended_;
   uint64_t last_number_ = 0;
   uint64_t last_started_ = 0;
   uint64_t told_absent_ = 0;  // the last op of which we said that we have not called it

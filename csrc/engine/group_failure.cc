@@ -22,7 +22,7 @@ std::string reason(const Notice& notice) {
 }
 
 // Ours of that number: what is in flight has not been forgotten, however many ops came after it.
-std::optional<Fingerprint> find_call(const std::map<uint64_t, std::shared_ptr<OpRun>>& runs,
+std::optional<Fingerprint> find_call(const std::map<uint64_t, std::unique_ptr<Run>>& runs,
                                      const History& history, uint64_t number) {
   const auto it = runs.find(number);
   return it == runs.end() ? history.find(number) : it->second->op()->fingerprint;
@@ -138,10 +138,10 @@ void Group::check_lost() {
 }
 
 bool Group::lacks(int peer) const {
-  const auto does = [peer](const OpRun& run) { return run.waits_for(peer) || run.owes(peer); };
+  const auto does = [peer](const Run& run) { return run.waits_for(peer) || run.owes(peer); };
   bool any = std::any_of(runs_.begin(), runs_.end(),
                          [&](const auto& entry) { return does(*entry.second); });
-  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const OpRun* run) {
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
     any |= run != nullptr ? does(*run) : op->request.endpoint->peer == peer;
   });
   return any;
@@ -149,12 +149,12 @@ bool Group::lacks(int peer) const {
 
 // Nobody will say that they arrived.
 void Group::forgive_sends(int peer) {
-  std::vector<std::shared_ptr<OpRun>> all;
-  for (const auto& [number, run] : runs_) all.push_back(run);
-  point_to_point_.for_each([&](const std::shared_ptr<Op>&, OpRun* run) {
-    if (run != nullptr) all.push_back(run->shared_from_this());
+  std::vector<Run*> all;
+  for (const auto& [number, run] : runs_) all.push_back(run.get());
+  point_to_point_.for_each([&](const std::shared_ptr<Op>&, Run* run) {
+    if (run != nullptr) all.push_back(run);
   });
-  for (const auto& run : all) run->forgive_sends(peer);
+  for (Run* run : all) run->forgive_sends(peer);  // one that ends so is freed later
 }
 
 // A rank that left took part in ops up to a number; an op beyond it can never end.
@@ -219,7 +219,7 @@ void Group::tick() {
 void Group::check_point_to_point() {
   std::shared_ptr<Op> late;
   std::shared_ptr<Op> stranded;
-  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, OpRun* run) {
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, Run* run) {
     if (now() > op->deadline) late = op;
     if (waits_for_leaver(*op, run)) stranded = op;
     if (run != nullptr) run->grant_waiting();
@@ -235,7 +235,7 @@ void Group::check_point_to_point() {
 }
 
 // What a rank sent before it left is still on its way for a moment.
-bool Group::waits_for_leaver(const Op& op, const OpRun* run) const {
+bool Group::waits_for_leaver(const Op& op, const Run* run) const {
   const auto over = [&](int peer) {
     if (!gone(peer) || now() - peers_[peer].left_at < kBrokenGrace) return false;
     return run == nullptr || now() - run->last_progress() > kBrokenGrace;
@@ -247,7 +247,7 @@ bool Group::waits_for_leaver(const Op& op, const OpRun* run) const {
   return true;
 }
 
-void Group::check_stall(OpRun& run) {
+void Group::check_stall(Run& run) {
   if (now() - run.last_progress() < patience(*run.op())) return;
   const uint64_t number = run.op()->number;
   // Forgotten for a later one: that is in flight, too.
@@ -278,7 +278,7 @@ void Group::check_broken() {
 // The peer has left, its connection is gone, and something that it sent us is still missing.
 bool Group::waits_in_vain(int peer) const {
   return std::any_of(runs_.begin(), runs_.end(), [&](const auto& entry) {
-    const OpRun& run = *entry.second;
+    const Run& run = *entry.second;
     return entry.first <= *peers_[peer].left && run.waits_for(peer) &&
            now() - run.last_progress() > kBrokenGrace;
   });
@@ -317,11 +317,6 @@ void Group::time_out(const Op& op) {
 void Group::send_failed(int peer, const Error& error) {
   const GroupMember& member = peers_[peer].member;
   connection_lost(member.transport->name(), member.context, error);
-}
-
-bool Group::reaches(int peer) const {
-  const GroupMember& member = peers_[peer].member;
-  return member.transport->reaches(member.context);
 }
 
 void Group::connection_lost(std::string_view transport, ContextId context, const Error& cause) {

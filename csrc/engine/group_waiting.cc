@@ -40,7 +40,7 @@ std::string Group::absent(const Op& op, int peer) const {
          (p.called == 0 ? "it has called none" : "its last: #" + std::to_string(p.called)) + ")";
 }
 
-std::string Group::awaited_data(const OpRun& run) const {
+std::string Group::awaited_data(const Run& run) const {
   std::vector<int> sources;
   for (int peer = 0; peer < size(); ++peer)
     if (run.waits_for(peer)) sources.push_back(peer);
@@ -49,7 +49,7 @@ std::string Group::awaited_data(const OpRun& run) const {
 }
 
 // "rank 1 (pid 4711 on host b), which has not called it (its last: #25)"
-std::string Group::awaited(const Op& op, const OpRun* run) const {
+std::string Group::awaited(const Op& op, const Run* run) const {
   if (!ready()) return "the group's members to be found";
   if (const auto& endpoint = op.request.endpoint) {
     const std::string other = endpoint->peer < 0 ? "any rank" : who(endpoint->peer);
@@ -63,7 +63,7 @@ std::string Group::awaited(const Op& op, const OpRun* run) const {
   return run != nullptr ? awaited_data(*run) + ", though all ranks have called it" : "its turn";
 }
 
-GroupVerdict Group::verdict_of(const Op& op, const OpRun* run) const {
+GroupVerdict Group::verdict_of(const Op& op, const Run* run) const {
   const Duration waits = now() - (run != nullptr ? run->last_progress() : op.started);
   if (waits < kWaits)
     return {GroupVerdict::kRuns, now() - op.started,
@@ -90,7 +90,7 @@ GroupVerdict Group::verdict() const {
   if (!waiting_.empty()) add(verdict_of(*waiting_.front(), nullptr));
   if (!runs_.empty()) add(verdict_of(*runs_.begin()->second->op(), runs_.begin()->second.get()));
   point_to_point_.for_each(
-      [&](const std::shared_ptr<Op>& op, const OpRun* run) { add(verdict_of(*op, run)); });
+      [&](const std::shared_ptr<Op>& op, const Run* run) { add(verdict_of(*op, run)); });
   return worst;
 }
 
@@ -98,7 +98,7 @@ GroupVerdict Group::verdict() const {
 void Group::warn_of_waits() {
   if (config_.warn_after == Duration(0)) return;
   std::string text;
-  const auto look_at = [&](Op& op, const OpRun* run) {
+  const auto look_at = [&](Op& op, const Run* run) {
     const Duration waits = now() - (run != nullptr ? run->last_progress() : op.started);
     if (op.warned || waits < config_.warn_after) return;
     op.warned = true;
@@ -107,7 +107,7 @@ void Group::warn_of_waits() {
   if (!waiting_.empty()) look_at(*waiting_.front(), nullptr);
   if (!runs_.empty()) look_at(*runs_.begin()->second->op(), runs_.begin()->second.get());
   point_to_point_.for_each(
-      [&](const std::shared_ptr<Op>& op, const OpRun* run) { look_at(*op, run); });
+      [&](const std::shared_ptr<Op>& op, const Run* run) { look_at(*op, run); });
   if (text.empty()) return;
   log(LogLevel::kWarn,
       "rank " + std::to_string(rank()) + " of group '" + config_.name + "': " + text);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/group.h"
 #include "plan/planner.h"
 
 namespace ringdist {
@@ -27,32 +26,25 @@ void PointToPoint::send(std::shared_ptr<Op> op) {
   const Endpoint& to = *op->request.endpoint;
   const uint64_t name = SendName::make(to.tag, sent_[{to.peer, to.tag}]++);
   const Key key{to.peer, name};
-  const auto run = make_run(std::move(op), key);
-  sends_[key] = run;
-  run->start();
+  begin(sends_, std::move(op), key).start();
 }
 
-std::shared_ptr<OpRun> PointToPoint::make_run(std::shared_ptr<Op> op, Key key) {
+Run& PointToPoint::begin(Runs& runs, std::shared_ptr<Op> op, Key key) {
   op->schedule = message_schedule(op->request, op->plan, key.first);
-  return std::make_shared<OpRun>(group_, std::move(op), key.second);
+  return *(runs[key] = std::make_unique<Run>(port_, std::move(op), key.second));
 }
 
 void PointToPoint::on_message(const MessageHeader& header, ConstBytes payload) {
   const Key key{header.source, header.op};
   if (header.type == MessageType::kGrant) {
-    if (auto it = sends_.find(key); it != sends_.end()) {
-      const auto run = it->second;
-      run->on_grant(header);
-    }
+    if (auto it = sends_.find(key); it != sends_.end()) it->second->on_grant(header);
     return;
   }
-  if (auto it = receives_.find(key); it != receives_.end()) {
-    const auto run = it->second;
-    return deliver(*run, header, payload);
-  }
+  if (auto it = receives_.find(key); it != receives_.end())
+    return deliver(*it->second, header, payload);
   auto& parked = parked_[key];
   const bool is_first = parked.empty();
-  parked.push_back({header, pooled_copy(group_.scratch_pool(), payload)});
+  parked.push_back({header, held_copy(port_.lane.scratch, payload)});
   if (!is_first) return;
   const int32_t tag = SendName::tag(header.op);
   waiting_[tag].arrived.push_back(key);
@@ -79,27 +71,24 @@ void PointToPoint::match(int32_t tag) {
 
 void PointToPoint::bind(std::shared_ptr<Op> op, Key key) {
   op->set_source(key.first);
-  const auto run = make_run(std::move(op), key);
-  receives_[key] = run;
-  run->start();
+  Run& run = begin(receives_, std::move(op), key);
+  run.start();
   auto parked = parked_.extract(key);
   for (const ParkedMessage& message : parked.mapped())
-    if (!group_.failure() && receives_.contains(key))
-      deliver(*run, message.header, message.payload.bytes());
+    if (receives_.contains(key)) deliver(run, message.header, message.payload.bytes());
 }
 
-void PointToPoint::deliver(OpRun& run, const MessageHeader& header, ConstBytes payload) {
+void PointToPoint::deliver(Run& run, const MessageHeader& header, ConstBytes payload) {
   if (carries_fingerprint(header)) {
     const Fingerprint& ours = run.op()->fingerprint;
     const Fingerprint& theirs = header.fingerprint;
     if (theirs.dtype != ours.dtype || theirs.count != ours.count)
-      return group_.fail(
-          Error(ErrorKind::kMismatch,
-                "invalid tensor size or type: rank " + std::to_string(header.source) + " sends " +
-                    theirs.describe() + " with tag " + std::to_string(SendName::tag(header.op)) +
-                    ", rank " + std::to_string(group_.rank()) + " receives " + ours.describe())
-              .blame(header.source),
-          /*tell_others=*/true);
+      return port_.fail(Error(ErrorKind::kMismatch,
+                              "invalid tensor size or type: rank " + std::to_string(header.source) +
+                                  " sends " + theirs.describe() + " with tag " +
+                                  std::to_string(SendName::tag(header.op)) + ", rank " +
+                                  std::to_string(port_.flow.rank) + " receives " + ours.describe())
+                            .blame(header.source));
   }
   if (header.type == MessageType::kRequest)
     run.on_request(header);
@@ -107,28 +96,29 @@ void PointToPoint::deliver(OpRun& run, const MessageHeader& header, ConstBytes p
     run.on_data(header, payload);
 }
 
-void PointToPoint::finished(const OpRun& run) {
-  const Key key{run.peer(), run.number()};
-  (run.op()->request.endpoint->sends ? sends_ : receives_).erase(key);
+void PointToPoint::finished(const Run& run, const RetireRun& retire) {
+  Runs& runs = run.op()->request.endpoint->sends ? sends_ : receives_;
+  const auto it = runs.find({run.peer(), run.number()});
+  retire(std::move(it->second));
+  runs.erase(it);
   grant_waiting();
 }
 
-void PointToPoint::stop(const EachOp& each) {
+void PointToPoint::stop(const EachOp& tell, const RetireRun& retire) {
   parked_.clear();
-  for (auto* runs : {&sends_, &receives_})
-    while (!runs->empty()) {
-      const auto run = runs->begin()->second;
-      run->stop();
-      each(run->op(), run.get());
-      runs->erase(runs->begin());
+  for (Runs* runs : {&sends_, &receives_})
+    for (; !runs->empty(); runs->erase(runs->begin())) {
+      auto& run = runs->begin()->second;
+      tell(run->op(), run.get());
+      retire(std::move(run));
     }
   for (; !waiting_.empty(); waiting_.erase(waiting_.begin()))
     for (auto& posted = waiting_.begin()->second.posted; !posted.empty(); posted.pop_front())
-      each(posted.front(), nullptr);
+      tell(posted.front(), nullptr);
   posted_count_ = 0;
 }
 
-bool PointToPoint::is_oldest_receive(const OpRun& run) const {
+bool PointToPoint::is_oldest_receive(const Run& run) const {
   return !receives_.empty() && receives_.begin()->second.get() == &run;
 }
 
@@ -145,7 +135,7 @@ void PointToPoint::for_each(const EachOp& each) const {
 
 std::string PointToPoint::dump() const {
   std::string out;
-  for_each([&](const std::shared_ptr<Op>& op, const OpRun* run) {
+  for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
     out += "\n   " + (run != nullptr ? run->dump() : op->describe() + ": nothing has arrived");
   });
   for (const auto& [key, parked] : parked_)

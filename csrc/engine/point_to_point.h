@@ -18,45 +18,37 @@
 #include <utility>
 #include <vector>
 
+#include "engine/op/port.h"
 #include "engine/op/run.h"
+#include "engine/op/send_name.h"
 
 namespace ringdist {
-
-// Names of sends, where collectives have their numbers: a mark, the tag, a count per (source,
-// destination, tag) that may wrap.
-struct SendName {
-  static constexpr uint64_t kMark = uint64_t{1} << 63;
-  static bool names(uint64_t op) { return (op & kMark) != 0; }
-  static uint64_t make(int32_t tag, uint32_t count) {
-    return kMark | static_cast<uint64_t>(tag) << 32 | count;
-  }
-  static int32_t tag(uint64_t op) { return static_cast<int32_t>((op & ~kMark) >> 32); }
-};
-
-// Data up to here travels before the receiver has asked for it.
-inline constexpr size_t kEagerBytes = 4096;
 
 // What came before the op that it belongs to.
 struct ParkedMessage {
   MessageHeader header;
-  PooledBlock payload;
+  HeldBytes payload;
 };
 
 class PointToPoint {
  public:
-  explicit PointToPoint(Group& group) : group_(group) {}
+  // An op, and its Run if it has begun.
+  using EachOp = std::function<void(const std::shared_ptr<Op>& op, Run* run)>;
+  // Takes one that has ended and may be on the stack still. What throws has taken nothing.
+  using RetireRun = std::function<void(std::unique_ptr<Run>&& run)>;
+
+  explicit PointToPoint(Port& port) : port_(port) {}
 
   // The group is ready: starts a send, binds a receive or keeps it until something arrives.
   void enqueue(std::shared_ptr<Op> op);
   void on_message(const MessageHeader& header, ConstBytes payload);
-  void finished(const OpRun& run);
+  void finished(const Run& run, const RetireRun& retire);
 
-  // All ops, none of which may run on: those that had begun with their run.
-  using EachOp = std::function<void(const std::shared_ptr<Op>& op, OpRun* run)>;
-  void stop(const EachOp& each);
+  // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
+  void stop(const EachOp& tell, const RetireRun& retire);
 
   bool idle() const { return sends_.empty() && receives_.empty() && posted_count_ == 0; }
-  bool is_oldest_receive(const OpRun& run) const;
+  bool is_oldest_receive(const Run& run) const;
   void grant_waiting();
   // Calls each for every op that is not finished.
   void for_each(const EachOp& each) const;
@@ -65,6 +57,7 @@ class PointToPoint {
  private:
   // The other end, and the name.
   using Key = std::pair<int, uint64_t>;
+  using Runs = std::map<Key, std::unique_ptr<Run>>;
   // Of one tag: receives that wait for a message, messages that wait for a receive, oldest first.
   struct Waiting {
     std::deque<std::shared_ptr<Op>> posted;
@@ -75,13 +68,13 @@ class PointToPoint {
   void send(std::shared_ptr<Op> op);
   void match(int32_t tag);
   void bind(std::shared_ptr<Op> op, Key key);
-  std::shared_ptr<OpRun> make_run(std::shared_ptr<Op> op, Key key);
-  void deliver(OpRun& run, const MessageHeader& header, ConstBytes payload);
+  Run& begin(Runs& runs, std::shared_ptr<Op> op, Key key);
+  void deliver(Run& run, const MessageHeader& header, ConstBytes payload);
 
-  Group& group_;
+  Port& port_;
   std::map<std::pair<int, int32_t>, uint32_t> sent_;  // (destination, tag) -> sends so far
-  std::map<Key, std::shared_ptr<OpRun>> sends_;
-  std::map<Key, std::shared_ptr<OpRun>> receives_;  // bound
+  Runs sends_;
+  Runs receives_;  // bound
   std::map<int32_t, Waiting> waiting_;
   std::map<Key, std::vector<ParkedMessage>> parked_;
   size_t posted_count_ = 0;

@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "base/scratch_pool.h"
 #include "engine/communicator.h"
-#include "engine/op/scratch_pool.h"
 #include "torch/call.h"
 #include "torch/coalescing.h"
 #include "torch/coding.h"

@@ -45,9 +45,9 @@ void ProcessGroupRing::compress(Call& call, const at::Tensor& contribution, Codi
   if (coding.residual.defined() && getSize() > 1) {  // alone nothing travels, nor is owed
     const at::Tensor& residual = coding.residual;
     const auto bytes = static_cast<size_t>(residual.numel()) * sizeof(float);
-    const auto block = std::make_shared<PooledBlock>(shadows_, bytes);
+    const HeldBytes block(shadows_, bytes);
     coding.next =
-        at::from_blob(block->bytes().data(), residual.sizes(), [block](void*) {}, at::kFloat);
+        at::from_blob(block.bytes().data(), residual.sizes(), [block](void*) {}, at::kFloat);
   }
   auto blocks = make_blocks(reduced(call, contribution), coding, memory);
   throw_if(blocks.error());

@@ -4,14 +4,26 @@
 
 namespace ringdist {
 
-void SelfTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendDone done) {
-  check(peer == self_, "the self transport was given another Context");
-  queue_.push_back({{header.begin(), header.end()}, payload, std::move(done)});
+void SelfTransport::enqueue(const Outgoing& to, ConstBytes payload, const std::byte* staged) {
+  check(to.peer == self_, "the self transport was given another Context");
+  queue_.push_back({{to.header.begin(), to.header.end()}, payload, to.ticket, staged});
 }
 
-void SelfTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to,
-                           SendDone done) {
-  staging_.send(*this, reserved, used, to, std::move(done));
+void SelfTransport::end(const Parcel& parcel, const Error& error) {
+  if (parcel.staged != nullptr) staging_.release(parcel.staged);
+  if (parcel.ticket != kNoTicket) receiver_.on_sent(parcel.ticket, error);
+}
+
+void SelfTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) {
+  enqueue({peer, header, ticket}, payload, nullptr);
+}
+
+void SelfTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to) {
+  for (const Outgoing& out : to) {
+    staging_.hold(reserved.data());
+    enqueue(out, reserved.first(used), reserved.data());
+  }
+  staging_.release(reserved.data());
 }
 
 bool SelfTransport::progress() {
@@ -21,7 +33,7 @@ bool SelfTransport::progress() {
     Parcel parcel = std::move(queue_.front());
     queue_.pop_front();
     receiver_.on_message(parcel.header, parcel.payload);
-    parcel.done({});
+    end(parcel, {});
     any = true;
   }
   return any;
@@ -29,7 +41,7 @@ bool SelfTransport::progress() {
 
 void SelfTransport::close() {
   for (auto& parcel : std::exchange(queue_, {}))
-    parcel.done(Error(ErrorKind::kAborted, "the transport closed"));
+    end(parcel, Error(ErrorKind::kAborted, "the transport closed"));
 }
 
 }  // namespace ringdist

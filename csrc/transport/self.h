@@ -19,9 +19,9 @@ class SelfTransport final : public Transport {
   std::vector<std::byte> address() const override { return {}; }
   Error add_peer(ContextId, ConstBytes) override { return {}; }
   bool reaches(ContextId peer) const override { return peer == self_; }
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendDone done) override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
-  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to, SendDone done) override;
+  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override;
   bool progress() override;
   int event_fd() const override { return -1; }
   bool arm() override { return queue_.empty(); }
@@ -34,8 +34,11 @@ class SelfTransport final : public Transport {
   struct Parcel {
     std::vector<std::byte> header;
     ConstBytes payload;
-    SendDone done;
+    Ticket ticket;
+    const std::byte* staged = nullptr;  // a reservation's memory
   };
+  void enqueue(const Outgoing& to, ConstBytes payload, const std::byte* staged);
+  void end(const Parcel& parcel, const Error& error);
 
   const ContextId self_;
   Receiver& receiver_;

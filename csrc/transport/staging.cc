@@ -1,36 +1,32 @@
 #include "transport/staging.h"
 
+#include <algorithm>
+
 #include "base/check.h"
-#include "transport/fan_out.h"
 
 namespace ringdist {
 
 std::optional<Bytes> StagingPool::take(size_t bytes) {
   check(bytes <= buffer_bytes_, "reservation above the transport's largest message");
-  if (free_.empty()) {
+  auto free = std::ranges::find(all_, 0, &Buffer::holders);
+  if (free == all_.end()) {
     if (all_.size() == max_buffers_) return std::nullopt;
-    all_.push_back(std::make_unique_for_overwrite<std::byte[]>(buffer_bytes_));
-    free_.push_back(all_.back().get());
+    all_.push_back({std::make_unique_for_overwrite<std::byte[]>(buffer_bytes_)});
+    free = all_.end() - 1;
   }
-  std::byte* data = free_.back();
-  free_.pop_back();
-  return Bytes(data, bytes);
+  free->holders = 1;
+  return Bytes(free->memory.get(), bytes);
 }
 
-void StagingPool::give_back(Bytes buffer) { free_.push_back(buffer.data()); }
-
-void StagingPool::send(Transport& transport, Bytes buffer, size_t used,
-                       std::span<const Outgoing> to, SendDone done) {
-  if (to.empty()) {
-    give_back(buffer);
-    return done({});
-  }
-  const SendDone one_done =
-      fan_out(to.size(), [this, buffer, done = std::move(done)](const Error& error) {
-        give_back(buffer);
-        done(error);
-      });
-  for (const auto& out : to) transport.send(out.peer, out.header, buffer.first(used), one_done);
+StagingPool::Buffer& StagingPool::find(const std::byte* memory) {
+  const auto it = std::ranges::find_if(
+      all_, [memory](const Buffer& buffer) { return buffer.memory.get() == memory; });
+  check(it != all_.end() && it->holders > 0, "a buffer that was not reserved");
+  return *it;
 }
+
+void StagingPool::hold(const std::byte* buffer) { ++find(buffer).holders; }
+
+void StagingPool::release(const std::byte* buffer) { --find(buffer).holders; }
 
 }  // namespace ringdist

@@ -1,5 +1,6 @@
 // Memory for outgoing messages that are written before they are sent: what reserve() hands out.
-// A fixed number of buffers, made on first use; when all are out, reserve() says "nothing yet".
+// A fixed number of buffers, made on first use; when all are out, reserve() says "nothing yet". One
+// comes back when the last who holds it has released it.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +18,20 @@ class StagingPool {
       : buffer_bytes_(buffer_bytes), max_buffers_(max_buffers) {}
 
   std::optional<Bytes> take(size_t bytes);
-  void give_back(Bytes buffer);
-  // What a transport's commit() does that has nothing better than send(): to all, then back.
-  void send(Transport& transport, Bytes buffer, size_t used, std::span<const Outgoing> to,
-            SendDone done);
-  size_t in_use() const { return all_.size() - free_.size(); }
+  // One more holds it. Who took it does from the start.
+  void hold(const std::byte* buffer);
+  void release(const std::byte* buffer);
 
  private:
+  struct Buffer {
+    std::unique_ptr<std::byte[]> memory;
+    int holders = 0;
+  };
+  Buffer& find(const std::byte* memory);
+
   size_t buffer_bytes_;
   size_t max_buffers_;
-  std::vector<std::unique_ptr<std::byte[]>> all_;
-  std::vector<std::byte*> free_;
+  std::vector<Buffer> all_;  // a few
 };
 
 }  // namespace ringdist

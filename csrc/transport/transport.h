@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,23 +28,28 @@ inline constexpr size_t kMaxHeaderBytes = 160;
 
 enum class MemoryKind : uint8_t { kHost, kCuda };
 
-// What a transport calls while it progresses.
+// What a sender calls one of its sends: it comes back when the send has ended.
+using Ticket = uint64_t;
+inline constexpr Ticket kNoTicket = 0;  // nobody wants to know
+
+// What a transport calls, while it progresses and on a send.
 class Receiver {
  public:
   virtual ~Receiver() = default;
   // Both views lie in the transport's memory and end with the call: consume in place, or copy.
   virtual void on_message(ConstBytes header, ConstBytes payload) = 0;
+  // A send has ended: its memory is free. Once for each but those with kNoTicket, possibly before
+  // send() or commit() returns, never after close() returned.
+  virtual void on_sent(Ticket ticket, const Error& error) = 0;
   // The connection to a peer broke. The engine decides whether that is a death: a process that left
   // in good order closes connections too.
   virtual void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) = 0;
 };
 
-// Called exactly once per send, possibly before send() returns, never after close() returned.
-using SendDone = std::function<void(const Error&)>;
-
 struct Outgoing {
   ContextId peer;
   ConstBytes header;
+  Ticket ticket = kNoTicket;
 };
 
 class Transport {
@@ -62,14 +66,15 @@ class Transport {
   virtual Error add_peer(ContextId peer, ConstBytes address) = 0;
   virtual bool reaches(ContextId peer) const = 0;
 
-  // Sends from the caller's memory, which stays valid and unchanged until `done`.
-  virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, SendDone done) = 0;
+  // Sends from the caller's memory, which stays valid and unchanged until on_sent(). The header is
+  // copied.
+  virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) = 0;
 
   // A span of the transport's own memory to write an outgoing message into, or nothing yet (try
-  // again after the next progress()). commit() sends its first `used` bytes to all of `to`, `done`
-  // once for all of them; every reservation must be committed (an empty `to` gives it back).
+  // again after the next progress()). commit() sends its first `used` bytes to all of `to`;
+  // every reservation must be committed (an empty `to` gives it back).
   virtual std::optional<Bytes> reserve(size_t bytes) = 0;
-  virtual void commit(Bytes reserved, size_t used, std::span<const Outgoing> to, SendDone done) = 0;
+  virtual void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) = 0;
 
   // Delivers what arrived, completes what is done. Returns whether anything happened.
   virtual bool progress() = 0;

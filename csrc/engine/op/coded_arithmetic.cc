@@ -9,7 +9,7 @@
 #include "kernel/feedback.h"
 
 namespace ringdist {
-ResidualSpan Coder::Piece::residual() const {
+ResidualSpan CodedArithmetic::Piece::residual() const {
   if (part->residual == nullptr) return {};
   float* const next = part->next != nullptr ? part->next : part->residual;
   const int64_t at = index - part->offset;
@@ -17,13 +17,14 @@ ResidualSpan Coder::Piece::residual() const {
 }
 
 // Values only, and what was owed stays.
-ResidualSpan Coder::Piece::take_residual() const {
+ResidualSpan CodedArithmetic::Piece::take_residual() const {
   if (!silent) return residual();
   residual().keep();
   return {};
 }
 
-Coder::Coder(const Op& op, int rank, int size, std::shared_ptr<ScratchPool> pool)
+CodedArithmetic::CodedArithmetic(const Op& op, int rank, int size,
+                                 std::shared_ptr<ScratchPool> pool)
     : op_(op), map_(*op.request.blocks), rank_(rank), size_(size), pool_(std::move(pool)) {
   memory_bytes_ = static_cast<size_t>(op.schedule->segment_count) * sizeof(float);
   find_silent_parts();
@@ -32,12 +33,7 @@ Coder::Coder(const Op& op, int rank, int size, std::shared_ptr<ScratchPool> pool
     Piece{&part, true, part.offset, 0, static_cast<size_t>(part.count)}.residual().keep();
 }
 
-Coder::~Coder() {
-  for (auto& block : memory_)
-    if (block) pool_->give_back(std::move(block), memory_bytes_);
-}
-
-void Coder::find_silent_parts() {
+void CodedArithmetic::find_silent_parts() {
   silent_.resize(map_.parts.size());
   const bool gathers = op_.request.kind == Collective::kAllgather;
   if (gathers) return;
@@ -54,7 +50,7 @@ void Coder::find_silent_parts() {
   }
 }
 
-const Buffer& Coder::buffer(BufferId id) const {
+const Buffer& CodedArithmetic::buffer(BufferId id) const {
   check(id != BufferId::kScratch, "values of a compressed op in scratch");
   return id == BufferId::kInput ? op_.request.input : op_.request.output;
 }
@@ -62,7 +58,7 @@ const Buffer& Coder::buffer(BufferId id) const {
 // Where a step's range begins in the block map. The map covers an allreduce's output, a
 // reduce-scatter's input, one rank's part of an allgather. Of a partial sum in scratch, the own
 // values that went into it say so.
-int64_t Coder::index_of(int step) const {
+int64_t CodedArithmetic::index_of(int step) const {
   const CompiledStep& compiled = op_.schedule->steps[step];
   if (compiled.step.kind == StepKind::kSend && compiled.producer >= 0)
     return index_of(compiled.producer);
@@ -75,7 +71,7 @@ int64_t Coder::index_of(int step) const {
              : range.offset;
 }
 
-Coder::Pieces Coder::pieces(int step, int64_t segment) const {
+CodedArithmetic::Pieces CodedArithmetic::pieces(int step, int64_t segment) const {
   const Range range = op_.schedule->slice(step, op_.schedule->steps[step].step.range, segment);
   const int64_t begin = index_of(step) + op_.schedule->segment_begin(segment);
   const int64_t end = begin + range.count;
@@ -93,25 +89,25 @@ Coder::Pieces Coder::pieces(int step, int64_t segment) const {
 }
 
 // Equal on all ranks for the same elements of the same op, so that a run repeats.
-CodingSeed Coder::seed(const Piece& piece) const {
+CodingSeed CodedArithmetic::seed(const Piece& piece) const {
   const uint64_t shared = random_at(op_.number, static_cast<uint64_t>(piece.index));
   return {shared, random_at(shared, static_cast<uint64_t>(rank_))};
 }
 
-std::span<float> Coder::memory(Memory which, int64_t count) {
+std::span<float> CodedArithmetic::memory(Memory which, int64_t count) {
   auto& block = memory_[static_cast<size_t>(which)];
-  if (!block) block = pool_->take(memory_bytes_);
-  return {reinterpret_cast<float*>(block.get()), static_cast<size_t>(count)};
+  if (!block) block = HeldBytes(pool_, memory_bytes_);
+  return {reinterpret_cast<float*>(block.bytes().data()), static_cast<size_t>(count)};
 }
 
-std::span<float> Coder::direct(const Range& range) const {
+std::span<float> CodedArithmetic::direct(const Range& range) const {
   if (op_.request.dtype != DType::kFloat32) return {};
   const Bytes bytes = buffer(range.buffer).contiguous(range.offset, range.count);
   if (reinterpret_cast<uintptr_t>(bytes.data()) % alignof(float) != 0) return {};
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
-std::span<const float> Coder::read(const Range& range, Memory into) {
+std::span<const float> CodedArithmetic::read(const Range& range, Memory into) {
   if (const auto values = direct(range); values.data() != nullptr) return values;
   const std::span<float> out = memory(into, range.count);
   const size_t element = dtype_size(op_.request.dtype);
@@ -124,7 +120,7 @@ std::span<const float> Coder::read(const Range& range, Memory into) {
   return out;
 }
 
-void Coder::write(const Range& range, std::span<const float> values) {
+void CodedArithmetic::write(const Range& range, std::span<const float> values) {
   const size_t element = dtype_size(op_.request.dtype);
   size_t at = 0;
   buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
@@ -134,7 +130,7 @@ void Coder::write(const Range& range, std::span<const float> values) {
   });
 }
 
-size_t Coder::max_bytes(int step, int64_t segment) const {
+size_t CodedArithmetic::message_bytes(int step, int64_t segment) const {
   const Step& description = op_.schedule->steps[step].step;
   const bool contribution = description.mark == EdgeMark::kContribution;
   size_t out = 0;
@@ -146,13 +142,13 @@ size_t Coder::max_bytes(int step, int64_t segment) const {
   return out;
 }
 
-const Coder::Lengths& Coder::lengths(int step) {
+const CodedArithmetic::Lengths& CodedArithmetic::lengths(int step) {
   const auto [it, fresh] = lengths_.try_emplace(step);
   if (!fresh) return it->second;
   const int64_t segments = op_.schedule->steps[step].segments;
   size_t sum = 0;
   for (int64_t segment = 0; segment < segments; ++segment) {
-    const size_t bytes = max_bytes(step, segment);
+    const size_t bytes = message_bytes(step, segment);
     it->second.most = std::max(it->second.most, bytes);
     sum += bytes;
   }
@@ -160,7 +156,17 @@ const Coder::Lengths& Coder::lengths(int step) {
   return it->second;
 }
 
-size_t Coder::encode(int step, int64_t segment, Bytes out) {
+// What a producer or another rank has encoded is sent as it is.
+bool CodedArithmetic::encodes(int step) const {
+  const CompiledStep& compiled = op_.schedule->steps[step];
+  return compiled.step.kind == StepKind::kSend && compiled.producer < 0;
+}
+
+ConstBytes CodedArithmetic::view(int, int64_t, HeldBytes&) {
+  check_failed("values of a compressed op sent as they are", std::source_location::current());
+}
+
+size_t CodedArithmetic::encode(int step, int64_t segment, Bytes out) {
   const Step& description = op_.schedule->steps[step].step;
   const std::span<const float> own =
       read(op_.schedule->slice(step, description.range, segment), Memory::kOwn);
@@ -171,7 +177,7 @@ size_t Coder::encode(int step, int64_t segment, Bytes out) {
   return used;
 }
 
-bool Coder::adds_raw(const Step& step, const BlockPart& part) const {
+bool CodedArithmetic::adds_raw(const Step& step, const BlockPart& part) const {
   // A ring's partial sum is encoded with our values in it. An owner whose sum is encoded more
   // finely than the contributions would only add noise of its own.
   return step.sources.size() < static_cast<size_t>(size_) ||
@@ -179,8 +185,8 @@ bool Coder::adds_raw(const Step& step, const BlockPart& part) const {
          part.codecs.contribution->exact();
 }
 
-void Coder::add_own(const Piece& piece, bool first, bool raw, std::span<const float> own,
-                    std::span<float> sum) {
+void CodedArithmetic::add_own(const Piece& piece, bool first, bool raw, std::span<const float> own,
+                              std::span<float> sum) {
   const std::span<float> to = piece.of(sum);
   const ResidualSpan residual = piece.take_residual();
   const Codec& codec = *piece.part->codecs.contribution;
@@ -193,8 +199,8 @@ void Coder::add_own(const Piece& piece, bool first, bool raw, std::span<const fl
   check(read.ok(), "a codec cannot decode what it encoded");
 }
 
-Error Coder::decode(const Pieces& pieces, bool result, ConstBytes bytes, bool accumulate,
-                    std::span<float> out) {
+Error CodedArithmetic::decode(const Pieces& pieces, bool result, ConstBytes bytes, bool accumulate,
+                              std::span<float> out) {
   for (const Piece& piece : pieces) {
     const CodecPair& pair = piece.part->codecs;
     const Result<size_t> used =
@@ -209,20 +215,23 @@ Error Coder::decode(const Pieces& pieces, bool result, ConstBytes bytes, bool ac
   return {};
 }
 
-size_t Coder::encode_sum(const Pieces& pieces, bool result, std::span<const float> sum, Bytes out) {
+HeldBytes CodedArithmetic::encode_sum(const Pieces& pieces, bool result, std::span<const float> sum,
+                                      size_t most) const {
+  HeldBytes out(pool_, most);
   size_t used = 0;
   for (const Piece& piece : pieces) {
     const CodecPair& pair = piece.part->codecs;
     used += encode_frame(result ? *pair.result : *pair.contribution, piece.of(sum),
-                         op_.request.dtype, {}, seed(piece), out.subspan(used));
+                         op_.request.dtype, {}, seed(piece), out.bytes().subspan(used));
   }
-  return used;
+  out.shorten(used);
+  return out;
 }
 
 // The loss on a sum, in units of a contribution: an average divides it, so it weighs more. Besides
 // it, what an own contribution that went in raw owed is paid; of others encoding has left the rest.
-void Coder::keep_losses(const Step& step, const Pieces& pieces, std::span<const float> sum,
-                        std::span<const float> stored) {
+void CodedArithmetic::keep_losses(const Step& step, const Pieces& pieces,
+                                  std::span<const float> sum, std::span<const float> stored) {
   const bool averaged = step.finish && op_.request.reduce_op == ReduceOp::kAvg;
   for (const Piece& piece : pieces) {
     const ResidualSpan residual = piece.residual();
@@ -234,8 +243,8 @@ void Coder::keep_losses(const Step& step, const Pieces& pieces, std::span<const 
   }
 }
 
-Error Coder::reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
-                    EncodedBytes& encoded) {
+Error CodedArithmetic::reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
+                              HeldBytes& held) {
   const CompiledStep& compiled = op_.schedule->steps[step];
   const Step& description = compiled.step;
   const Range range = op_.schedule->slice(step, description.range, segment);
@@ -259,10 +268,8 @@ Error Coder::reduce(int step, int64_t segment, std::span<const ConstBytes> arriv
   const bool in_place = place.data() != nullptr;
   const std::span<float> values = in_place ? place : memory(Memory::kOther, range.count);
   if (compiled.consumer >= 0) {
-    const int consumer = compiled.consumer;
-    encoded = std::make_shared<std::vector<std::byte>>(max_bytes(consumer, segment));
-    encoded->resize(encode_sum(parts, description.finish, sum, *encoded));
-    const Error error = decode(parts, description.finish, *encoded, false, values);
+    held = encode_sum(parts, description.finish, sum, message_bytes(compiled.consumer, segment));
+    const Error error = decode(parts, description.finish, held.bytes(), false, values);
     check(!error, "a codec cannot decode what it encoded");
   } else {
     std::copy(sum.begin(), sum.end(), values.begin());
@@ -276,16 +283,24 @@ Error Coder::reduce(int step, int64_t segment, std::span<const ConstBytes> arriv
   return {};
 }
 
-Error Coder::copy(int step, int64_t segment, EncodedBytes& encoded) {
+Error CodedArithmetic::copy(int step, int64_t segment, HeldBytes& held) {
   const CompiledStep& compiled = op_.schedule->steps[step];
   const auto own =
       read(op_.schedule->slice(step, compiled.step.sources[0].range, segment), Memory::kOwn);
-  encoded = std::make_shared<std::vector<std::byte>>(max_bytes(compiled.consumer, segment));
-  encoded->resize(encode_sum(pieces(step, segment), /*result=*/true, own, *encoded));
-  return place(step, segment, *encoded);
+  held = encode_sum(pieces(step, segment), /*result=*/true, own,
+                    message_bytes(compiled.consumer, segment));
+  return store(step, segment, held.bytes());
 }
 
-Error Coder::place(int step, int64_t segment, ConstBytes bytes) {
+Error CodedArithmetic::place(int step, int64_t segment, ConstBytes arrived, HeldBytes& held) {
+  if (Error error = store(step, segment, arrived)) return error;
+  if (op_.schedule->steps[step].step.kind != StepKind::kRelay) return {};
+  held = HeldBytes(pool_, arrived.size());  // also of nothing: it is sent on
+  std::ranges::copy(arrived, held.bytes().begin());
+  return {};
+}
+
+Error CodedArithmetic::store(int step, int64_t segment, ConstBytes bytes) {
   const Range range = op_.schedule->slice(step, op_.schedule->steps[step].step.range, segment);
   const Pieces parts = pieces(step, segment);
   if (const auto to = direct(range); to.data() != nullptr)
@@ -294,6 +309,11 @@ Error Coder::place(int step, int64_t segment, ConstBytes bytes) {
   if (Error error = decode(parts, /*result=*/true, bytes, false, values)) return error;
   write(range, values);
   return {};
+}
+
+std::unique_ptr<Arithmetic> coded_arithmetic(const Op& op, int rank, int size,
+                                             const std::shared_ptr<ScratchPool>& pool) {
+  return std::make_unique<CodedArithmetic>(op, rank, size, pool);
 }
 
 }  // namespace ringdist

@@ -1,8 +1,5 @@
-// What a compressed op does to a segment: encodes this rank's contribution, decodes and adds those
-// that arrive, encodes a sum once for all who want it, and keeps what was lost in the residuals.
-// Knows no messages. See codec/block_map.h and docs/compression.md.
-//
-// Lives on a lane, as OpRun, which owns it.
+// Of a compressed op: encodes this rank's contribution, decodes and adds those that arrive, encodes
+// a sum once for all who want it, and keeps what was lost in the residuals.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +9,30 @@
 #include <vector>
 
 #include "codec/block_map.h"
-#include "engine/op/op.h"
-#include "engine/op/scratch_pool.h"
+#include "engine/op/arithmetic.h"
 
 namespace ringdist {
 
-using EncodedBytes = std::shared_ptr<std::vector<std::byte>>;
-
-class Coder {
+class CodedArithmetic final : public Arithmetic {
  public:
-  // Reads this rank's values once: a part that is all zero keeps its residual.
-  Coder(const Op& op, int rank, int size, std::shared_ptr<ScratchPool> pool);
-  ~Coder();
+  CodedArithmetic(const Op& op, int rank, int size, std::shared_ptr<ScratchPool> pool);
 
-  // No message of this segment is longer.
-  size_t max_bytes(int step, int64_t segment) const;
+  size_t message_bytes(int step, int64_t segment) const override;
+  bool accepts(int step, int64_t segment, size_t bytes) const override {
+    return bytes <= message_bytes(step, segment);
+  }
+  size_t most_bytes(int step) override { return lengths(step).most; }
+  size_t mean_bytes(int step) override { return lengths(step).mean; }
 
-  // Of max_bytes() over the segments of the step, the greatest and the mean.
-  size_t most_bytes(int step) { return lengths(step).most; }
-  size_t mean_bytes(int step) { return lengths(step).mean; }
+  bool encodes(int step) const override;
+  size_t encode(int step, int64_t segment, Bytes out) override;
+  ConstBytes view(int step, int64_t segment, HeldBytes& held) override;
 
-  // A send of own values: encodes them (residual included); returns the bytes used.
-  size_t encode(int step, int64_t segment, Bytes out);
-  // A reduce: adds, in the order of the step's sources, what arrived and what is ours; `arrived`
-  // has one entry per receiving source. Leaves the sum encoded in `encoded` if a send waits for it.
   Error reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
-               EncodedBytes& encoded);
-  // An allgather's copy of the own part: encodes it and leaves its decoded values in its place.
-  Error copy(int step, int64_t segment, EncodedBytes& encoded);
-  // A receive or a relay of final values.
-  Error place(int step, int64_t segment, ConstBytes bytes);
+               HeldBytes& held) override;
+  Error place(int step, int64_t segment, ConstBytes arrived, HeldBytes& held) override;
+  // An allgather's copy of the own part: its decoded values take its place.
+  Error copy(int step, int64_t segment, HeldBytes& held) override;
 
  private:
   // A run of elements that one part covers: `index` in the block map, `at` in the segment.
@@ -82,7 +73,9 @@ class Coder {
                std::span<float> sum);
   // Whether a reduce adds a part's own values as they are, not as others would see them.
   bool adds_raw(const Step& step, const BlockPart& part) const;
-  size_t encode_sum(const Pieces& pieces, bool result, std::span<const float> sum, Bytes out);
+  HeldBytes encode_sum(const Pieces& pieces, bool result, std::span<const float> sum,
+                       size_t most) const;
+  Error store(int step, int64_t segment, ConstBytes bytes);
   Error decode(const Pieces& pieces, bool result, ConstBytes bytes, bool accumulate,
                std::span<float> out);
   void keep_losses(const Step& step, const Pieces& pieces, std::span<const float> sum,
@@ -93,7 +86,7 @@ class Coder {
   const int rank_;
   const int size_;
   const std::shared_ptr<ScratchPool> pool_;
-  ScratchPool::Block memory_[3];
+  HeldBytes memory_[3];
   size_t memory_bytes_ = 0;
   std::vector<bool> silent_;        // by part
   std::map<int, Lengths> lengths_;  // by step

@@ -96,18 +96,16 @@ class LocalTransport final : public Transport {
   Error add_peer(ContextId, ConstBytes) override { return {}; }
   bool reaches(ContextId peer) const override { return network_->find(peer) != nullptr; }
 
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendDone done) override {
-    done(post(peer, header, payload));
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override {
+    const Error error = post(peer, header, payload);
+    if (ticket != kNoTicket) receiver_.on_sent(ticket, error);
   }
 
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
 
-  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to, SendDone done) override {
-    Error error;
-    for (const auto& out : to)
-      if (Error e = post(out.peer, out.header, reserved.first(used))) error = e;
-    staging_.give_back(reserved);
-    done(error);
+  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override {
+    for (const auto& out : to) send(out.peer, out.header, reserved.first(used), out.ticket);
+    staging_.release(reserved.data());
   }
 
   bool progress() override {

@@ -68,7 +68,11 @@ void Outlink::break_off(const Error& cause) {
 
 void Outlink::fail(Parcel& parcel) {
   if (parcel.chunk != kNone) give_back(parcel.chunk);
-  parcel.done(error_);
+  tell(parcel.ticket, error_);
+}
+
+void Outlink::tell(Ticket ticket, const Error& error) {
+  if (ticket != kNoTicket) receiver_.on_sent(ticket, error);
 }
 
 void Outlink::give_back(Chunks::Id chunk) {
@@ -85,14 +89,14 @@ void Outlink::end() {
   peer_memory_.reset();
 }
 
-void Outlink::send(ConstBytes header, ConstBytes payload, SendDone done) {
-  Parcel parcel{{}, header.size(), payload, kNone, std::move(done)};
+void Outlink::send(ConstBytes header, ConstBytes payload, Ticket ticket) {
+  Parcel parcel{{}, header.size(), payload, kNone, ticket};
   std::memcpy(parcel.header.data(), header.data(), header.size());
   enqueue(std::move(parcel));
 }
 
-void Outlink::send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, SendDone done) {
-  Parcel parcel{{}, header.size(), own_.chunks().bytes(chunk).first(bytes), chunk, std::move(done)};
+void Outlink::send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, Ticket ticket) {
+  Parcel parcel{{}, header.size(), own_.chunks().bytes(chunk).first(bytes), chunk, ticket};
   std::memcpy(parcel.header.data(), header.data(), header.size());
   const bool large = own_.chunks().is_large(chunk);
   if (large && large_ >= kMostLarge) {
@@ -110,7 +114,7 @@ void Outlink::send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, Send
 void Outlink::enqueue(Parcel parcel) {
   if (state_ == State::kIdle) dial();
   if (broken()) return fail(parcel);
-  if (state_ == State::kOpen && waiting_.empty() && publish(parcel)) return parcel.done({});
+  if (state_ == State::kOpen && waiting_.empty() && publish(parcel)) return tell(parcel.ticket, {});
   if (broken()) return fail(parcel);
   waiting_.push_back(std::move(parcel));
 }
@@ -187,9 +191,9 @@ bool Outlink::advance() {
   if (state_ != State::kOpen || (published_ == taken_back_ && waiting_.empty())) return false;
   bool any = take_back(consumed());
   while (state_ == State::kOpen && !waiting_.empty() && publish(waiting_.front())) {
-    const SendDone done = std::move(waiting_.front().done);
+    const Ticket ticket = waiting_.front().ticket;
     waiting_.pop_front();
-    done({});
+    tell(ticket, {});
     any = true;
   }
   return any;

@@ -17,8 +17,9 @@ class Outlink {
  public:
   enum class State { kIdle, kDialing, kGreeting, kOpen, kBroken, kOver };
 
-  Outlink(OwnSegment& own, ContextId me, ContextId peer, std::string address)
-      : own_(own), me_(me), peer_(peer), address_(std::move(address)) {}
+  // `receiver` hears of the ends of sends.
+  Outlink(OwnSegment& own, Receiver& receiver, ContextId me, ContextId peer, std::string address)
+      : own_(own), receiver_(receiver), me_(me), peer_(peer), address_(std::move(address)) {}
   Outlink(const Outlink&) = delete;
 
   ContextId peer() const { return peer_; }
@@ -35,11 +36,11 @@ class Outlink {
   // Of a link that is over: nobody watches the socket any more.
   void close_socket() { socket_.reset(); }
 
-  // From the caller's memory, which is free when `done` is called.
-  void send(ConstBytes header, ConstBytes payload, SendDone done);
+  // From the caller's memory, which is free when the ticket comes back.
+  void send(ConstBytes header, ConstBytes payload, Ticket ticket);
   // From a chunk, of which this message gets a hold of its own; or a copy, where the link has its
   // share of chunks already.
-  void send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, SendDone done);
+  void send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, Ticket ticket);
 
   // Takes back what the peer has consumed and publishes what waits. True if anything happened.
   bool advance();
@@ -63,7 +64,7 @@ class Outlink {
     size_t header_size;
     ConstBytes payload;
     Chunks::Id chunk = kNone;
-    SendDone done;
+    Ticket ticket = kNoTicket;
     std::unique_ptr<std::byte[]> copy = nullptr;  // of the payload, if it is nobody else's
   };
 
@@ -71,6 +72,7 @@ class Outlink {
   void end();
   void enqueue(Parcel parcel);
   void fail(Parcel& parcel);
+  void tell(Ticket ticket, const Error& error);
   void give_back(Chunks::Id chunk);
   bool publish(Parcel& parcel);
   bool place(Parcel& parcel);
@@ -78,6 +80,7 @@ class Outlink {
   bool take_back(uint64_t until);
 
   OwnSegment& own_;
+  Receiver& receiver_;
   const ContextId me_;
   const ContextId peer_;
   const std::string address_;

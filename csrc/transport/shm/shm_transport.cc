@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "transport/fan_out.h"
 #include "transport/shm/shm.h"
 
 namespace ringdist {
@@ -61,7 +60,7 @@ Error ShmTransport::add_peer(ContextId id, ConstBytes address) {
   std::string name(reinterpret_cast<const char*>(address.data()), address.size());
   std::lock_guard lock(peers_mutex_);
   auto& slot = peers_[id];
-  if (!slot) slot = std::make_unique<Peer>(*own_, me_, id, std::move(name));
+  if (!slot) slot = std::make_unique<Peer>(*own_, receiver_, me_, id, std::move(name));
   return {};
 }
 
@@ -76,12 +75,11 @@ ShmTransport::Peer* ShmTransport::find(ContextId id) const {
   return it == peers_.end() ? nullptr : it->second.get();
 }
 
-void ShmTransport::send(ContextId id, ConstBytes header, ConstBytes payload, SendDone done) {
+void ShmTransport::send(ContextId id, ConstBytes header, ConstBytes payload, Ticket ticket) {
   check(payload.size() <= max_payload_ && header.size() <= kMaxHeaderBytes, "message too large");
   Peer* peer = find(id);
-  if (!peer || closed_)
-    return done(Error(ErrorKind::kPeerLost, "no address of this peer is known"));
-  peer->link.send(header, payload, std::move(done));
+  if (!peer || closed_) return refuse(ticket);
+  peer->link.send(header, payload, ticket);
   settle(*peer);
 }
 
@@ -93,21 +91,23 @@ std::optional<Bytes> ShmTransport::reserve(size_t bytes) {
   return chunks.bytes(*chunk).first(bytes);
 }
 
-void ShmTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to,
-                          SendDone done) {
+void ShmTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to) {
   const Chunks::Id chunk = own_->chunks().find(reserved.data());
-  const SendDone one_done = fan_out(to.size() + 1, std::move(done));
   for (const Outgoing& out : to) {
     Peer* peer = find(out.peer);
     if (!peer || closed_) {
-      one_done(Error(ErrorKind::kPeerLost, "no address of this peer is known"));
+      refuse(out.ticket);
       continue;
     }
-    peer->link.send_chunk(out.header, chunk, used, one_done);
+    peer->link.send_chunk(out.header, chunk, used, out.ticket);
     settle(*peer);
   }
   own_->chunks().release(chunk);
-  one_done({});
+}
+
+void ShmTransport::refuse(Ticket ticket) {
+  if (ticket != kNoTicket)
+    receiver_.on_sent(ticket, Error(ErrorKind::kPeerLost, "no address of this peer is known"));
 }
 
 // After a call to its link: it may have a socket now, or be broken, or over.

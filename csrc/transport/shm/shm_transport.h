@@ -31,9 +31,9 @@ class ShmTransport final : public Transport {
   std::vector<std::byte> address() const override;
   Error add_peer(ContextId peer, ConstBytes address) override;
   bool reaches(ContextId peer) const override;
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendDone done) override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
   std::optional<Bytes> reserve(size_t bytes) override;
-  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to, SendDone done) override;
+  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override;
   bool progress() override;
   int event_fd() const override { return epoll_.get(); }
   bool arm() override;
@@ -46,8 +46,9 @@ class ShmTransport final : public Transport {
 
  private:
   struct Peer {
-    Peer(shm::OwnSegment& own, ContextId me, ContextId peer, std::string address)
-        : link(own, me, peer, std::move(address)) {}
+    Peer(shm::OwnSegment& own, Receiver& receiver, ContextId me, ContextId peer,
+         std::string address)
+        : link(own, receiver, me, peer, std::move(address)) {}
     shm::Outlink link;
     bool used = false;
     bool watched = false;              // its socket is in the epoll set
@@ -58,6 +59,7 @@ class ShmTransport final : public Transport {
                std::unique_ptr<shm::OwnSegment> own, Epoll epoll);
   Peer* find(ContextId peer) const;
   void settle(Peer& peer);
+  void refuse(Ticket ticket);
   void look_at_sockets(TimePoint now);
   bool report_broken();
   bool in_need_of_a_look(TimePoint now) const;

@@ -94,7 +94,7 @@ Error UcxTransport::connect(Peer& peer) {
   return ucx_error("connecting", ucp_ep_create(worker_->handle(), &params, &peer.endpoint));
 }
 
-UcxTransport::Request* UcxTransport::take_request(SendDone done, ConstBytes header) {
+UcxTransport::Request* UcxTransport::take_request(ConstBytes header) {
   check(header.size() <= kMaxHeaderBytes, "message header too large");
   if (free_requests_.empty()) {
     requests_.push_back(std::make_unique<Request>());
@@ -103,27 +103,38 @@ UcxTransport::Request* UcxTransport::take_request(SendDone done, ConstBytes head
   }
   Request* request = free_requests_.back();
   free_requests_.pop_back();
-  request->done = std::move(done);
+  request->in_use = true;
   std::copy(header.begin(), header.end(), request->header.begin());
   return request;
 }
 
-void UcxTransport::finish(Request* request, ucs_status_t status) {
-  SendDone done = std::exchange(request->done, nullptr);
+void UcxTransport::finish(Request* request, const Error& error) {
+  request->in_use = false;
   free_requests_.push_back(request);
-  done(ucx_error("sending", status));
+  end(request->ticket, request->staged, error);
 }
 
-void UcxTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendDone done) {
+void UcxTransport::end(Ticket ticket, const std::byte* staged, const Error& error) {
+  if (staged != nullptr) staging_.release(staged);
+  if (ticket != kNoTicket) receiver_.on_sent(ticket, error);
+}
+
+void UcxTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) {
   check(payload.size() <= max_payload_, "message payload too large");
-  auto ep = endpoint(peer);
-  if (!ep.ok()) return done(ep.error());
-  post(ep.value(), kMessageId, 0, header, payload, std::move(done));
+  send_from({peer, header, ticket}, payload, nullptr);
+}
+
+void UcxTransport::send_from(const Outgoing& to, ConstBytes payload, const std::byte* staged) {
+  auto ep = endpoint(to.peer);
+  if (!ep.ok()) return end(to.ticket, staged, ep.error());
+  post(ep.value(), kMessageId, 0, to.header, payload, to.ticket, staged);
 }
 
 void UcxTransport::post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstBytes header,
-                        ConstBytes payload, SendDone done) {
-  Request* request = take_request(std::move(done), header);
+                        ConstBytes payload, Ticket ticket, const std::byte* staged) {
+  Request* request = take_request(header);
+  request->ticket = ticket;
+  request->staged = staged;
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -133,18 +144,21 @@ void UcxTransport::post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstByt
   void* status = ucp_am_send_nbx(endpoint, id, request->header.data(), header.size(),
                                  payload.data(), payload.size(), &param);
   if (UCS_PTR_IS_PTR(status)) return;  // on_sent() will be called
-  finish(request, UCS_PTR_STATUS(status));
+  finish(request, ucx_error("sending", UCS_PTR_STATUS(status)));
 }
 
 void UcxTransport::on_sent(void* ucx_request, ucs_status_t status, void* user_data) {
   ucp_request_free(ucx_request);
   auto* request = static_cast<Request*>(user_data);
-  request->transport->finish(request, status);
+  request->transport->finish(request, ucx_error("sending", status));
 }
 
-void UcxTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to,
-                          SendDone done) {
-  staging_.send(*this, reserved, used, to, std::move(done));
+void UcxTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to) {
+  for (const Outgoing& out : to) {
+    staging_.hold(reserved.data());
+    send_from(out, reserved.first(used), reserved.data());
+  }
+  staging_.release(reserved.data());
 }
 
 ucs_status_t UcxTransport::on_message(void* arg, const void* header, size_t header_length,
@@ -257,7 +271,7 @@ bool UcxTransport::delivered() const {
 // breaks.
 void UcxTransport::send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt) {
   const unsigned flags = id == kQuestionId ? UCP_AM_SEND_FLAG_REPLY : 0;
-  post(endpoint, id, flags, std::as_bytes(std::span(&receipt, 1)), {}, [](const Error&) {});
+  post(endpoint, id, flags, std::as_bytes(std::span(&receipt, 1)), {}, kNoTicket, nullptr);
 }
 
 ucs_status_t UcxTransport::on_question(void* arg, const void* header, size_t header_length, void*,
@@ -298,8 +312,8 @@ void UcxTransport::close() {
   while (busy() && Clock::now() < deadline) ucp_worker_progress(worker_->handle());
   worker_.reset();
   for (auto& request : requests_)
-    if (request->done)
-      std::exchange(request->done, nullptr)(Error(ErrorKind::kAborted, "the transport closed"));
+    if (std::exchange(request->in_use, false))
+      end(request->ticket, request->staged, Error(ErrorKind::kAborted, "the transport closed"));
 }
 
 }  // namespace ringdist

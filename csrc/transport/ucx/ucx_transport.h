@@ -29,9 +29,9 @@ class UcxTransport final : public Transport {
   std::vector<std::byte> address() const override { return worker_->address(); }
   Error add_peer(ContextId peer, ConstBytes address) override;
   bool reaches(ContextId peer) const override;
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendDone done) override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
-  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to, SendDone done) override;
+  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override;
   bool progress() override;
   int event_fd() const override { return worker_->event_fd(); }
   bool arm() override;
@@ -59,7 +59,9 @@ class UcxTransport final : public Transport {
   };
   struct Request {
     UcxTransport* transport;
-    SendDone done;
+    bool in_use = false;
+    Ticket ticket = kNoTicket;
+    const std::byte* staged = nullptr;              // a reservation's memory
     std::array<std::byte, kMaxHeaderBytes> header;  // UCX reads it until completion
   };
 
@@ -69,9 +71,11 @@ class UcxTransport final : public Transport {
   Error connect(Peer& peer);
   void close_endpoint(Peer& peer);
   void post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstBytes header, ConstBytes payload,
-            SendDone done);
-  Request* take_request(SendDone done, ConstBytes header);
-  void finish(Request* request, ucs_status_t status);
+            Ticket ticket, const std::byte* staged);
+  void send_from(const Outgoing& to, ConstBytes payload, const std::byte* staged);
+  Request* take_request(ConstBytes header);
+  void finish(Request* request, const Error& error);
+  void end(Ticket ticket, const std::byte* staged, const Error& error);
   bool handle_broken();
   void send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt);
 

@@ -58,11 +58,11 @@ class GroupTest : public testing::Test {
   }
 
   Statistics statistics_;
-  FakeTransport transport_;
   Executor executor_{
       statistics_,
       int64_t{1} << 24,
       {[](const Op&) {}, [](const std::function<void()>& task) { task(); }, [](const Notice&) {}}};
+  FakeTransport transport_{executor_};
 };
 
 // After a failure the user destroys the group, while what it sent may still be on its way.
@@ -81,9 +81,7 @@ TEST_F(GroupTest, ASendMayEndAfterItsGroup) {
     const std::weak_ptr<Group> gone = group;
     group.reset();
     ASSERT_TRUE(gone.expired());
-    transport_.asked_who_is_reached = false;
-    transport_.complete();
-    EXPECT_FALSE(transport_.asked_who_is_reached) << "through the group, which is gone";
+    transport_.complete();  // to nobody: sanitizers see a Run that is gone
   }
 }
 

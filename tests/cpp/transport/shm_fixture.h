@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "os/random.h"
+#include "support/sends.h"
 #include "transport/shm/shm.h"
 
 namespace ringdist::test {
@@ -17,6 +18,7 @@ inline constexpr auto kDeadline = std::chrono::seconds(20);
 
 struct End final : Receiver {
   ContextId id = random_id();
+  Sends sends;  // the transport tells it of ends until it is gone
   std::unique_ptr<Transport> transport;
   std::vector<std::vector<std::byte>> got;
   std::vector<std::pair<ContextId, Error>> lost;
@@ -34,6 +36,7 @@ struct End final : Receiver {
     EXPECT_EQ(header.size(), sizeof(int));
     got.emplace_back(payload.begin(), payload.end());
   }
+  void on_sent(Ticket ticket, const Error& error) override { sends.end(ticket, error); }
   void on_peer_lost(std::string_view, ContextId peer, const Error& cause) override {
     lost.emplace_back(peer, cause);
   }
@@ -44,7 +47,7 @@ struct End final : Receiver {
   void send(End& to, ConstBytes payload) {
     static const int kHeader = 7;
     transport->send(to.id, std::as_bytes(std::span(&kHeader, 1)), payload,
-                    [this](const Error& error) { ++(error ? failed : sent); });
+                    sends.begin([this](const Error& error) { ++(error ? failed : sent); }));
   }
 };
 

@@ -85,8 +85,10 @@ TEST(Shm, APeerThatReadsNothingHoldsFewOfTheChunksThatAllGet) {
                          }))
         << "after " << i;
     std::ranges::fill(*space, static_cast<std::byte>(i));
-    const Outgoing to[] = {{stuck.id, bytes}, {b.id, bytes}};
-    a.transport->commit(*space, space->size(), to, [&](const Error& error) { done += !error; });
+    const Outgoing to[] = {
+        {stuck.id, bytes, a.sends.begin([&](const Error& error) { done += !error; })},
+        {b.id, bytes}};
+    a.transport->commit(*space, space->size(), to);
   }
   ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == kRounds; }));
   EXPECT_LT(done, kRounds);
@@ -111,8 +113,9 @@ TEST(Shm, CommittedAndSentMessagesKeepTheirOrder) {
     auto space = a.transport->reserve(100'000);
     ASSERT_TRUE(space) << "after " << i;
     std::ranges::fill(*space, static_cast<std::byte>(i));
-    const Outgoing to[] = {{b.id, bytes}};
-    a.transport->commit(*space, space->size(), to, [&](const Error& error) { a.sent += !error; });
+    const Outgoing to[] = {
+        {b.id, bytes, a.sends.begin([&](const Error& error) { a.sent += !error; })}};
+    a.transport->commit(*space, space->size(), to);
   }
   ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == 41; }));
   EXPECT_EQ(a.sent, 41);

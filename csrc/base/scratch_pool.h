@@ -1,5 +1,5 @@
-// Scratch memory for ops, kept between them: a fresh large allocation costs a page fault for every
-// 4 KiB. Any thread; shared by the ops that took from it.
+// Scratch memory, kept for the next who needs some: a fresh large allocation costs a page fault for
+// every 4 KiB. Any thread; shared by the ops that took from it.
 #pragma once
 
 #include <bit>
@@ -45,28 +45,34 @@ class ScratchPool {
   size_t kept_ RINGDIST_GUARDED_BY(mutex_) = 0;
 };
 
-// Memory of a pool, for as long as somebody needs it.
-class PooledBlock {
+// Memory of a pool that several may hold; the last one gives it back. Without memory unless made
+// with some.
+class HeldBytes {
  public:
-  PooledBlock(std::shared_ptr<ScratchPool> pool, size_t bytes)
-      : pool_(std::move(pool)), block_(bytes ? pool_->take(bytes) : nullptr), size_(bytes) {}
-  PooledBlock(PooledBlock&&) = default;
-  PooledBlock& operator=(PooledBlock&&) = delete;
-  ~PooledBlock() {
-    if (block_) pool_->give_back(std::move(block_), size_);
+  HeldBytes() = default;
+  HeldBytes(std::shared_ptr<ScratchPool> pool, size_t bytes) : size_(bytes) {
+    std::byte* const memory = pool->take(bytes).release();
+    memory_ = {memory, [pool = std::move(pool), bytes](std::byte* back) {
+                 pool->give_back(ScratchPool::Block(back), bytes);
+               }};
   }
 
-  Bytes bytes() const { return {block_.get(), size_}; }
+  explicit operator bool() const { return memory_ != nullptr; }
+  Bytes bytes() const { return {memory_.get(), size_}; }
+  // Only the first `bytes` of it are of use.
+  void shorten(size_t bytes) { size_ = bytes; }
+  // Keeps the memory alive.
+  std::shared_ptr<const void> owner() const { return memory_; }
 
  private:
-  std::shared_ptr<ScratchPool> pool_;
-  ScratchPool::Block block_;
+  std::shared_ptr<std::byte> memory_;
   size_t size_ = 0;
 };
 
-inline PooledBlock pooled_copy(std::shared_ptr<ScratchPool> pool, ConstBytes bytes) {
-  PooledBlock out(std::move(pool), bytes.size());
-  if (!bytes.empty()) std::memcpy(out.bytes().data(), bytes.data(), bytes.size());
+inline HeldBytes held_copy(const std::shared_ptr<ScratchPool>& pool, ConstBytes bytes) {
+  if (bytes.empty()) return {};
+  HeldBytes out(pool, bytes.size());
+  std::memcpy(out.bytes().data(), bytes.data(), bytes.size());
   return out;
 }
 

@@ -1,0 +1,30 @@
+// What all Runs of a lane share, asked without a call. The Executor owns it; a test makes one, and
+// moves its clock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/scratch_pool.h"
+#include "engine/op/credit.h"
+#include "engine/op/statistics.h"
+#include "engine/op/tickets.h"
+#include "engine/op/work_queue.h"
+
+namespace ringdist {
+
+struct LaneState {
+  LaneState(Statistics& statistics, int64_t memory_limit)
+      : statistics(statistics), promises(memory_limit) {}
+
+  TimePoint now = Clock::now();  // the only clock of Executor, Group and Run
+  Statistics& statistics;
+  PromiseBudget promises;
+  Tickets tickets;
+  WorkQueue work;
+  bool any_ended = false;  // some Group has a Run to free
+  const std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();
+};
+
+}  // namespace ringdist

@@ -1,0 +1,52 @@
+#include "engine/op/outflow.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace ringdist {
+
+void Outflow::sent() {
+  check(state_ == State::kOpen || state_ == State::kAsking, "a segment beyond the edge's last");
+  ++next_;
+  settle();
+}
+
+bool Outflow::ask() {
+  check(state_ == State::kOpen || state_ == State::kAsking, "a grant for nothing");
+  if (state_ == State::kAsking) return false;
+  state_ = State::kAsking;
+  return true;
+}
+
+void Outflow::grant(int64_t until) {
+  granted_ = std::max(granted_, until);
+  if (state_ == State::kAsking) state_ = State::kOpen;
+}
+
+bool Outflow::complete(int64_t segment) {
+  check(segment < next_, "the end of a segment that was not sent");
+  if (segment < completed_ || std::ranges::count(ahead_, segment) > 0) return false;
+  if (segment != completed_) {
+    ahead_.push_back(segment);
+    return true;
+  }
+  ++completed_;
+  while (std::erase(ahead_, completed_) > 0) ++completed_;
+  settle();
+  return true;
+}
+
+bool Outflow::forgive() {
+  if (completed_ == next_) return false;
+  completed_ = next_;
+  ahead_.clear();
+  settle();
+  return true;
+}
+
+void Outflow::settle() {
+  if (next_ == segments_) state_ = completed_ == segments_ ? State::kDone : State::kSent;
+}
+
+}  // namespace ringdist

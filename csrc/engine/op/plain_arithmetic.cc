@@ -1,0 +1,147 @@
+// Values travel as they are. A reduce makes one pass over memory: own values where they lie, those
+// of others where the transport put them.
+#include <algorithm>
+#include <cstring>
+#include <source_location>
+#include <vector>
+
+#include "base/check.h"
+#include "engine/op/arithmetic.h"
+#include "kernel/reduce.h"
+
+namespace ringdist {
+namespace {
+
+class PlainArithmetic final : public Arithmetic {
+ public:
+  PlainArithmetic(const Op& op, int size, const std::shared_ptr<ScratchPool>& pool)
+      : op_(op), size_(size), pool_(pool), scratch_(dtype_size(op.request.dtype)) {
+    const int64_t count = op.schedule->scratch_count;
+    if (count == 0) return;
+    scratch_memory_ = HeldBytes(pool, static_cast<size_t>(count) * scratch_.element_size());
+    scratch_.append(scratch_memory_.bytes().data(), count);
+    if (op.request.kind == Collective::kBarrier)  // it sends its scratch as it is
+      std::ranges::fill(scratch_memory_.bytes(), std::byte{0});
+  }
+
+  size_t message_bytes(int step, int64_t segment) const override {
+    return static_cast<size_t>(range(step, segment).count) * scratch_.element_size();
+  }
+  bool accepts(int step, int64_t segment, size_t bytes) const override {
+    return bytes == message_bytes(step, segment);
+  }
+  size_t most_bytes(int step) override { return message_bytes(step, 0); }
+  size_t mean_bytes(int step) override { return message_bytes(step, 0); }
+
+  bool encodes(int) const override { return false; }
+  size_t encode(int, int64_t, Bytes) override {
+    check_failed("no codec", std::source_location::current());
+  }
+  ConstBytes view(int step, int64_t segment, HeldBytes& held) override {
+    const Range part = range(step, segment);
+    return contiguous(part, held);
+  }
+
+  Error reduce(int step, int64_t segment, std::span<const ConstBytes> arrived, HeldBytes&) override;
+  Error place(int step, int64_t segment, ConstBytes arrived, HeldBytes&) override {
+    const Range part = range(step, segment);
+    buffer(part.buffer).copy_from(part.offset, part.count, arrived.data());
+    return {};
+  }
+  Error copy(int step, int64_t segment, HeldBytes&) override;
+
+ private:
+  const Step& description(int step) const { return op_.schedule->steps[step].step; }
+  Range slice(int step, const Range& of, int64_t segment) const {
+    return op_.schedule->slice(step, of, segment);
+  }
+  Range range(int step, int64_t segment) const {
+    return slice(step, description(step).range, segment);
+  }
+  const Buffer& buffer(BufferId id) const;
+  ConstBytes contiguous(const Range& part, HeldBytes& held) const;
+
+  const Op& op_;
+  const int size_;
+  const std::shared_ptr<ScratchPool> pool_;
+  HeldBytes scratch_memory_;
+  Buffer scratch_;
+};
+
+const Buffer& PlainArithmetic::buffer(BufferId id) const {
+  switch (id) {
+    case BufferId::kInput:
+      return op_.request.input;
+    case BufferId::kOutput:
+      return op_.request.output;
+    case BufferId::kScratch:
+      break;
+  }
+  return scratch_;
+}
+
+// Where a part straddles spans, a copy.
+ConstBytes PlainArithmetic::contiguous(const Range& part, HeldBytes& held) const {
+  const Bytes lies = buffer(part.buffer).contiguous(part.offset, part.count);
+  if (lies.data() != nullptr || part.count == 0) return lies;
+  held = HeldBytes(pool_, static_cast<size_t>(part.count) * scratch_.element_size());
+  buffer(part.buffer).copy_to(part.offset, part.count, held.bytes().data());
+  return held.bytes();
+}
+
+Error PlainArithmetic::reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
+                              HeldBytes&) {
+  const CompiledStep& compiled = op_.schedule->steps[step];
+  const Range part = range(step, segment);
+  if (part.count == 0) return {};
+  std::vector<HeldBytes> gathered;
+  std::vector<const std::byte*> sources(compiled.step.sources.size());
+  for (size_t slot = 0; slot < arrived.size(); ++slot)
+    sources[compiled.source_of_in[slot]] = arrived[slot].data();
+  for (size_t s = 0; s < sources.size(); ++s) {
+    if (compiled.step.sources[s].peer >= 0) continue;
+    HeldBytes held;
+    sources[s] = contiguous(slice(step, compiled.step.sources[s].range, segment), held).data();
+    if (held) gathered.push_back(std::move(held));
+  }
+  const int64_t divisor = compiled.step.finish ? size_ : 1;
+  const auto add_up = [&](std::byte* to) {
+    ringdist::reduce(op_.request.dtype, op_.request.reduce_op, to, sources,
+                     static_cast<size_t>(part.count), divisor);
+  };
+  const Bytes to = buffer(part.buffer).contiguous(part.offset, part.count);
+  if (to.data() != nullptr) {
+    add_up(to.data());
+    return {};
+  }
+  const HeldBytes sum(pool_, message_bytes(step, segment));
+  add_up(sum.bytes().data());
+  buffer(part.buffer).copy_from(part.offset, part.count, sum.bytes().data());
+  return {};
+}
+
+Error PlainArithmetic::copy(int step, int64_t segment, HeldBytes&) {
+  const Range to = range(step, segment);
+  const Range from = slice(step, description(step).sources[0].range, segment);
+  int64_t at = 0;
+  buffer(to.buffer).for_each(to.offset, to.count, [&](Bytes piece) {
+    const auto count = static_cast<int64_t>(piece.size() / scratch_.element_size());
+    const Bytes source = buffer(from.buffer).contiguous(from.offset + at, count);
+    // In place (allgather): the part is where it belongs already.
+    if (source.data() == nullptr)
+      buffer(from.buffer).copy_to(from.offset + at, count, piece.data());
+    else if (source.data() != piece.data())
+      std::memcpy(piece.data(), source.data(), piece.size());
+    at += count;
+  });
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Arithmetic> plain_arithmetic(const Op& op, int size,
+                                             const std::shared_ptr<ScratchPool>& pool) {
+  return std::make_unique<PlainArithmetic>(op, size, pool);
+}
+
+}  // namespace ringdist

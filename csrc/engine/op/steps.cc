@@ -1,0 +1,96 @@
+#include "engine/op/steps.h"
+
+#include <algorithm>
+
+namespace ringdist {
+
+Steps::Steps(const CompiledSchedule& schedule, PromiseBudget& budget)
+    : schedule_(schedule),
+      steps_(schedule.steps.size()),
+      unfinished_(static_cast<int>(schedule.steps.size())) {
+  for (int step = 0; step < count(); ++step) {
+    const CompiledStep& what = compiled(step);
+    One& one = (*this)[step];
+    one.in.reserve(what.in.size());
+    one.out.reserve(what.out.size());
+    for (const EdgeName& edge : what.in) one.in.emplace_back(edge, what.segments, budget);
+    for (const EdgeName& edge : what.out) one.out.emplace_back(edge, what.segments);
+  }
+}
+
+// Elements of a step's range that are there (or, finished, that nothing of ours uses any more).
+int64_t Steps::progress_of(int step, bool finished) const {
+  const One& one = (*this)[step];
+  int64_t segments = writes(step) ? one.written : compiled(step).segments;
+  if (finished || !writes(step))
+    for (const Outflow& out : one.out) segments = std::min(segments, out.completed());
+  return std::min(compiled(step).step.range.count, segments * schedule_.segment_count);
+}
+
+// The segment ends at element `end` of its range, which is element `end + shift` of the range that
+// it depends on: those before it must be there, as far as that range reaches.
+bool Steps::ready(int step, int64_t segment) const {
+  const int64_t end = schedule_.segment_end(compiled(step), segment);
+  return std::ranges::all_of(compiled(step).after, [&](const Dependency& dependency) {
+    const int64_t need = std::clamp<int64_t>(dependency.shift + end, 0, dependency.limit);
+    return progress_of(dependency.on, dependency.finished) >= need;
+  });
+}
+
+bool Steps::complete(int step) const {
+  const One& one = (*this)[step];
+  if (writes(step) && one.written < compiled(step).segments) return false;
+  return std::ranges::all_of(
+      one.out, [](const Outflow& out) { return out.state() == Outflow::State::kDone; });
+}
+
+bool Steps::settle(int step) {
+  One& one = (*this)[step];
+  if (one.done || !complete(step)) return false;
+  one.done = true;
+  --unfinished_;
+  return true;
+}
+
+bool Steps::waits_for(int peer) const {
+  return std::ranges::any_of(steps_, [peer](const One& one) {
+    return std::ranges::any_of(
+        one.in, [peer](const Inflow& in) { return in.peer() == peer && in.lacks_any(); });
+  });
+}
+
+bool Steps::owes(int peer) const {
+  return std::ranges::any_of(steps_, [peer](const One& one) {
+    return std::ranges::any_of(
+        one.out, [peer](const Outflow& out) { return out.peer() == peer && !out.all_sent(); });
+  });
+}
+
+std::string Steps::dump() const {
+  std::string out;
+  for (int step = 0; step < count(); ++step) {
+    const One& one = (*this)[step];
+    if (one.done) continue;
+    const std::string where = "\n    step " + std::to_string(step);
+    const std::string of = " of " + std::to_string(compiled(step).segments);
+    for (const Inflow& in : one.in)
+      out += where + ": from rank " + std::to_string(in.peer()) + ", segment " +
+             std::to_string(one.written) + of + ", kept " + std::to_string(in.kept_count()) +
+             ", granted " + std::to_string(in.granted_until());
+    for (const Outflow& to : one.out)
+      out += where + ": to rank " + std::to_string(to.peer()) + ", sent " +
+             std::to_string(to.next()) + of + ", completed " + std::to_string(to.completed()) +
+             ", credit to segment " + std::to_string(to.granted_until()) +
+             (to.state() == Outflow::State::kAsking ? ", asked for more" : "");
+  }
+  return out;
+}
+
+void Steps::stop() {
+  for (One& one : steps_) {
+    one.held.clear();
+    for (Inflow& in : one.in) in.stop();
+  }
+}
+
+}  // namespace ringdist

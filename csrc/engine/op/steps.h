@@ -1,0 +1,61 @@
+// How far the steps of one op have come on this rank, and which segments may go on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/scratch_pool.h"
+#include "engine/op/credit.h"
+#include "engine/op/inflow.h"
+#include "engine/op/outflow.h"
+#include "plan/compiled_schedule.h"
+
+namespace ringdist {
+
+class Steps {
+ public:
+  struct One {
+    int64_t written = 0;  // segments received, reduced or copied
+    std::vector<Inflow> in;
+    std::vector<Outflow> out;
+    // What was encoded, here or by the rank that we relay for, until all targets were sent it.
+    std::map<int64_t, HeldBytes> held;
+    bool queued = false;
+    bool done = false;
+  };
+
+  Steps(const CompiledSchedule& schedule, PromiseBudget& budget);
+
+  int count() const { return static_cast<int>(steps_.size()); }
+  bool all_done() const { return unfinished_ == 0; }
+  One& operator[](int step) { return steps_[static_cast<size_t>(step)]; }
+  const One& operator[](int step) const { return steps_[static_cast<size_t>(step)]; }
+  const CompiledStep& compiled(int step) const {
+    return schedule_.steps[static_cast<size_t>(step)];
+  }
+  bool writes(int step) const { return compiled(step).step.kind != StepKind::kSend; }
+
+  // All that the segment depends on is there.
+  bool ready(int step, int64_t segment) const;
+  // Whether the step is done, which it was not before.
+  bool settle(int step);
+  // Something from the peer has not come; something for it has not been sent.
+  bool waits_for(int peer) const;
+  bool owes(int peer) const;
+  // A line for each end of an edge of those that are not done.
+  std::string dump() const;
+  // Nothing more is received, and nothing that was encoded is sent.
+  void stop();
+
+ private:
+  int64_t progress_of(int step, bool finished) const;
+  bool complete(int step) const;
+
+  const CompiledSchedule& schedule_;
+  std::vector<One> steps_;
+  int unfinished_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,81 @@
+// The sends on their way: of each, whose it is and what keeps its memory alive. What comes home
+// after its Run has ended is dropped, but for the memory, which is let go then.
+//
+// Every call comes with the lane's driver token held.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace ringdist {
+
+class Run;
+
+// A segment of an edge, to the Run that sends it.
+struct SentSegment {
+  Run* run = nullptr;
+  int step = 0;
+  int target = 0;
+  int64_t segment = 0;
+};
+
+class Tickets {
+ public:
+  // `memory`, which may be nobody's, is held until the ticket comes home.
+  Ticket issue(const SentSegment& what, std::shared_ptr<const void> memory) {
+    if (free_.empty()) {
+      free_.push_back(static_cast<uint32_t>(entries_.size()));
+      entries_.emplace_back();
+    }
+    const uint32_t slot = free_.back();
+    free_.pop_back();
+    Entry& entry = entries_[slot];
+    entry.what = what;
+    entry.memory = std::move(memory);
+    entry.out = true;
+    return make(++entry.turn, slot);
+  }
+
+  struct Home {
+    SentSegment what;                    // of nobody's, where its Run has ended
+    std::shared_ptr<const void> memory;  // until the Run has heard of it
+  };
+  // It has come home. Nothing for one that is not out: kNoTicket, or one that has been home before.
+  std::optional<Home> redeem(Ticket ticket) {
+    const auto slot = static_cast<uint32_t>(ticket);
+    if (slot >= entries_.size()) return std::nullopt;
+    Entry& entry = entries_[slot];
+    if (ticket != make(entry.turn, slot) || !entry.out) return std::nullopt;
+    entry.out = false;
+    free_.push_back(slot);
+    return Home{std::exchange(entry.what, {}), std::exchange(entry.memory, nullptr)};
+  }
+
+  // The Run ends with sends on their way.
+  void disown(const Run& run) {
+    for (Entry& entry : entries_)
+      if (entry.what.run == &run) entry.what.run = nullptr;
+  }
+
+  size_t out() const { return entries_.size() - free_.size(); }
+
+ private:
+  struct Entry {
+    SentSegment what;
+    std::shared_ptr<const void> memory;
+    bool out = false;
+    uint32_t turn = 0;  // how often the slot has been used: an old ticket is told from a new one
+  };
+  static Ticket make(uint32_t turn, uint32_t slot) { return Ticket{turn} << 32 | slot; }
+
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace ringdist

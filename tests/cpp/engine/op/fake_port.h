@@ -1,0 +1,169 @@
+// Ranks of a group with no group, no lane, no transport and no time: what their Runs send lies in
+// queues until the test delivers it, and sends end when the test says so.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/op/port.h"
+#include "engine/op/run.h"
+#include "plan/planner.h"
+
+namespace ringdist::test {
+
+inline constexpr int64_t kRunSegment = 1024;
+
+class FakePort final : public Port {
+ public:
+  struct Message {
+    MessageHeader header;
+    std::vector<std::byte> payload;
+  };
+
+  FakePort(LaneState& lane, int rank, int size,
+           int64_t window = EarlyCredit::kSegments * kRunSegment)
+      : Port(lane, GroupFlow(rank, size, window)) {}
+
+  std::map<int, std::deque<Message>> sent;  // by destination
+  std::deque<Ticket> tickets;               // of sends that have not ended
+  std::vector<std::pair<Run*, int>> blocked;
+  std::vector<Run*> ended;
+  std::vector<Error> failures;
+  std::map<int, Error> lost;
+  std::vector<int> gone_ranks;
+  const Run* oldest = nullptr;
+
+  void send(MessageHeader header, ConstBytes payload, Ticket ticket) override {
+    if (header.early) flow.early[header.destination].sent(payload.size());
+    tickets.push_back(ticket);
+    push(header, payload);
+  }
+  void send_control(MessageHeader header) override { push(header, {}); }
+  Staged reserve(std::span<const EdgeName>, size_t bytes) override {
+    const HeldBytes block(lane.scratch, bytes);
+    return {block.bytes(), nullptr, block};
+  }
+  void commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,
+              std::span<const Ticket> of) override {
+    for (size_t i = 0; i < headers.size(); ++i) send(headers[i], staged.bytes.first(used), of[i]);
+  }
+  void report_credit(int peer) override {
+    MessageHeader header{};
+    header.type = MessageType::kCredit;
+    header.destination = peer;
+    push(header, {});
+  }
+  void when_credit_returns(int, Run& run, int step) override { blocked.emplace_back(&run, step); }
+  bool is_oldest(const Run& run) const override { return &run == oldest; }
+  bool gone(int peer) const override { return std::ranges::count(gone_ranks, peer) > 0; }
+  void fail(const Error& cause) override { failures.push_back(cause); }
+  void send_failed(int peer, const Error& cause) override { lost[peer] = cause; }
+  void finished(Run& run) override {
+    ended.push_back(&run);
+    run.stop();
+  }
+
+  // Runs what can run.
+  void work() {
+    while (!lane.work.empty()) {
+      const WorkItem item = lane.work.pop();
+      item.run->work(item.step);
+    }
+  }
+  // The i-th of the sends that have not ended, ends.
+  void end_send(size_t i, const Error& error = {}) {
+    const Ticket ticket = tickets[i];
+    tickets.erase(tickets.begin() + static_cast<ptrdiff_t>(i));
+    const auto home = lane.tickets.redeem(ticket);
+    if (home && home->what.run != nullptr)
+      home->what.run->on_sent(home->what.step, home->what.target, home->what.segment, error);
+  }
+  // What has been sent to a rank, by type.
+  int count(int destination, MessageType type) const {
+    const auto it = sent.find(destination);
+    if (it == sent.end()) return 0;
+    return static_cast<int>(std::ranges::count_if(
+        it->second, [&](const Message& message) { return message.header.type == type; }));
+  }
+
+ private:
+  void push(MessageHeader header, ConstBytes payload) {
+    header.source = flow.rank;
+    header.credit = flow.early[header.destination].report();
+    sent[header.destination].push_back({header, {payload.begin(), payload.end()}});
+  }
+};
+
+// One rank's allreduce of `data`, and what runs it.
+struct OneRank {
+  OneRank(int rank, int size, std::vector<float> values, int64_t memory_limit = 1 << 24,
+          const std::string& algorithm = "")
+      : data(std::move(values)),
+        lane(statistics, memory_limit),
+        port(lane, rank, size),
+        planner({rank, size, algorithm, false, kRunSegment}) {}
+
+  std::shared_ptr<Op> make_op(std::shared_ptr<const BlockMap> blocks = nullptr) {
+    OpRequest request;
+    request.kind = Collective::kAllreduce;
+    request.dtype = DType::kFloat32;
+    request.reduce_op = ReduceOp::kSum;
+    request.count = static_cast<int64_t>(data.size());
+    request.output = Buffer(sizeof(float));
+    request.output.append(data.data(), request.count);
+    request.blocks = std::move(blocks);
+    auto op = std::make_shared<Op>(std::move(request));
+    op->plan = planner.plan(op->request).value();
+    op->schedule = planner.schedule(op->request, op->plan);
+    op->number = 1;
+    op->fingerprint = fingerprint_of(op->request, op->plan);
+    return op;
+  }
+  void make_run(std::shared_ptr<const BlockMap> blocks = nullptr) {
+    run = std::make_unique<Run>(port, make_op(std::move(blocks)), 1);
+  }
+  Run& start(std::shared_ptr<const BlockMap> blocks = nullptr) {
+    make_run(std::move(blocks));
+    port.oldest = run.get();
+    run->start();
+    port.work();
+    return *run;
+  }
+  void receive(const FakePort::Message& message) {
+    const MessageHeader& header = message.header;
+    if (port.flow.early[header.source].returned(header.credit))
+      for (const auto& [waiting, step] : std::exchange(port.blocked, {})) waiting->queue(step);
+    if (!port.ended.empty()) return;
+    switch (header.type) {
+      case MessageType::kData:
+        run->on_data(header, message.payload);
+        break;
+      case MessageType::kRequest:
+        run->on_request(header);
+        break;
+      case MessageType::kGrant:
+      case MessageType::kFirstGrant:
+        run->on_grant(header);
+        break;
+      case MessageType::kCredit:
+        break;
+    }
+    port.work();
+  }
+  bool done() const { return !port.ended.empty(); }
+
+  std::vector<float> data;
+  Statistics statistics;
+  LaneState lane;
+  FakePort port;
+  Planner planner;
+  std::unique_ptr<Run> run;
+};
+
+}  // namespace ringdist::test
