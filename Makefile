@@ -92,6 +92,7 @@ lint:
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/python tools/check_includes.py
+	$(VENV)/python tools/check_row_names.py
 
 format:
 	@tools/bootstrap.sh

@@ -68,6 +68,7 @@ def shutdown() -> None:
 # Compression: arguments are checked before anything is sent. ValueError and TypeError name the
 # argument, what was given and what is accepted. Any thread may call these.
 
+NO_CODEC: str  # the codec that leaves values as they are
 MIN_COMPRESSED: int  # elements; what compresses by itself leaves smaller tensors alone
 
 def check_coding(codec: str, parameters: bool) -> None:

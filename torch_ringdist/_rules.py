@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from torch_ringdist import _native
+
 # LayerNorm, BatchNorm2d, LlamaRMSNorm, ...
 _NORM = re.compile(r"norm(\dd)?$", re.IGNORECASE)
 # A module under torch.compile() has this in the names of its parameters.
@@ -50,7 +52,7 @@ def resolve(model: nn.Module, rules: Mapping[str, str] | None, smallest: int) ->
         if matches:
             out.append(Rule(name, parameter, patterns[matches[0]], ""))
         elif parameter.numel() < smallest or _is_norm(owners[parameter]):
-            out.append(Rule(name, parameter, "none", ""))
+            out.append(Rule(name, parameter, _native.load().NO_CODEC, ""))
         else:
             embedding = isinstance(owners[parameter], nn.Embedding | nn.EmbeddingBag)
             out.append(Rule(name, parameter, "", "int8" if embedding else ""))

@@ -55,7 +55,7 @@ class _Layout:
         for some in ([p for _, p in every], [p for learns, p in every if learns]):
             if sum(numel for numel, _ in some) == count:
                 return some
-        return [(count, "none")]
+        return [(count, _native.load().NO_CODEC)]
 
 
 class _Allocates:
@@ -80,7 +80,7 @@ class _Allocates:
     def _coding(self, contribution: torch.Tensor, parts: int) -> tuple[str, list[tuple[int, str]]]:
         """The codec of a call, and those of its pieces if they differ."""
         if contribution.dtype not in _FLOATS:
-            return "none", []
+            return _native.load().NO_CODEC, []
         if self._layout is None or contribution.numel() == 0:
             return self.codec, []
         return self.codec, self._layout.pieces(contribution.numel() // parts)

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include "bindings/bind.h"
+#include "codec/none.h"
 #include "torch/coding.h"
 #include "torch/comm_hook.h"
 #include "torch/errors.h"
@@ -159,6 +160,7 @@ void bind_operations(py::module_& module) {
              py::arg("error_feedback"));
   module.def("check_coding", &check_coding, py::arg("codec"), py::arg("parameters"));
   module.attr("MIN_COMPRESSED") = kMinCompressed;
+  module.attr("NO_CODEC") = std::string(kNoCodec);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "base/config.h"
 #include "bindings/bind.h"
 #include "codec/codec.h"
-#include "engine/op/credit.h"
+#include "engine/communicator.h"
 #include "torch/errors.h"
 #include "torch/process_context.h"
 #include "transport/plugin.h"
@@ -50,7 +50,7 @@ py::list limit_rows(const Config& config) {
       "what peers may have on their way to this process (RINGDIST_MEMORY)");
   add("largest message", std::to_string(defaults.max_payload) + " bytes",
       "a segment is never longer");
-  add("early window", std::to_string(EarlyCredit::kSegments * config.segment_bytes) + " bytes",
+  add("early window", std::to_string(Communicator::early_window(config)) + " bytes",
       "what a peer may send to this rank before it has called the operation");
   return out;
 }

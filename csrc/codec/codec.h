@@ -84,6 +84,11 @@ struct CodecRow {
   // `parameter` is the text after ':' ("" for none). Errors (kInvalidArgument) name what is
   // accepted.
   Result<CodecPtr> (*make)(std::string_view parameter);
+  // What its bare name means for a pair, if that is something else.
+  std::string_view alone = {};
+  // The codec of sums whose contributions have the codec of that name, in a group of `size`. Null:
+  // the same.
+  std::string (*result_of)(std::string_view contribution, int size) = nullptr;
 };
 
 std::span<const CodecRow> codecs();

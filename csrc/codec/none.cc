@@ -1,5 +1,7 @@
 // Codec `none`: values as the op's dtype stores them. For parameters that are to stay uncompressed
 // in an op where others are not.
+#include "codec/none.h"
+
 #include <algorithm>
 #include <array>
 #include <string>
@@ -12,7 +14,7 @@ namespace {
 
 class NoneCodec final : public Codec {
  public:
-  std::string_view name() const override { return "none"; }
+  std::string_view name() const override { return kNoCodec; }
   uint8_t wire_id() const override { return none_row().wire_id; }
   bool exact() const override { return true; }
   bool contraction() const override { return true; }
@@ -80,6 +82,6 @@ constexpr std::array<std::string_view, 1> kExamples{"none"};
 
 }  // namespace
 
-CodecRow none_row() { return {"none", 0, "values as they are", "", kExamples, make}; }
+CodecRow none_row() { return {kNoCodec, 0, "values as they are", "", kExamples, make}; }
 
 }  // namespace ringdist

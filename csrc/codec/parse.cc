@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "codec/codec.h"
+#include "codec/none.h"
 #include "codec/rotated.h"
 
 namespace ringdist {
@@ -16,18 +17,19 @@ std::string_view take_until(std::string_view& text, char end) {
   return out;
 }
 
-// The gather codec of a sum whose contributions are `codec`: research on error feedback showed that
-// re-encoding the sum with plain onebit or a narrow topk diverges.
-std::string default_result(std::string_view spec, const Codec& contribution, int size) {
-  std::string_view parameter = spec;
-  if (take_until(parameter, ':') != "topk") return std::string(contribution.name());
+const CodecRow* find_row(std::string_view spec) {
+  const std::string_view name = spec.substr(0, spec.find_first_of(":+"));
+  const auto row = std::ranges::find(codecs(), name, &CodecRow::name);
+  return row == codecs().end() ? nullptr : &*row;
+}
+
+std::string default_result(const Codec& contribution, int size) {
   std::string_view name = contribution.name();
+  const CodecRow* row = find_row(name);
+  if (row == nullptr || row->result_of == nullptr) return std::string(name);
   const bool rotated = name.ends_with(kRotation);
   if (rotated) name.remove_suffix(kRotation.size());
-  take_until(name, ':');
-  const int k = std::min<int>(std::stoi(std::string(name)) * std::min(4, size),
-                              static_cast<int>(Codec::kMaxBlock));
-  return "topk:" + std::to_string(k) + std::string(rotated ? kRotation : "");
+  return row->result_of(name, size) + std::string(rotated ? kRotation : "");
 }
 
 Error unknown(std::string_view name) {
@@ -58,15 +60,15 @@ Result<CodecPtr> parse_codec(std::string_view spec) {
 }
 
 Result<CodecPair> parse_codec_pair(std::string_view spec, int size) {
-  if (spec.empty()) spec = "none";
-  if (spec == "onebit") spec = "onebit+h";
+  if (spec.empty()) spec = kNoCodec;
+  if (const CodecRow* row = find_row(spec); row != nullptr && spec == row->name)
+    spec = row->alone.empty() ? spec : row->alone;
   const bool two = spec.find('>') != std::string_view::npos;
   std::string_view rest = spec;
   const std::string_view first = take_until(rest, '>');
   Result<CodecPtr> contribution = parse_codec(first);
   if (!contribution.ok()) return contribution.error();
-  const std::string second =
-      two ? std::string(rest) : default_result(first, *contribution.value(), size);
+  const std::string second = two ? std::string(rest) : default_result(*contribution.value(), size);
   Result<CodecPtr> result = parse_codec(second);
   if (!result.ok()) return result.error();
   return CodecPair{contribution.value(), result.value()};
@@ -78,7 +80,9 @@ Result<CodecPair> parse_coding(std::string_view argument, const std::string& spe
   return codecs.error().prefixed("ringdist: " + std::string(argument) + "='" + spec + "': ");
 }
 
-bool CodecPair::plain() const { return contribution->name() == "none" && result->name() == "none"; }
+bool CodecPair::plain() const {
+  return contribution->name() == kNoCodec && result->name() == kNoCodec;
+}
 
 std::string CodecPair::name() const {
   const std::string a(contribution->name());

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "codec/none.h"
 #include "kernel/cast.h"
 #include "kernel/feedback.h"
 
@@ -128,7 +129,7 @@ bool all_zero(DType dtype, ConstBytes values) {
 }
 
 void pay(DType dtype, Bytes values, ResidualSpan residual) {
-  static const Result<CodecPtr> none = parse_codec("none");
+  static const Result<CodecPtr> none = parse_codec(kNoCodec);
   check(none.ok(), "codec none is gone");
   std::array<float, kChunk> wide;
   const size_t element = dtype_size(dtype);

@@ -136,12 +136,19 @@ Result<CodecPtr> make(std::string_view parameter) {
   return CodecPtr(std::make_shared<TopkCodec>(k.value()));
 }
 
+// Sums have more elements that are not zero: one cut to as few as a contribution diverges.
+std::string result_of(std::string_view contribution, int size) {
+  const int k = std::stoi(std::string(contribution.substr(contribution.find(':') + 1)));
+  const int kept = std::min(k * std::min(4, size), static_cast<int>(Codec::kMaxBlock));
+  return "topk:" + std::to_string(kept);
+}
+
 constexpr std::array<std::string_view, 3> kExamples{"topk:10", "topk:40", "topk:256"};
 
 }  // namespace
 
 CodecRow topk_row() {
-  return {"topk", 8, "the k largest of each 1024", kShareText, kExamples, make};
+  return {"topk", 8, "the k largest of each 1024", kShareText, kExamples, make, {}, result_of};
 }
 
 }  // namespace ringdist

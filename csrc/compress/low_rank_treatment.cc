@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "codec/none.h"
 #include "compress/treatment_rows.h"
 
 namespace ringdist {
@@ -37,7 +38,7 @@ class LowRankTreatment final : public Treatment {
     if (pays(shape))
       plan.low_rank.push_back({slice, shape});
     else
-      plan.add_part(slice, parse_codec_pair("none", 1).value());
+      plan.add_part(slice, parse_codec_pair(kNoCodec, 1).value());
   }
 
  private:

@@ -5,9 +5,9 @@
 #include "base/check.h"
 #include "base/closed_by_peer.h"
 #include "base/log.h"
-#include "engine/driver.h"
+#include "base/thrown.h"
+#include "engine/lane/driver.h"
 #include "engine/prefixed_store.h"
-#include "engine/thrown.h"
 #include "os/random.h"
 #include "rendezvous/decline.h"
 
@@ -53,6 +53,10 @@ Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions
                 options_.config.deterministic == "layout", options_.config.segment_bytes}),
       timeout_(options_.timeout) {}
 
+int64_t Communicator::early_window(const Config& config) {
+  return EarlyCredit::kSegments * config.segment_bytes;
+}
+
 Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Context> context,
                                                            CommunicatorOptions options) {
   std::shared_ptr<Communicator> out(new Communicator(std::move(context), std::move(options)));
@@ -63,7 +67,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   config.name = self.name();
   config.warn_after = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(self.options_.config.warn_after));
-  config.early_window = EarlyCredit::kSegments * self.options_.config.segment_bytes;
+  config.early_window = early_window(self.options_.config);
   config.on_failed = [failure = self.failure_, hooks = std::weak_ptr(self.hooks_),
                       context = std::weak_ptr(self.context_)](const Error& error) {
     std::lock_guard lock(failure->mutex);

@@ -33,6 +33,9 @@ struct CommunicatorOptions {
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
+  // Bytes that may be on their way to a rank that has not asked for them, per sender.
+  static int64_t early_window(const Config& config);
+
   // Publishes this rank and begins to look for the others, in the background; waits for nobody.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
                                                       CommunicatorOptions options);

@@ -57,7 +57,8 @@ Error Context::open_transports() {
   std::vector<std::unique_ptr<Transport>> made;
   Executor& receiver = lane_->executor();
   made.push_back(std::make_unique<SelfTransport>(id_, transport_config.max_payload, receiver));
-  for (const std::string& name : options_.transports) {
+  const auto& wanted = options_.transports;
+  for (const std::string& name : wanted.empty() ? process_transports() : wanted) {
     const TransportRow* row = ringdist::find_transport(name);
     if (!row)
       return Error(ErrorKind::kInvalidArgument,

@@ -14,7 +14,7 @@
 #include "base/config.h"
 #include "base/thread_annotations.h"
 #include "control/control.h"
-#include "engine/lane.h"
+#include "engine/lane/lane.h"
 #include "engine/op/statistics.h"
 #include "engine/task_pool.h"
 #include "os/fork_guard.h"
@@ -26,7 +26,7 @@ namespace ringdist {
 struct ContextOptions {
   Config config;
   std::string store_host;                       // default choice of the network interface
-  std::vector<std::string> transports;          // by preference
+  std::vector<std::string> transports;          // by preference; empty: process_transports()
   std::shared_ptr<LocalNetwork> local_network;  // for transport `local`
 };
 

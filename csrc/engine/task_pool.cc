@@ -6,7 +6,7 @@
 
 #include "base/float_mode.h"
 #include "base/log.h"
-#include "engine/thrown.h"
+#include "base/thrown.h"
 
 namespace ringdist {
 namespace {

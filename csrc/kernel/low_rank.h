@@ -9,19 +9,10 @@
 #include <cstdint>
 #include <span>
 
+#include "kernel/matrix_shape.h"
 #include "kernel/residual_span.h"
 
 namespace ringdist {
-
-struct MatrixShape {
-  int64_t rows = 0;
-  int64_t columns = 0;
-  int64_t rank = 0;
-
-  int64_t count() const { return rows * columns; }
-  int64_t left() const { return rows * rank; }      // elements of a factor over the rows
-  int64_t right() const { return columns * rank; }  // elements of a factor over the columns
-};
 
 // left = (values + residual) * right; an empty residual counts as zeros.
 void multiply_right(const MatrixShape& shape, std::span<const float> values,

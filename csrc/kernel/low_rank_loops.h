@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernel/low_rank.h"
+#include "kernel/matrix_shape.h"
+#include "kernel/residual_span.h"
 
 namespace ringdist::low_rank {
 

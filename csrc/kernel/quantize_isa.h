@@ -2,7 +2,11 @@
 // For them to choose from, and for tests to compare.
 #pragma once
 
-#include "kernel/quantize.h"
+#include <span>
+
+#include "base/buffers.h"
+#include "kernel/block_format.h"
+#include "kernel/residual_span.h"
 
 namespace ringdist {
 

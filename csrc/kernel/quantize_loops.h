@@ -10,10 +10,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernel/block_format.h"
 #include "kernel/block_scale.h"
 #include "kernel/counter.h"
 #include "kernel/fp8.h"
-#include "kernel/quantize.h"
+#include "kernel/residual_span.h"
 
 namespace ringdist::quantization {
 

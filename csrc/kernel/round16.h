@@ -6,7 +6,8 @@
 #include <span>
 
 #include "base/buffers.h"
-#include "kernel/quantize.h"
+#include "kernel/block_format.h"
+#include "kernel/residual_span.h"
 
 namespace ringdist {
 

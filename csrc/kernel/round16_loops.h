@@ -7,7 +7,7 @@
 
 #include "kernel/counter.h"
 #include "kernel/half.h"
-#include "kernel/round16.h"
+#include "kernel/residual_span.h"
 
 namespace ringdist::rounding16 {
 

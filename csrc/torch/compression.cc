@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "codec/none.h"
 #include "torch/errors.h"
 #include "torch/memory_order.h"
 
@@ -54,7 +55,7 @@ Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, Compression
     : group_(std::move(group)),
       options_(std::move(options)),
       at_step_(std::move(at_step)),
-      none_(value_of(make_treatment("codec", "none", group_->getSize(), false))),
+      none_(value_of(make_treatment("codec", std::string(kNoCodec), group_->getSize(), false))),
       auto_(ever_auto(options_) ? std::make_shared<Watch>(group_->getSize()) : nullptr),
       probe_(group_),
       work_(group_),
@@ -121,7 +122,7 @@ void Compression::begin_step() {
   current_ = wanted;
   before_ = now_;
   now_.step = step;
-  now_.codec = step < options_.warmup_steps ? "none" : current_;
+  now_.codec = step < options_.warmup_steps ? std::string(kNoCodec) : current_;
   if (now_.codec != kAuto) {
     now_.chosen.clear();
     now_.reason.clear();

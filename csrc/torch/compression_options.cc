@@ -2,13 +2,16 @@
 
 #include <algorithm>
 
+#include "codec/none.h"
 #include "compress/auto_codec.h"
 #include "torch/coding.h"
 #include "torch/errors.h"
 
 namespace ringdist {
 
-std::string base_codec(const std::string& codec) { return codec == kAuto ? "none" : codec; }
+std::string base_codec(const std::string& codec) {
+  return codec == kAuto ? std::string(kNoCodec) : codec;
+}
 
 bool ever_auto(const CompressionOptions& options) {
   return options.codec == kAuto ||

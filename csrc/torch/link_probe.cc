@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "codec/none.h"
 #include "compress/low_rank_rehearsal.h"
 #include "compress/treatment.h"
 #include "torch/errors.h"
@@ -61,7 +62,7 @@ double LinkProbe::time(int64_t count, const std::string& codec,
                   });
 }
 
-double LinkProbe::latency() const { return time(1, "none", false); }
+double LinkProbe::latency() const { return time(1, std::string(kNoCodec), false); }
 
 std::vector<double> LinkProbe::codec_seconds(std::span<const std::string> codecs, double latency,
                                              std::optional<bool> feedback) const {

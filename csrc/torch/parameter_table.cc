@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "codec/none.h"
 #include "torch/coding.h"
 #include "torch/memory_order.h"
 
@@ -79,7 +80,7 @@ Error ParameterTable::add(const at::Tensor& tensor, std::string name, ParameterR
 
 Error ParameterTable::insert(const at::Tensor& tensor, std::string name, ParameterRule rule) {
   check(own_ != nullptr, "a parameter before the first codec");
-  if (tensor.is_complex()) rule = {"none", ""};
+  if (tensor.is_complex()) rule = {std::string(kNoCodec), ""};
   auto treatment = resolve(rule, own_);
   if (!treatment.ok()) return treatment.error();
   Residual* loaded = nullptr;  // before its parameter was known
@@ -105,7 +106,7 @@ Result<Parameter*> ParameterTable::find(const at::Tensor& tensor) {
                     "rules, under the name ",
                     name);
   }
-  const ParameterRule rule{tensor.numel() < kMinCompressed ? "none" : "", ""};
+  const ParameterRule rule{tensor.numel() < kMinCompressed ? std::string(kNoCodec) : "", ""};
   if (Error error = insert(tensor, name, rule)) return error;
   return by_tensor_.at(key);
 }

@@ -54,7 +54,6 @@ Result<std::shared_ptr<Context>> process_context(const Config& config,
   ContextOptions options;
   options.config = config;
   options.store_host = store_host;
-  options.transports = {"shm", "ucx"};
   auto context = Context::create(std::move(options));
   if (context.ok()) h.context = context.value();
   return context;

@@ -10,11 +10,11 @@ namespace ringdist {
 namespace {
 
 constexpr std::array<TransportRow, 3> kTransports{{
-    {"shm", "memory that the processes of one host share", true, shm_viable, shm_create},
-    {"ucx", "UCX active messages over TCP, between processes and hosts", false, ucx_viable,
+    {"shm", "memory that the processes of one host share", true, true, shm_viable, shm_create},
+    {"ucx", "UCX active messages over TCP, between processes and hosts", false, true, ucx_viable,
      ucx_create},
-    {"local", "threads of one process, seeded order and delays, for tests", false, local_viable,
-     local_create},
+    {"local", "threads of one process, seeded order and delays, for tests", false, false,
+     local_viable, local_create},
 }};
 
 }  // namespace
@@ -30,6 +30,13 @@ const TransportRow* find_transport(std::string_view name) {
 std::string transport_names() {
   std::string out;
   for (const auto& row : kTransports) out += (out.empty() ? "" : ", ") + std::string(row.name);
+  return out;
+}
+
+std::vector<std::string> process_transports() {
+  std::vector<std::string> out;
+  for (const auto& row : kTransports)
+    if (row.of_processes) out.emplace_back(row.name);
   return out;
 }
 

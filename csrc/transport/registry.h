@@ -13,7 +13,8 @@ namespace ringdist {
 struct TransportRow {
   std::string_view name;
   std::string_view description;
-  bool within_host;  // connects processes of one host only
+  bool within_host;   // connects processes of one host only
+  bool of_processes;  // every process opens it, the first in the table being the best
   // Success, or why this transport cannot work in this process.
   Error (*viable)(const TransportConfig& config);
   Result<std::unique_ptr<Transport>> (*create)(const TransportConfig& config, Receiver& receiver);
@@ -22,5 +23,7 @@ struct TransportRow {
 std::span<const TransportRow> transports();
 const TransportRow* find_transport(std::string_view name);
 std::string transport_names();
+// Those that every process opens, best first.
+std::vector<std::string> process_transports();
 
 }  // namespace ringdist

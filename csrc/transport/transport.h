@@ -19,6 +19,7 @@
 #include "base/buffers.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/ticket.h"
 
 namespace ringdist {
 
@@ -27,10 +28,6 @@ using ContextId = uint64_t;
 inline constexpr size_t kMaxHeaderBytes = 160;
 
 enum class MemoryKind : uint8_t { kHost, kCuda };
-
-// What a sender calls one of its sends: it comes back when the send has ended.
-using Ticket = uint64_t;
-inline constexpr Ticket kNoTicket = 0;  // nobody wants to know
 
 // What a transport calls, while it progresses and on a send.
 class Receiver {

@@ -10,14 +10,17 @@
 
 #include "base/error.h"
 #include "base/scratch_pool.h"
+#include "base/ticket.h"
 #include "engine/op/credit.h"
 #include "engine/op/inbound_window.h"
 #include "engine/op/lane_state.h"
 #include "engine/op/message.h"
 #include "plan/compiled_schedule.h"
-#include "transport/transport.h"
 
 namespace ringdist {
+
+class Run;
+class Transport;
 
 // Memory for one message to several peers: of the transport behind which they all lie, or of the
 // lane's pool where that has none to give or they lie behind several. The peers' grants bound it.

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/transport.h"
+#include "base/ticket.h"
 
 namespace ringdist {
 

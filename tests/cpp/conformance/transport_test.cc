@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/config.h"
 #include "os/random.h"
 #include "support/sends.h"
 #include "transport/local/local.h"
@@ -340,6 +341,14 @@ std::vector<const TransportRow*> rows() {
   std::vector<const TransportRow*> out;
   for (const TransportRow& row : transports()) out.push_back(&row);
   return out;
+}
+
+// The option cannot ask the registry: base knows none.
+TEST(Transports, TheOptionTakesThoseThatProcessesOpen) {
+  for (const TransportRow& row : transports()) {
+    const auto parsed = Config::parse({}, {{"transport", std::string(row.name)}});
+    EXPECT_EQ(parsed.ok(), row.of_processes) << row.name;
+  }
 }
 
 // Of the one that was asked for: RINGDIST_UCX=system must not end with the wheel's.

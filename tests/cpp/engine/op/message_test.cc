@@ -6,7 +6,7 @@
 #include <cstring>
 #include <random>
 
-#include "engine/notice.h"
+#include "engine/group/notice.h"
 
 namespace ringdist {
 namespace {

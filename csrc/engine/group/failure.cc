@@ -3,7 +3,7 @@
 
 #include "base/closed_by_peer.h"
 #include "base/log.h"
-#include "engine/group.h"
+#include "engine/group/group.h"
 
 namespace ringdist {
 namespace {

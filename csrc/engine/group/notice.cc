@@ -1,4 +1,4 @@
-#include "engine/notice.h"
+#include "engine/group/notice.h"
 
 #include "base/serialize.h"
 

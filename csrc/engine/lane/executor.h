@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/group.h"
+#include "engine/group/group.h"
 
 namespace ringdist {
 

@@ -4,7 +4,7 @@
 #include "base/closed_by_peer.h"
 #include "base/log.h"
 #include "engine/communicator.h"
-#include "engine/group_formed.h"
+#include "engine/formed_text.h"
 #include "os/interfaces.h"
 #include "os/random.h"
 #include "os/socket.h"

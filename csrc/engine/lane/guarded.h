@@ -1,8 +1,8 @@
 // What runs on a lane may throw, and must end no process.
 #pragma once
 
-#include "engine/executor.h"
-#include "engine/thrown.h"
+#include "base/thrown.h"
+#include "engine/lane/executor.h"
 
 namespace ringdist {
 

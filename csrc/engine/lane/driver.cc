@@ -1,4 +1,4 @@
-#include "engine/driver.h"
+#include "engine/lane/driver.h"
 
 #include <utility>
 

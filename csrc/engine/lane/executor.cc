@@ -1,4 +1,4 @@
-#include "engine/executor.h"
+#include "engine/lane/executor.h"
 
 #include <algorithm>
 

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "base/topology.h"
-#include "engine/history.h"
-#include "engine/notice.h"
+#include "engine/group/history.h"
+#include "engine/group/notice.h"
+#include "engine/group/point_to_point.h"
 #include "engine/op/port.h"
 #include "engine/op/run.h"
-#include "engine/point_to_point.h"
 #include "transport/transport.h"
 
 namespace ringdist {

@@ -6,7 +6,7 @@
 
 #include "base/config.h"
 #include "base/topology.h"
-#include "engine/group.h"
+#include "engine/group/group.h"
 #include "rendezvous/entry.h"
 
 namespace ringdist {

@@ -1,7 +1,7 @@
 // Messages of a Group: out with credit stamped on them, in to the op that they belong to.
 #include <algorithm>
 
-#include "engine/group.h"
+#include "engine/group/group.h"
 
 namespace ringdist {
 

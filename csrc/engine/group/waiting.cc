@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "base/log.h"
-#include "engine/group.h"
+#include "engine/group/group.h"
 
 namespace ringdist {
 namespace {

@@ -1,9 +1,9 @@
 // A Group by itself: the test is its lane and its transport.
-#include "engine/group.h"
+#include "engine/group/group.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/executor.h"
+#include "engine/lane/executor.h"
 #include "plan/planner.h"
 #include "support/fake_transport.h"
 #include "support/ranks.h"

@@ -1,4 +1,4 @@
-#include "engine/group.h"
+#include "engine/group/group.h"
 
 #include <algorithm>
 

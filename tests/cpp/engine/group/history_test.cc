@@ -1,6 +1,6 @@
 // What is compared when many ops are in flight at once: more than a group remembers of those that
 // have ended.
-#include "engine/history.h"
+#include "engine/group/history.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/group_formed.h"
+#include "engine/formed_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/lane.h"
+#include "engine/lane/lane.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -8,9 +8,9 @@
 #include <future>
 
 #include "base/check.h"
-#include "engine/driver.h"
-#include "engine/guarded.h"
-#include "engine/thrown.h"
+#include "base/thrown.h"
+#include "engine/lane/driver.h"
+#include "engine/lane/guarded.h"
 #include "transport/self.h"
 
 namespace ringdist {

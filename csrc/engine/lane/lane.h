@@ -23,7 +23,7 @@
 
 #include "base/clock.h"
 #include "base/thread_annotations.h"
-#include "engine/executor.h"
+#include "engine/lane/executor.h"
 #include "os/epoll.h"
 #include "os/eventfd.h"
 #include "os/fork_guard.h"

@@ -1,4 +1,4 @@
-#include "engine/point_to_point.h"
+#include "engine/group/point_to_point.h"
 
 #include <algorithm>
 

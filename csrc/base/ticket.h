@@ -1,0 +1,11 @@
+// What a sender calls one of its sends: it comes back when the send has ended.
+#pragma once
+
+#include <cstdint>
+
+namespace ringdist {
+
+using Ticket = uint64_t;
+inline constexpr Ticket kNoTicket = 0;  // nobody wants to know
+
+}  // namespace ringdist

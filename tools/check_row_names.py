@@ -1,0 +1,121 @@
+"""Checks that what is in a registry is named in its own file only.
+
+An algorithm, codec, transport or treatment is one file and one row: whoever asks for one by name
+elsewhere must be changed with the row. So no string literal of csrc/ or torch_ringdist/ is the name
+of a row, but in the files that are named like it (codec/int4.cc, transport/shm/...), in the
+registries, and where EXCEPTIONS says why. Comments and docstrings may say what they like.
+
+Usage: check_row_names.py [ROOT]; prints FILE:LINE: MESSAGE per violation and then exits with 1.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Where names of rows are written: a pattern of files, and one of the name in them.
+ROWS = [
+    ("csrc/algorithm/*.cc", re.compile(r'\.name = "(\w+)"')),
+    ("csrc/codec/rows.h", re.compile(r"CodecRow (\w+)_row\(\)")),
+    ("csrc/transport/registry.cc", re.compile(r'^\s*\{"(\w+)",', re.MULTILINE)),
+    ("csrc/compress/*_treatment.cc", re.compile(r'kName = "(\w+)"')),
+]
+REGISTRIES = re.compile(r"registry\.(h|cc)$")
+
+# (file, name): why it stands there.
+EXCEPTIONS = {
+    ("csrc/base/config.cc", "shm"): "the option `transport`; a test asks the registry",
+    ("csrc/base/config.cc", "ucx"): "the same, and the option of that name",
+    ("csrc/base/dtype.cc", "int8"): "a dtype",
+    ("csrc/base/dtype.cc", "none"): "no reduce op",
+    ("csrc/bindings/bind_info.cc", "ucx"): "the key of info() of that name",
+    ("csrc/bindings/bind_local.cc", "local"): "ranks of a study are threads",
+    ("csrc/bindings/bind_local.cc", "direct"): "what studies compare codecs over",
+    ("csrc/compress/auto_codec.cc", "none"): 'what "auto" chooses from, a policy',
+    ("csrc/compress/auto_codec.cc", "bf16"): "the same",
+    ("csrc/compress/auto_codec.cc", "int8"): "the same",
+    ("csrc/compress/auto_codec.cc", "int4"): "the same",
+    ("csrc/compress/codec_treatment.cc", "none"): "an example for tests",
+    ("csrc/compress/codec_treatment.cc", "int8"): "an example for tests",
+    ("csrc/os/interfaces.cc", "none"): "the word, where a list is empty",
+    ("torch_ringdist/_compress.py", "int4"): "the default of CompressState",
+    ("torch_ringdist/ddp.py", "int4"): "the default of compress()",
+    ("csrc/codec/parse.cc", "powersgd"): "says where that is accepted: it is no codec",
+    ("csrc/transport/plugin.cc", "none"): "a value of a setting of UCX",
+    ("csrc/torch/process_context.cc", "ucx"): "the option of that name",
+    ("torch_ringdist/_show.py", "ucx"): "the key of info() of that name",
+    ("torch_ringdist/_show.py", "none"): "the word, where a list is empty",
+    ("torch_ringdist/_rules.py", "int8"): "what rules give embeddings",
+    ("torch_ringdist/fsdp.py", "int8"): "the default of compress()",
+}
+
+# Comments go, string literals are found; a character literal is no string.
+CPP_TOKEN = re.compile(
+    r"//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\\n])+'|\"((?:\\.|[^\"\\\n])*)\"", re.DOTALL
+)
+
+
+def read_names(root: Path) -> dict[str, Path]:
+    """Of all rows, with the file in which each stands."""
+    return {
+        name: file.relative_to(root)
+        for files, pattern in ROWS
+        for file in root.glob(files)
+        for name in pattern.findall(file.read_text())
+    }
+
+
+def cpp_literals(text: str) -> Iterator[tuple[int, str]]:
+    for token in CPP_TOKEN.finditer(text):
+        before = text[text.rfind("\n", 0, token.start()) + 1 : token.start()]
+        if token.group(1) is not None and "#include" not in before:
+            yield text.count("\n", 0, token.start()) + 1, token.group(1)
+
+
+def python_literals(text: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def is_its_own(file: Path, name: str) -> bool:
+    """Named like the row, or in a folder that is."""
+    return file.stem == name or name in file.parts
+
+
+def find_violations(root: Path) -> Iterator[str]:
+    names = read_names(root)
+    if not names:
+        yield "csrc:1: no row of a registry was found"
+    used: set[tuple[str, str]] = set()
+    files = [*sorted((root / "csrc").rglob("*.h")), *sorted((root / "csrc").rglob("*.cc"))]
+    for file in [*files, *sorted((root / "torch_ringdist").glob("*.py"))]:
+        path = file.relative_to(root)
+        literals = python_literals if file.suffix == ".py" else cpp_literals
+        for line, literal in literals(file.read_text()):
+            if literal not in names or path == names[literal] or is_its_own(path, literal):
+                continue
+            if REGISTRIES.search(path.name):
+                continue
+            if (path.as_posix(), literal) in EXCEPTIONS:
+                used.add((path.as_posix(), literal))
+                continue
+            yield f'{path}:{line}: "{literal}" is a row\'s name; ask its registry, or say why here'
+    if root == ROOT:
+        for file, name in sorted(EXCEPTIONS.keys() - used):
+            yield f'tools/check_row_names.py:1: "{name}" is no longer in {file}'
+
+
+def main(arguments: list[str]) -> int:
+    violations = list(find_violations(Path(arguments[0]) if arguments else ROOT))
+    print("\n".join(violations), end="\n" if violations else "")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
