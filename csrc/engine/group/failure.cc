@@ -23,7 +23,7 @@ std::string reason(const Notice& notice) {
 
 // Ours of that number: what is in flight has not been forgotten, however many ops came after it.
 std::optional<Fingerprint> find_call(const std::map<uint64_t, std::unique_ptr<Run>>& runs,
-                                     const History& history, uint64_t number) {
+                                     const RollCall& history, uint64_t number) {
   const auto it = runs.find(number);
   return it == runs.end() ? history.find(number) : it->second->op()->fingerprint;
 }
@@ -32,31 +32,13 @@ std::optional<Fingerprint> find_call(const std::map<uint64_t, std::unique_ptr<Ru
 
 // True if a peer's call is ours. Else the group has failed.
 bool Group::agree(uint64_t number, int peer, const Fingerprint& theirs) {
-  const auto ours = find_call(runs_, history_, number);
+  const auto ours = find_call(runs_, roll_call_, number);
   if (!ours || *ours == theirs.group_part()) return true;
-  mismatch(number, peer, theirs.group_part(), *ours);
+  fail(disagreement(number, "rank " + std::to_string(rank()), *ours, peers_.who(peer),
+                    theirs.group_part())
+           .blame(peer),
+       /*tell_others=*/true, number);
   return false;
-}
-
-void Group::mismatch(uint64_t number, int peer, const Fingerprint& theirs,
-                     const Fingerprint& ours) {
-  std::string text = "ranks disagree on op #" + std::to_string(number) + ": rank " +
-                     std::to_string(config_.rank) + " called " + ours.describe() + ", " +
-                     who(peer) + " called " + theirs.describe();
-  Fingerprint same_plan = theirs;
-  same_plan.plan = ours.plan;
-  const bool alike = same_plan == ours && theirs.codec_id() == ours.codec_id();
-  if (alike && ours.count == Fingerprint::kPerEdge)
-    text += " of other sizes";
-  else if (alike && ours.codec_id() != 0)
-    text +=
-        " with other settings of compression: the codec's parameters, +h, A>B, rules, "
-        "warmup_steps, error_feedback or the sizes of parameters differ";
-  else if (alike)
-    text +=
-        " with another plan: residual, RINGDIST_ALGORITHM, RINGDIST_SEGMENT_BYTES or their "
-        "options differ";
-  fail(Error(ErrorKind::kMismatch, text).blame(peer), /*tell_others=*/true, number);
 }
 
 void Group::announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint) {
@@ -71,15 +53,19 @@ void Group::announce(NoticeKind kind, uint64_t number, const Fingerprint& finger
 }
 
 void Group::announce_leave(NoticeKind how) {
-  if (nonce_ == 0 || failure_) return;
+  if (nonce_ == 0 || ending_.failed()) return;
   const uint64_t last = !ready() ? 0 : runs_.empty() ? last_number_ : runs_.begin()->first - 1;
   announce(how, last, {});
 }
 
 void Group::on_notice(const Notice& notice) {
-  if (failure_ || notice.generation != generation_ || notice.rank < 0 || notice.rank >= size() ||
-      notice.rank == config_.rank)
+  if (ending_.failed() || notice.generation != generation_ || notice.rank < 0 ||
+      notice.rank >= size() || notice.rank == config_.rank)
     return;
+  const bool leaves = notice.kind == NoticeKind::kLeave || notice.kind == NoticeKind::kExit;
+  if (leaves)
+    log(LogLevel::kDebug, "group '" + config_.name + "': " + peers_.who(notice.rank) +
+                              " left after op #" + std::to_string(notice.op));
   switch (notice.kind) {
     case NoticeKind::kAbort:
       fail_from(notice.op,
@@ -89,52 +75,38 @@ void Group::on_notice(const Notice& notice) {
                     .blame(notice.ranks),
                 /*tell_others=*/false);
       // Its exit, which is likely to follow, is no other failure.
-      return leaves(peers_[notice.rank], std::max<uint64_t>(notice.op, 1) - 1);
+      return peers_[notice.rank].leave(std::max<uint64_t>(notice.op, 1) - 1, now());
     case NoticeKind::kStalled:
     case NoticeKind::kArrived:
       return on_roll_call(notice);
     case NoticeKind::kLeave:
-      leaves(peers_[notice.rank], notice.op);
+      peers_[notice.rank].leave(notice.op, now());
       if (!runs_.empty()) check_left(runs_.rbegin()->first);
       return;
     case NoticeKind::kAbsent:
-      peers_[notice.rank].called = notice.op;
-      peers_[notice.rank].absent_at = now();
-      return;
+      return roll_call_.absent(notice.rank, notice.op, now());
     case NoticeKind::kExit:  // process_left() follows when it has ended
-      leaves(peers_[notice.rank], notice.op);
-      peers_[notice.rank].exited = peers_[notice.rank].exiting = true;
-      return;
+      return peers_[notice.rank].announce_exit(notice.op, now());
   }
 }
 
 void Group::on_roll_call(const Notice& notice) {
-  history_.heard(notice.op, notice.rank, notice.fingerprint);
-  if (notice.op > last_number_) return answer_absent(notice.op);
-  const auto ours = find_call(runs_, history_, notice.op);
+  roll_call_.heard(notice.op, notice.rank, notice.fingerprint);
+  if (notice.op > last_number_) {
+    if (roll_call_.answers_absence(notice.op)) announce(NoticeKind::kAbsent, last_number_, {});
+    return;
+  }
+  const auto ours = find_call(runs_, roll_call_, notice.op);
   if (!ours || !agree(notice.op, notice.rank, notice.fingerprint)) return;
-  if (notice.kind == NoticeKind::kStalled && history_.tell_once(notice.op))
+  if (notice.kind == NoticeKind::kStalled && roll_call_.tell_once(notice.op))
     announce(NoticeKind::kArrived, notice.op, *ours);
-}
-
-void Group::leaves(Peer& peer, uint64_t last) {
-  log(LogLevel::kDebug, "group '" + config_.name +
-                            "': " + who(static_cast<int>(&peer - peers_.data())) +
-                            " left after op #" + std::to_string(last));
-  peer.left = last;
-  peer.left_at = now();
-}
-
-bool Group::gone(int peer) const {
-  const Peer& p = peers_[peer];
-  return p.lost || (p.left && !p.exiting);
 }
 
 // What it had sent has been read. So if its part of an op was done, nothing of that is missing
 // here.
 void Group::check_lost() {
-  for (int peer = 0; peer < size() && !failure_; ++peer)
-    if (peers_[peer].lost && lacks(peer)) fail(peers_[peer].lost, /*tell_others=*/true);
+  for (int peer = 0; peer < size() && !ending_.failed(); ++peer)
+    if (peers_[peer].loss() && lacks(peer)) fail(peers_[peer].loss(), /*tell_others=*/true);
 }
 
 bool Group::lacks(int peer) const {
@@ -159,52 +131,31 @@ void Group::forgive_sends(int peer) {
 
 // A rank that left took part in ops up to a number; an op beyond it can never end.
 void Group::check_left(uint64_t number) {
-  int first = -1;
-  for (int peer = 0; peer < size(); ++peer)
-    if (peers_[peer].left && !peers_[peer].exiting &&
-        (first < 0 || *peers_[peer].left < *peers_[first].left))
-      first = peer;
-  if (first < 0 || number <= *peers_[first].left) return;
-  fail_from(*peers_[first].left + 1, departure(first), /*tell_others=*/true);
-}
-
-// Why a rank that is gone is.
-Error Group::departure(int peer) const {
-  const Peer& p = peers_[peer];
-  if (p.lost) return p.lost;
-  return Error(ErrorKind::kPeerLost,
-               who(peer) + " has left the group" +
-                   (*p.left > 0 ? " after op #" + std::to_string(*p.left) : "") + ": " +
-                   std::string(kClosedByPeer) +
-                   (p.exited ? "its process exited without destroying the group (an exception, "
-                               "sys.exit() or the end of its script)"
-                             : "it destroyed the group"))
-      .blame(peer);
+  const int first = peers_.first_leaver();
+  if (first < 0 || number <= *peers_[first].last_op()) return;
+  fail_from(*peers_[first].last_op() + 1, peers_.departure(first), /*tell_others=*/true);
 }
 
 void Group::fail_from(uint64_t number, const Error& cause, bool tell_others) {
-  if (!doom_ || number < doom_->number) doom_ = Doom{number, cause, tell_others, now()};
+  ending_.doom(number, cause, tell_others, now());
   check_doom();
 }
 
 void Group::check_doom() {
-  if (!doom_ || failure_) return;
-  if (!runs_.empty()) {
-    const auto& [number, oldest] = *runs_.begin();
-    const TimePoint moved = std::max(oldest->last_progress(), doom_->since);
-    if (number < doom_->number && now() - moved < kBrokenGrace) return;
-  }
-  fail(doom_->cause, doom_->tell_others);
+  std::optional<Ending::Oldest> oldest;
+  if (!runs_.empty()) oldest = {runs_.begin()->first, runs_.begin()->second->last_progress()};
+  if (const auto doom = ending_.due(oldest, kBrokenGrace, now()))
+    fail(doom->cause, doom->tell_others);
 }
 
 void Group::tick() {
   check_doom();
-  if (failure_) return end_ops();  // what fail() left, if there was no memory for it
+  if (ending_.failed()) return end_ops();  // what fail() left, if there was no memory for it
   check_broken();
   for (const auto& op : waiting_) {
     if (now() > op->deadline) return time_out(*op);
     // The others must know that a barrier has come, whatever it waits for.
-    if (ready() && now() - op->started >= patience(*op) && history_.tell_once(op->number))
+    if (ready() && now() - op->started >= patience(*op) && roll_call_.tell_once(op->number))
       announce(NoticeKind::kStalled, op->number, op->fingerprint);
   }
   for (auto& [number, run] : runs_) {
@@ -212,8 +163,8 @@ void Group::tick() {
     run->grant_waiting();
   }
   if (!runs_.empty()) check_stall(*runs_.begin()->second);
-  if (!failure_) check_point_to_point();
-  if (!failure_) warn_of_waits();
+  if (!ending_.failed()) check_point_to_point();
+  if (!ending_.failed()) warn_of_waits();
 }
 
 void Group::check_point_to_point() {
@@ -230,14 +181,14 @@ void Group::check_point_to_point() {
   fail(peer == Endpoint::kAnySource
            ? Error(ErrorKind::kPeerLost,
                    std::string(kClosedByPeer) + "all other ranks have left the group or died")
-           : departure(peer),
+           : peers_.departure(peer),
        /*tell_others=*/true);
 }
 
 // What a rank sent before it left is still on its way for a moment.
 bool Group::waits_for_leaver(const Op& op, const Run* run) const {
   const auto over = [&](int peer) {
-    if (!gone(peer) || now() - peers_[peer].left_at < kBrokenGrace) return false;
+    if (!gone(peer) || now() - peers_[peer].gone_at() < kBrokenGrace) return false;
     return run == nullptr || now() - run->last_progress() > kBrokenGrace;
   };
   const int other = op.source() >= 0 ? op.source() : op.request.endpoint->peer;
@@ -251,25 +202,22 @@ void Group::check_stall(Run& run) {
   if (now() - run.last_progress() < patience(*run.op())) return;
   const uint64_t number = run.op()->number;
   // Forgotten for a later one: that is in flight, too.
-  if (!history_.find(number)) history_.called(number, run.op()->fingerprint);
-  if (history_.tell_once(number)) announce(NoticeKind::kStalled, number, run.op()->fingerprint);
+  if (!roll_call_.find(number)) roll_call_.called(number, run.op()->fingerprint);
+  if (roll_call_.tell_once(number)) announce(NoticeKind::kStalled, number, run.op()->fingerprint);
 }
 
 bool Group::idle() const {
-  const auto in_doubt = [](const Peer& peer) {
-    return peer.broken_since && !peer.left && !peer.lost;
-  };
   return runs_.empty() && waiting_.empty() && point_to_point_.idle() &&
-         (failure_ || std::none_of(peers_.begin(), peers_.end(), in_doubt));
+         (ending_.failed() || !peers_.any_in_doubt());
 }
 
 void Group::check_broken() {
   for (int peer = 0; peer < size(); ++peer) {
-    Peer& p = peers_[peer];
-    if (!p.broken_since || now() - *p.broken_since < kBrokenGrace) continue;
-    if (p.lost || (p.left && !waits_in_vain(peer))) continue;
+    const Peer& p = peers_[peer];
+    if (!p.broken_for(kBrokenGrace, now()) || p.loss()) continue;
+    if (p.said_last() && !waits_in_vain(peer)) continue;
     return fail(Error(ErrorKind::kPeerLost,
-                      "the connection to " + who(peer) + " broke: " + p.broken.message())
+                      "the connection to " + peers_.who(peer) + " broke: " + p.breakage().message())
                     .blame(peer),
                 /*tell_others=*/true);
   }
@@ -279,18 +227,9 @@ void Group::check_broken() {
 bool Group::waits_in_vain(int peer) const {
   return std::any_of(runs_.begin(), runs_.end(), [&](const auto& entry) {
     const Run& run = *entry.second;
-    return entry.first <= *peers_[peer].left && run.waits_for(peer) &&
+    return entry.first <= *peers_[peer].said_last() && run.waits_for(peer) &&
            now() - run.last_progress() > kBrokenGrace;
   });
-}
-
-std::vector<int> Group::missing_ranks(uint64_t number) const {
-  std::vector<int> out;
-  const auto& heard = history_.heard_of(number);
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer != config_.rank && !heard.contains(peer)) out.push_back(peer);
-  }
-  return out;
 }
 
 void Group::time_out(const Op& op) {
@@ -306,11 +245,11 @@ void Group::time_out(const Op& op) {
     text += op.request.endpoint->sends ? ": it has not been received" : ": nothing has been sent";
   else if (op.request.endpoint)
     text += ": it does not progress";
-  else if (missing = missing_ranks(op.number); missing.empty())
+  else if (missing = roll_call_.missing(op.number); missing.empty())
     text += ": all ranks have called it, but it does not progress";
   else
     text += ": no sign that it was called by ";
-  for (size_t i = 0; i < missing.size(); ++i) text += (i > 0 ? ", " : "") + who(missing[i]);
+  for (size_t i = 0; i < missing.size(); ++i) text += (i > 0 ? ", " : "") + peers_.who(missing[i]);
   fail(Error(ErrorKind::kTimeout, text).blame(std::move(missing)), /*tell_others=*/true);
 }
 
@@ -321,28 +260,17 @@ void Group::send_failed(int peer, const Error& error) {
 
 void Group::connection_lost(std::string_view transport, ContextId context, const Error& cause) {
   if (!ready()) return;
-  for (Peer& peer : peers_) {
-    if (peer.member.context != context || peer.broken_since) continue;
-    if (!peer.member.transport || peer.member.transport->name() != transport) continue;
-    peer.broken_since = now();
-    peer.broken = cause;
-  }
+  for (Peer& peer : peers_)
+    if (peer.member.context == context && peer.member.transport &&
+        peer.member.transport->name() == transport)
+      peer.break_connection(cause, now());
 }
 
 void Group::process_left(ContextId context) {
   if (!ready()) return;
-  for (Peer& peer : peers_)
-    if (peer.member.context == context) has_ended(peer);
+  for (int peer = 0; peer < size(); ++peer)
+    if (peers_[peer].member.context == context && peers_[peer].end(now())) forgive_sends(peer);
   if (!runs_.empty()) check_left(runs_.rbegin()->first);
-}
-
-// The process of a rank that has left in good order, or had nothing to leave.
-void Group::has_ended(Peer& peer) {
-  if (peer.left && !peer.exiting) return;
-  peer.exited = true;
-  peer.exiting = false;
-  leaves(peer, peer.left.value_or(0));
-  forgive_sends(static_cast<int>(&peer - peers_.data()));
 }
 
 void Group::process_lost(ContextId context, const Error& cause) {
@@ -350,15 +278,9 @@ void Group::process_lost(ContextId context, const Error& cause) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peers_[peer].member.context != context) continue;
     const Error error =
-        cause.prefixed(who(peer) + " is lost: " + std::string(kClosedByPeer)).blame(peer);
+        cause.prefixed(peers_.who(peer) + " is lost: " + std::string(kClosedByPeer)).blame(peer);
     if (peer == rank()) return fail(error, /*tell_others=*/false);
-    if (peers_[peer].left) {  // of several ranks of a process one may have left before
-      has_ended(peers_[peer]);
-      continue;
-    }
-    peers_[peer].lost = error;
-    peers_[peer].left_at = now();
-    forgive_sends(peer);
+    if (peers_[peer].die(error, now())) forgive_sends(peer);
   }
   check_lost();
   if (!runs_.empty()) check_left(runs_.rbegin()->first);

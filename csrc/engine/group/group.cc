@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace ringdist {
 
@@ -10,7 +11,10 @@ Group::Group(GroupHost& host, GroupConfig config)
     : Port(host.lane_state(), GroupFlow(config.rank, config.size, config.early_window)),
       host_(host),
       config_(std::move(config)),
-      peers_(static_cast<size_t>(size())) {}
+      peers_(rank(), size()),
+      roll_call_(rank(), size()),
+      waits_(peers_, roll_call_),
+      parked_(lane.scratch) {}
 
 Group::~Group() {
   for (auto& [number, run] : runs_) run->stop();
@@ -20,8 +24,8 @@ Group::~Group() {
 void Group::make_ready(uint64_t nonce, std::vector<GroupMember> members) {
   nonce_ = nonce;
   ready_ = true;
-  for (int rank = 0; rank < config_.size; ++rank) peers_[rank].member = std::move(members[rank]);
-  for (int peer = 0; peer < config_.size; ++peer)
+  peers_.introduce(std::move(members));
+  for (int peer = 0; peer < size(); ++peer)
     if (const GroupMember& member = peers_[peer].member;
         member.transport && !member.transport->reaches(member.context))  // it broke before
       send_failed(peer, Error(ErrorKind::kPeerLost, "the connection broke before the first op"));
@@ -30,7 +34,7 @@ void Group::make_ready(uint64_t nonce, std::vector<GroupMember> members) {
 
 void Group::enqueue(std::shared_ptr<Op> op) {
   last_number_ = std::max(last_number_, op->number);
-  if (failure_) return host_.finish_op(op, for_op(*op, nullptr, failure_));
+  if (ending_.failed()) return host_.finish_op(op, for_op(*op, nullptr, failure()));
   if (!ready()) {
     waiting_.push_back(std::move(op));
     return;
@@ -40,16 +44,16 @@ void Group::enqueue(std::shared_ptr<Op> op) {
     return check_lost();
   }
   const uint64_t number = op->number;
-  history_.called(number, op->fingerprint);
-  for (const auto& [rank, theirs] : history_.heard_of(number))
+  roll_call_.called(number, op->fingerprint);
+  for (const auto& [rank, theirs] : roll_call_.heard_of(number))
     if (!agree(number, rank, theirs)) break;
-  if (failure_) return host_.finish_op(op, for_op(*op, nullptr, failure_));
+  if (ending_.failed()) return host_.finish_op(op, for_op(*op, nullptr, failure()));
   if (op->request.hands_over) handing_over_.insert(number);
   if (op->request.kind == Collective::kBarrier && (held_up(number) || !waiting_.empty()))
     waiting_.push_back(std::move(op));
   else
     start(std::move(op));
-  if (!failure_) check_left(number);
+  if (!ending_.failed()) check_left(number);
   check_lost();
 }
 
@@ -58,12 +62,9 @@ void Group::start(std::shared_ptr<Op> op) {
   last_started_ = std::max(last_started_, number);
   Run& run = *(runs_[number] = std::make_unique<Run>(*this, std::move(op), number));
   run.start();
-  auto it = parked_.find(number);
-  if (it == parked_.end()) return;
-  auto parked = std::move(it->second);
-  parked_.erase(it);
-  for (const ParkedMessage& message : parked)
-    if (!failure_ && runs_.contains(number)) deliver(run, message.header, message.payload.bytes());
+  for (const ParkedMessage& message : parked_.take(number))
+    if (!ending_.failed() && runs_.contains(number))
+      deliver(run, message.header, message.payload.bytes());
 }
 
 bool Group::is_oldest(const Run& run) const {
@@ -109,18 +110,17 @@ bool Group::held_up(uint64_t barrier) const {
 }
 
 void Group::start_barriers() {
-  while (ready() && !failure_ && !waiting_.empty() && !held_up(waiting_.front()->number)) {
+  while (ready() && !ending_.failed() && !waiting_.empty() && !held_up(waiting_.front()->number)) {
     const auto barrier = waiting_.front();
     waiting_.pop_front();
     start(barrier);
-    if (!failure_) check_left(barrier->number);
+    if (!ending_.failed()) check_left(barrier->number);
   }
 }
 
 void Group::fail(const Error& cause, bool tell_others, uint64_t number) {
-  if (failure_) return;
-  failure_ = cause;
-  if (config_.on_failed) config_.on_failed(failure_);
+  if (!ending_.fail(cause)) return;
+  if (config_.on_failed) config_.on_failed(cause);
   if (tell_others) announce_failure(number);
   end_ops();
 }
@@ -130,14 +130,14 @@ void Group::end_ops() {
   parked_.clear();
   for (; !runs_.empty(); runs_.erase(runs_.begin())) {
     auto& run = runs_.begin()->second;
-    host_.finish_op(run->op(), for_op(*run->op(), run.get(), failure_));
+    host_.finish_op(run->op(), for_op(*run->op(), run.get(), failure()));
     retire(std::move(run));
   }
   point_to_point_.stop([this](const std::shared_ptr<Op>& op,
-                              const Run* run) { host_.finish_op(op, for_op(*op, run, failure_)); },
+                              const Run* run) { host_.finish_op(op, for_op(*op, run, failure())); },
                        [this](std::unique_ptr<Run>&& run) { retire(std::move(run)); });
   while (!waiting_.empty()) {
-    host_.finish_op(waiting_.front(), for_op(*waiting_.front(), nullptr, failure_));
+    host_.finish_op(waiting_.front(), for_op(*waiting_.front(), nullptr, failure()));
     waiting_.pop_front();
   }
 }
@@ -148,10 +148,10 @@ void Group::announce_failure(uint64_t number) {
   if (failure_untold_) return;
   Notice notice;
   notice.kind = NoticeKind::kAbort;
-  notice.error_kind = failure_.kind();
-  notice.ranks = failure_.ranks();
+  notice.error_kind = failure().kind();
+  notice.ranks = failure().ranks();
   notice.op = std::min(number, runs_.empty() ? last_started_ + 1 : runs_.begin()->first);
-  notice.text = failure_.message();
+  notice.text = failure().message();
   notice.nonce = nonce_;
   notice.generation = generation_;
   notice.rank = config_.rank;
@@ -163,13 +163,6 @@ void Group::expect(uint64_t nonce) {
   if (failure_untold_) announce_failure(kNoOp);
 }
 
-std::string Group::who(int peer) const {
-  std::string out = "rank " + std::to_string(peer);
-  if (peer >= 0 && peer < size() && !peers_[peer].member.where.empty())
-    out += " (" + peers_[peer].member.where + ")";
-  return out;
-}
-
 Error Group::for_op(const Op& op, const Run* run, const Error& cause) const {
   const bool wrote = run != nullptr && run->wrote();
   return cause
@@ -178,22 +171,48 @@ Error Group::for_op(const Op& op, const Run* run, const Error& cause) const {
       .suffixed(wrote ? "; its output may be partly overwritten" : "; its tensors are unchanged");
 }
 
-// ", over shm to rank 1 2, ucx to rank 3"
-std::string Group::links() const {
-  std::map<std::string_view, std::string> ranks;
-  for (int peer = 0; peer < size(); ++peer)
-    if (const Transport* transport = peers_[peer].member.transport; transport && peer != rank())
-      ranks[transport->name()] += " " + std::to_string(peer);
-  std::string out;
-  for (const auto& [name, of_ranks] : ranks)
-    out += (out.empty() ? ", over " : ", ") + std::string(name) + " to rank" + of_ranks;
-  return out;
+GroupVerdict Group::verdict() const {
+  if (ending_.failed())
+    return {GroupVerdict::kFailed, Duration(0), "failed: " + failure().message()};
+  GroupVerdict worst{GroupVerdict::kIdle, Duration(0),
+                     ready() ? "nothing in flight" : "looks for its members"};
+  const auto add = [&](const GroupVerdict& one) {
+    if (one.worse_than(worst)) worst = one;
+  };
+  add(waits_.awaited_here(last_number_));
+  const auto look_at = [&](const Op& op, const Run* run) {
+    add(waits_.verdict(op, run, ready(), now()));
+  };
+  if (!waiting_.empty()) look_at(*waiting_.front(), nullptr);
+  if (!runs_.empty()) look_at(*runs_.begin()->second->op(), runs_.begin()->second.get());
+  point_to_point_.for_each(
+      [&](const std::shared_ptr<Op>& op, const Run* run) { look_at(*op, run); });
+  return worst;
+}
+
+// Once for each op; of those that have got late at the same time, for the first.
+void Group::warn_of_waits() {
+  if (config_.warn_after == Duration(0)) return;
+  std::string text;
+  const auto look_at = [&](Op& op, const Run* run) {
+    if (op.warned || Waits::age(op, run, now()) < config_.warn_after) return;
+    op.warned = true;
+    if (text.empty()) text = waits_.verdict(op, run, ready(), now()).text;
+  };
+  if (!waiting_.empty()) look_at(*waiting_.front(), nullptr);
+  if (!runs_.empty()) look_at(*runs_.begin()->second->op(), runs_.begin()->second.get());
+  point_to_point_.for_each(
+      [&](const std::shared_ptr<Op>& op, const Run* run) { look_at(*op, run); });
+  if (text.empty()) return;
+  log(LogLevel::kWarn,
+      "rank " + std::to_string(rank()) + " of group '" + config_.name + "': " + text);
 }
 
 std::string Group::dump() const {
   std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank()) + " of " +
-                    std::to_string(size()) + (ready() ? links() : ", waiting for its members") +
-                    ", last op #" + std::to_string(last_number_) + ": " + verdict().text;
+                    std::to_string(size()) +
+                    (ready() ? peers_.links() : ", waiting for its members") + ", last op #" +
+                    std::to_string(last_number_) + ": " + verdict().text;
   for (const auto& op : waiting_)
     out += "\n   " + op->describe() + (ready() ? ": waits for what is before it" : ": not started");
   for (const auto& [number, run] : runs_) out += "\n   " + run->dump();
@@ -201,13 +220,14 @@ std::string Group::dump() const {
   for (int peer = 0; peer < size(); ++peer) {
     const Peer& p = peers_[peer];
     if (flow.early[peer].outstanding() > 0 || !p.blocked.empty())
-      out += "\n   to " + who(peer) + ": " + std::to_string(flow.early[peer].outstanding()) +
+      out += "\n   to " + peers_.who(peer) + ": " + std::to_string(flow.early[peer].outstanding()) +
              " bytes of early credit in use, " + std::to_string(p.blocked.size()) +
              " steps wait for credit";
   }
-  for (const auto& [number, parked] : parked_)
-    out += "\n   parked for op #" + std::to_string(number) + ": " + std::to_string(parked.size()) +
+  parked_.for_each([&](uint64_t number, size_t count) {
+    out += "\n   parked for op #" + std::to_string(number) + ": " + std::to_string(count) +
            " messages";
+  });
   return out + "\n";
 }
 

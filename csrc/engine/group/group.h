@@ -15,9 +15,13 @@
 #include <vector>
 
 #include "base/topology.h"
-#include "engine/group/history.h"
+#include "engine/group/ending.h"
 #include "engine/group/notice.h"
+#include "engine/group/parking.h"
+#include "engine/group/peers.h"
 #include "engine/group/point_to_point.h"
+#include "engine/group/roll_call.h"
+#include "engine/group/waits.h"
 #include "engine/op/port.h"
 #include "engine/op/run.h"
 #include "transport/transport.h"
@@ -34,12 +38,6 @@ class GroupHost {
   virtual void finish_op(const std::shared_ptr<Op>& op, Error error) = 0;
 };
 
-struct GroupMember {
-  ContextId context = 0;
-  Transport* transport = nullptr;
-  std::string where;  // "pid 123 on host x", for messages
-};
-
 struct GroupConfig {
   int rank = 0;
   int size = 1;
@@ -47,14 +45,6 @@ struct GroupConfig {
   int64_t early_window = 0;  // bytes
   Duration warn_after{0};    // for whom an op waits is logged after this long; 0: never
   std::function<void(const Error&)> on_failed;  // the first cause, once
-};
-
-// What a group does, for a human: the line that `dump` begins with is that of the highest rank.
-struct GroupVerdict {
-  enum Rank : uint8_t { kIdle, kRuns, kFailed, kIsAwaited, kWaits };
-  Rank rank = kIdle;
-  Duration age{0};  // of what runs or waits
-  std::string text;
 };
 
 class Group final : public Port {
@@ -70,7 +60,7 @@ class Group final : public Port {
   // The group has a name, so that others can be told if it fails, or tell us.
   void expect(uint64_t nonce);
   // Ready, or never to be.
-  bool settled() const { return ready() || failure_; }
+  bool settled() const { return ready() || ending_.failed(); }
 
   void enqueue(std::shared_ptr<Op> op);
   // Of an op that has ended: its caller has the results.
@@ -104,7 +94,7 @@ class Group final : public Port {
   const std::string& name() const { return config_.name; }
   // Nothing in flight, and no deadline to watch.
   bool idle() const;
-  const Error& failure() const { return failure_; }
+  const Error& failure() const { return ending_.cause(); }
   GroupVerdict verdict() const;
   std::string dump() const;
 
@@ -123,34 +113,12 @@ class Group final : public Port {
   void report_credit(int peer) override;
   void when_credit_returns(int peer, Run& run, int step) override;
   bool is_oldest(const Run& run) const override;
-  bool gone(int peer) const override;
+  bool gone(int peer) const override { return peers_[peer].gone(); }
   void fail(const Error& cause) override { fail(cause, /*tell_others=*/true); }
   void send_failed(int peer, const Error& cause) override;
   void finished(Run& run) override;
 
  private:
-  struct Peer {
-    GroupMember member;
-    std::vector<std::pair<Run*, int>> blocked;  // steps that wait for credit
-    std::optional<uint64_t> left;               // the last op of a rank that left in good order
-    TimePoint left_at;
-    bool exited = false;   // it did not destroy the group
-    bool exiting = false;  // nor has its process ended yet, and until then nobody is told
-    Error lost;            // it died: its ops end so, if they lack something of it
-    std::optional<TimePoint> broken_since;
-    Error broken;
-    uint64_t called = 0;  // its last op when it said that it had not called a later one yet
-    TimePoint absent_at;  // when that was
-  };
-
-  // A failure that waits for ops older than `number`.
-  struct Doom {
-    uint64_t number = 0;
-    Error cause;
-    bool tell_others = false;
-    TimePoint since;
-  };
-
   void start(std::shared_ptr<Op> op);
   bool held_up(uint64_t barrier) const;
   void start_barriers();
@@ -158,7 +126,6 @@ class Group final : public Port {
   void stamp(MessageHeader& header);
   void count_sent(const MessageHeader& header, size_t payload);
   bool agree(uint64_t number, int peer, const Fingerprint& theirs);
-  void mismatch(uint64_t number, int peer, const Fingerprint& theirs, const Fingerprint& ours);
   void check_stall(Run& run);
   void announce_failure(uint64_t number);
   void check_doom();
@@ -170,22 +137,11 @@ class Group final : public Port {
   void forgive_sends(int peer);
   void check_point_to_point();
   bool waits_for_leaver(const Op& op, const Run* run) const;
-  void leaves(Peer& peer, uint64_t last);
-  void has_ended(Peer& peer);
   void end_ops();
-  Error departure(int peer) const;
   void time_out(const Op& op);
   void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
   void on_roll_call(const Notice& notice);
-  void answer_absent(uint64_t number);
   void warn_of_waits();
-  GroupVerdict verdict_of(const Op& op, const Run* run) const;
-  std::string awaited(const Op& op, const Run* run) const;
-  std::string awaited_data(const Run& run) const;
-  std::string absent(const Op& op, int peer) const;
-  std::string links() const;
-  std::vector<int> missing_ranks(uint64_t number) const;
-  std::string who(int peer) const;
   Error for_op(const Op& op, const Run* run, const Error& cause) const;
 
   GroupHost& host_;
@@ -193,19 +149,18 @@ class Group final : public Port {
   uint64_t nonce_ = 0;  // 0 until expect()
   bool ready_ = false;
   uint32_t generation_ = 0;
-  std::vector<Peer> peers_;
+  Peers peers_;
+  RollCall roll_call_;
+  const Waits waits_;
   std::deque<std::shared_ptr<Op>> waiting_;        // enqueued before make_ready(); later, barriers
   std::set<uint64_t> handing_over_;                // ops of which handed_over() has not told yet
   std::map<uint64_t, std::unique_ptr<Run>> runs_;  // by number: the first is the oldest
-  std::map<uint64_t, std::vector<ParkedMessage>> parked_;  // for ops that are not enqueued yet
+  Parking<uint64_t> parked_;                       // by op: those that are not enqueued yet
   PointToPoint point_to_point_{*this};
-  History history_;
   std::vector<std::unique_ptr<Run>> ended_;
   uint64_t last_number_ = 0;
   uint64_t last_started_ = 0;
-  uint64_t told_absent_ = 0;  // the last op of which we said that we have not called it
-  std::optional<Doom> doom_;
-  Error failure_;
+  Ending ending_;
   bool failure_untold_ = false;  // the others were unknown when it came
 };
 

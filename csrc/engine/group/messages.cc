@@ -72,7 +72,7 @@ void Group::when_credit_returns(int peer, Run& run, int step) {
 }
 
 void Group::on_message(const MessageHeader& header, ConstBytes payload) {
-  if (failure_ || header.source < 0 || header.source >= size()) return;
+  if (ending_.failed() || header.source < 0 || header.source >= size()) return;
   Peer& peer = peers_[header.source];
   if (flow.early[header.source].returned(header.credit))
     for (const auto& [run, step] : std::exchange(peer.blocked, {})) run->queue(step);
@@ -87,7 +87,7 @@ void Group::on_message(const MessageHeader& header, ConstBytes payload) {
   const auto is_it = [&](const auto& op) { return op->number == header.op; };
   // We have not called it yet, or it is a barrier that waits for what is before it.
   if (header.op > last_number_ || std::any_of(waiting_.begin(), waiting_.end(), is_it)) {
-    parked_[header.op].push_back({header, held_copy(lane.scratch, payload)});
+    parked_.park(header.op, header, payload);
     return;
   }
   // Our part is done; a peer that still sends to us calls something else.

@@ -42,10 +42,7 @@ void PointToPoint::on_message(const MessageHeader& header, ConstBytes payload) {
   }
   if (auto it = receives_.find(key); it != receives_.end())
     return deliver(*it->second, header, payload);
-  auto& parked = parked_[key];
-  const bool is_first = parked.empty();
-  parked.push_back({header, held_copy(port_.lane.scratch, payload)});
-  if (!is_first) return;
+  if (!parked_.park(key, header, payload)) return;
   const int32_t tag = SendName::tag(header.op);
   waiting_[tag].arrived.push_back(key);
   match(tag);
@@ -73,8 +70,7 @@ void PointToPoint::bind(std::shared_ptr<Op> op, Key key) {
   op->set_source(key.first);
   Run& run = begin(receives_, std::move(op), key);
   run.start();
-  auto parked = parked_.extract(key);
-  for (const ParkedMessage& message : parked.mapped())
+  for (const ParkedMessage& message : parked_.take(key))
     if (receives_.contains(key)) deliver(run, message.header, message.payload.bytes());
 }
 
@@ -138,10 +134,11 @@ std::string PointToPoint::dump() const {
   for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
     out += "\n   " + (run != nullptr ? run->dump() : op->describe() + ": nothing has arrived");
   });
-  for (const auto& [key, parked] : parked_)
+  parked_.for_each([&](const Key& key, size_t count) {
     out += "\n   from rank " + std::to_string(key.first) + ", tag " +
-           std::to_string(SendName::tag(key.second)) + ": " + std::to_string(parked.size()) +
+           std::to_string(SendName::tag(key.second)) + ": " + std::to_string(count) +
            " messages wait for a receive";
+  });
   return out;
 }
 

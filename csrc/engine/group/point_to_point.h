@@ -18,17 +18,12 @@
 #include <utility>
 #include <vector>
 
+#include "engine/group/parking.h"
 #include "engine/op/port.h"
 #include "engine/op/run.h"
 #include "engine/op/send_name.h"
 
 namespace ringdist {
-
-// What came before the op that it belongs to.
-struct ParkedMessage {
-  MessageHeader header;
-  HeldBytes payload;
-};
 
 class PointToPoint {
  public:
@@ -37,7 +32,7 @@ class PointToPoint {
   // Takes one that has ended and may be on the stack still. What throws has taken nothing.
   using RetireRun = std::function<void(std::unique_ptr<Run>&& run)>;
 
-  explicit PointToPoint(Port& port) : port_(port) {}
+  explicit PointToPoint(Port& port) : port_(port), parked_(port.lane.scratch) {}
 
   // The group is ready: starts a send, binds a receive or keeps it until something arrives.
   void enqueue(std::shared_ptr<Op> op);
@@ -76,7 +71,7 @@ class PointToPoint {
   Runs sends_;
   Runs receives_;  // bound
   std::map<int32_t, Waiting> waiting_;
-  std::map<Key, std::vector<ParkedMessage>> parked_;
+  Parking<Key> parked_;
   size_t posted_count_ = 0;
 };
 

@@ -39,12 +39,8 @@ void Executor::make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
   for (const auto& member : members) contexts.push_back(member.context);
   by_key_[{nonce, group->rank()}] = group;
   group->make_ready(nonce, std::move(members));
-  const auto mine = [&](const Stray& stray) {
-    return stray.header.nonce == nonce && stray.header.destination == group->rank();
-  };
-  for (const Stray& stray : strays_)
-    if (mine(stray)) group->on_message(stray.header, stray.payload);
-  std::erase_if(strays_, mine);
+  for (const ParkedMessage& stray : strays_.take({nonce, group->rank()}))
+    group->on_message(stray.header, stray.payload.bytes());
   // Then who is gone. Notices first: they say which op was a leaver's last.
   for (const Notice& notice : stray_notices_)
     if (notice.nonce == nonce) group->on_notice(notice);
@@ -82,10 +78,9 @@ void Executor::on_sent(Ticket ticket, const Error& error) {
 }
 
 void Executor::keep_stray(const MessageHeader& header, ConstBytes payload) {
-  if (strays_.size() >= kMaxStrays ||
-      std::find(closed_.begin(), closed_.end(), header.nonce) != closed_.end())
-    return;
-  strays_.push_back({header, {payload.begin(), payload.end()}, state_.now});
+  if (strays_.count() >= kMaxStrays || std::ranges::count(closed_, header.nonce) > 0) return;
+  const GroupKey key{header.nonce, header.destination};
+  if (strays_.park(key, header, payload)) stray_since_.emplace_back(state_.now, key);
 }
 
 void Executor::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
@@ -168,13 +163,17 @@ void Executor::tick() {
   if (state_.now < next_tick_) return;
   next_tick_ = state_.now + kTickTime;
   for (const auto& group : std::set(groups_)) group->tick();
-  // They may belong to a group that is still looking for its members: until all are ready, they
-  // stay.
-  const bool all_ready = std::all_of(groups_.begin(), groups_.end(),
-                                     [](const auto& group) { return group->settled(); });
-  while (all_ready && !strays_.empty() && state_.now - strays_.front().since > kStrayTime)
-    strays_.pop_front();
+  forget_strays();
   release_ended();
+}
+
+// They may belong to a group that is still looking for its members: until all are ready, they stay.
+void Executor::forget_strays() {
+  const bool all_ready =
+      std::ranges::all_of(groups_, [](const auto& group) { return group->settled(); });
+  for (; all_ready && !stray_since_.empty() && state_.now - stray_since_.front().first > kStrayTime;
+       stray_since_.pop_front())
+    (void)strays_.take(stray_since_.front().second);
 }
 
 bool Executor::idle() const {
@@ -196,7 +195,7 @@ std::string Executor::verdict() const {
 std::string Executor::dump() const {
   std::string out = "  transport memory promised: " + std::to_string(state_.promises.promised()) +
                     " of " + std::to_string(state_.promises.limit()) +
-                    " bytes; messages of unknown " + "groups: " + std::to_string(strays_.size()) +
+                    " bytes; messages of unknown " + "groups: " + std::to_string(strays_.count()) +
                     "\n";
   for (const auto& group : groups_) out += group->dump();
   return out;

@@ -67,21 +67,18 @@ class Executor final : public Receiver, public GroupHost {
 
  private:
   using GroupKey = std::pair<uint64_t, int>;  // nonce, rank: a Context may hold several ranks
-  struct Stray {
-    MessageHeader header;
-    std::vector<std::byte> payload;
-    TimePoint since;
-  };
   void keep_stray(const MessageHeader& header, ConstBytes payload);
   bool give_to_groups(const Notice& notice);
+  void forget_strays();
   void release_ended();
 
   const ExecutorHooks hooks_;
   LaneState state_;  // outlives the groups, whose Runs are in it
   std::set<std::shared_ptr<Group>> groups_;
   std::map<GroupKey, std::shared_ptr<Group>> by_key_;
-  std::deque<uint64_t> closed_;  // nonces of removed groups, the last few
-  std::deque<Stray> strays_;     // of groups that are not known here yet
+  std::deque<uint64_t> closed_;               // nonces of removed groups, the last few
+  Parking<GroupKey> strays_{state_.scratch};  // of groups that are not known here yet
+  std::deque<std::pair<TimePoint, GroupKey>> stray_since_;
   std::deque<Notice> stray_notices_;
   std::vector<Notice> own_notices_;
   std::map<ContextId, Error> lost_;

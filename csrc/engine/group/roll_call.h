@@ -1,19 +1,25 @@
-// What this rank has called lately, and what the others say they have: how ranks that disagree, or
-// do not come, are found out.
+// Who has called what: this rank lately, and the others as far as they say. So ranks that disagree,
+// or do not come, are found out.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "engine/op/message.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "plan/fingerprint.h"
 
 namespace ringdist {
 
-class History {
+class RollCall {
  public:
+  RollCall(int rank, int size) : rank_(rank), absent_(static_cast<size_t>(size)) {}
+
   // Ours: the last kKept ops.
   void called(uint64_t number, const Fingerprint& fingerprint) {
     slots_[number % kKept] = {number, fingerprint};
@@ -41,6 +47,23 @@ class History {
     return it == heard_.end() ? 0 : it->first;
   }
 
+  // Ranks from which there is no sign that they have called the op.
+  std::vector<int> missing(uint64_t number) const;
+
+  // A rank says that it has called ops up to `last` only. Later words hold.
+  void absent(int rank, uint64_t last, TimePoint now) {
+    absent_[static_cast<size_t>(rank)] = {last, now};
+  }
+  // "which has not called it (its last: #25)", of an op that we called at `started`.
+  std::string absence(int rank, uint64_t number, TimePoint started) const;
+  // Somebody asks for an op that we have not called. False if we have said so of it or of a later
+  // one.
+  bool answers_absence(uint64_t number) {
+    if (number <= told_absent_) return false;
+    told_absent_ = number;
+    return true;
+  }
+
   // Whether we have told the others about an op; marks it told.
   bool tell_once(uint64_t number) {
     if (number == 0 || slots_[number % kKept].number != number) return false;
@@ -54,8 +77,20 @@ class History {
     Fingerprint fingerprint{};
     bool told = false;
   };
+  struct Absent {
+    uint64_t last = 0;
+    TimePoint when;
+  };
+
+  int rank_;
   std::array<Slot, kKept> slots_{};
   std::map<uint64_t, std::map<int, Fingerprint>> heard_;
+  std::vector<Absent> absent_;  // by rank
+  uint64_t told_absent_ = 0;    // the last op of which we said that we have not called it
 };
+
+// Two ranks' calls of one op differ: `theirs` is its group part.
+Error disagreement(uint64_t number, const std::string& us, const Fingerprint& ours,
+                   const std::string& them, const Fingerprint& theirs);
 
 }  // namespace ringdist

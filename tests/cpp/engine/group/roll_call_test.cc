@@ -1,6 +1,6 @@
 // What is compared when many ops are in flight at once: more than a group remembers of those that
 // have ended.
-#include "engine/group/history.h"
+#include "engine/group/roll_call.h"
 
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ std::vector<Error> errors_of_the_first(
   return out;
 }
 
-TEST(History, ManyOpsInFlightAreCompared) {
+TEST(RollCallInAGroup, ManyOpsInFlightAreCompared) {
   const auto errors = errors_of_the_first([](int rank, std::vector<int64_t>& data) {
     return allreduce_request(data, DType::kInt64, rank == 0 ? ReduceOp::kSum : ReduceOp::kMax);
   });
@@ -52,7 +52,7 @@ TEST(History, ManyOpsInFlightAreCompared) {
 }
 
 // Both wait for the other's data: only the roll call can find it.
-TEST(History, TheOldestOfManyOpsIsAnnounced) {
+TEST(RollCallInAGroup, TheOldestOfManyOpsIsAnnounced) {
   const auto errors = errors_of_the_first([](int rank, std::vector<int64_t>& data) {
     OpRequest request = allreduce_request(data, DType::kInt64, ReduceOp::kNone);
     request.kind = Collective::kBroadcast;

@@ -1,0 +1,44 @@
+#include "engine/group/peer.h"
+
+namespace ringdist {
+
+std::optional<uint64_t> Peer::last_op() const {
+  return presence_ == Presence::kExiting ? std::nullopt : last_op_;
+}
+
+void Peer::leave(uint64_t last_op, TimePoint now) {
+  last_op_ = last_op;
+  gone_at_ = now;
+  if (presence_ == Presence::kHere) presence_ = Presence::kLeft;
+}
+
+void Peer::announce_exit(uint64_t last_op, TimePoint now) {
+  last_op_ = last_op;
+  gone_at_ = now;
+  if (presence_ != Presence::kLost) presence_ = Presence::kExiting;
+}
+
+bool Peer::end(TimePoint now) {
+  if (gone()) return false;
+  presence_ = Presence::kExited;
+  last_op_ = last_op_.value_or(0);
+  gone_at_ = now;
+  return true;
+}
+
+bool Peer::die(const Error& cause, TimePoint now) {
+  if (presence_ == Presence::kExiting) return end(now);
+  if (gone()) return false;
+  presence_ = Presence::kLost;
+  loss_ = cause;
+  gone_at_ = now;
+  return true;
+}
+
+void Peer::break_connection(const Error& cause, TimePoint now) {
+  if (broken_since_) return;
+  broken_since_ = now;
+  breakage_ = cause;
+}
+
+}  // namespace ringdist

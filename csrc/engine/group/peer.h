@@ -1,0 +1,77 @@
+// Another rank of a group, as this one knows it: how it is reached, and whether it is still there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "transport/transport.h"
+
+namespace ringdist {
+
+class Run;
+
+struct GroupMember {
+  ContextId context = 0;
+  Transport* transport = nullptr;
+  std::string where;  // "pid 123 on host x", for messages
+};
+
+class Peer {
+ public:
+  enum class Presence : uint8_t {
+    kHere,
+    kExiting,  // its process is about to end; until it has, what it owes may come
+    kLeft,     // it destroyed the group, or ended it
+    kExited,   // its process ended, in good order, without destroying the group
+    kLost,     // its process died
+  };
+
+  Presence presence() const { return presence_; }
+  // Sends to it need not arrive, and nothing more comes but what is on its way.
+  bool gone() const { return presence_ >= Presence::kLeft; }
+  // Why it died; success if it did not.
+  const Error& loss() const { return loss_; }
+  // The last op that it takes part in, if it has said so; of one that is gone in good order, 0 if
+  // it has not.
+  std::optional<uint64_t> said_last() const { return last_op_; }
+  // The same, once it is gone.
+  std::optional<uint64_t> last_op() const;
+  // When it said so or was found dead.
+  TimePoint gone_at() const { return gone_at_; }
+
+  // It says that it leaves; what it says later holds.
+  void leave(uint64_t last_op, TimePoint now);
+  // It says that its process is about to end.
+  void announce_exit(uint64_t last_op, TimePoint now);
+  // Its process has ended in good order. True if it is gone by that.
+  bool end(TimePoint now);
+  // Its process has died. The same; of one that has said that it leaves, that is no death.
+  bool die(const Error& cause, TimePoint now);
+
+  // The connection to it broke, which is a symptom: whoever knows more will say so soon. The first
+  // cause stays.
+  void break_connection(const Error& cause, TimePoint now);
+  bool broken() const { return broken_since_.has_value(); }
+  bool broken_for(Duration time, TimePoint now) const {
+    return broken_since_ && now - *broken_since_ >= time;
+  }
+  const Error& breakage() const { return breakage_; }
+
+  GroupMember member;
+  std::vector<std::pair<Run*, int>> blocked;  // steps that wait for early credit
+
+ private:
+  Presence presence_ = Presence::kHere;
+  std::optional<uint64_t> last_op_;
+  TimePoint gone_at_;
+  Error loss_;
+  std::optional<TimePoint> broken_since_;
+  Error breakage_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,63 @@
+#include "engine/group/peers.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/closed_by_peer.h"
+
+namespace ringdist {
+
+void Peers::introduce(std::vector<GroupMember> members) {
+  for (size_t i = 0; i < members.size(); ++i) peers_[i].member = std::move(members[i]);
+}
+
+int Peers::first_leaver() const {
+  int first = -1;
+  for (int peer = 0; peer < size(); ++peer) {
+    const auto last = (*this)[peer].last_op();
+    if (last && (first < 0 || *last < *(*this)[first].last_op())) first = peer;
+  }
+  return first;
+}
+
+bool Peers::any_in_doubt() const {
+  return std::ranges::any_of(peers_, [](const Peer& peer) {
+    return peer.broken() && peer.presence() == Peer::Presence::kHere;
+  });
+}
+
+Error Peers::departure(int peer) const {
+  const Peer& p = (*this)[peer];
+  if (p.loss()) return p.loss();
+  const uint64_t last = p.last_op().value_or(0);
+  const bool exited = p.presence() == Peer::Presence::kExited;
+  return Error(ErrorKind::kPeerLost,
+               who(peer) + " has left the group" +
+                   (last > 0 ? " after op #" + std::to_string(last) : "") + ": " +
+                   std::string(kClosedByPeer) +
+                   (exited ? "its process exited without destroying the group (an exception, "
+                             "sys.exit() or the end of its script)"
+                           : "it destroyed the group"))
+      .blame(peer);
+}
+
+std::string Peers::who(int peer) const {
+  std::string out = "rank " + std::to_string(peer);
+  if (peer >= 0 && peer < size() && !(*this)[peer].member.where.empty())
+    out += " (" + (*this)[peer].member.where + ")";
+  return out;
+}
+
+std::string Peers::links() const {
+  std::map<std::string_view, std::string> ranks;
+  for (int peer = 0; peer < size(); ++peer)
+    if (const Transport* transport = (*this)[peer].member.transport; transport && peer != rank_)
+      ranks[transport->name()] += " " + std::to_string(peer);
+  std::string out;
+  for (const auto& [name, of_ranks] : ranks)
+    out += (out.empty() ? ", over " : ", ") + std::string(name) + " to rank" + of_ranks;
+  return out;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,66 @@
+#include "engine/group/waits.h"
+
+#include <array>
+#include <cstdio>
+#include <vector>
+
+namespace ringdist {
+namespace {
+
+// Who has made progress within this time waits for nobody in particular.
+constexpr Duration kWaits = std::chrono::seconds(1);
+
+std::string format_age(Duration age) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f s", seconds(age));
+  return text.data();
+}
+
+}  // namespace
+
+std::string Waits::awaited_data(const Run& run) const {
+  std::vector<int> sources;
+  for (int peer = 0; peer < peers_.size(); ++peer)
+    if (run.waits_for(peer)) sources.push_back(peer);
+  if (sources.empty()) return "the other ranks to take what it sends";
+  return "data from " + peers_.list(sources);
+}
+
+// "rank 1 (pid 4711 on host b), which has not called it (its last: #25)"
+std::string Waits::awaited(const Op& op, const Run* run, bool ready) const {
+  if (!ready) return "the group's members to be found";
+  if (const auto& endpoint = op.request.endpoint) {
+    const std::string other = endpoint->peer < 0 ? "any rank" : peers_.who(endpoint->peer);
+    if (endpoint->sends) return other + " to receive it";
+    return run != nullptr ? awaited_data(*run) : other + " to send";
+  }
+  const std::vector<int> missing = roll_call_.missing(op.number);
+  if (!missing.empty())
+    return peers_.list(missing, [&](int peer) {
+      return peers_.who(peer) + ", " + roll_call_.absence(peer, op.number, op.started);
+    });
+  return run != nullptr ? awaited_data(*run) + ", though all ranks have called it" : "its turn";
+}
+
+GroupVerdict Waits::verdict(const Op& op, const Run* run, bool ready, TimePoint now) const {
+  const Duration waits = age(op, run, now);
+  if (waits < kWaits)
+    return {GroupVerdict::kRuns, now - op.started,
+            op.describe() + " runs since " + format_age(now - op.started)};
+  return {
+      GroupVerdict::kWaits, waits,
+      op.describe() + " has been waiting " + format_age(waits) + " for " + awaited(op, run, ready)};
+}
+
+GroupVerdict Waits::awaited_here(uint64_t last) const {
+  const uint64_t next = roll_call_.heard_after(last);
+  if (next == 0) return {};
+  std::vector<int> ranks;
+  for (const auto& [peer, theirs] : roll_call_.heard_of(next)) ranks.push_back(peer);
+  const auto& call = roll_call_.heard_of(next).begin()->second;
+  return {GroupVerdict::kIsAwaited, Duration(0),
+          "op #" + std::to_string(next) + ", " + call.describe() + ", has not been called here; " +
+              peers_.list(ranks) + " waits in it"};
+}
+
+}  // namespace ringdist
