@@ -1,68 +1,92 @@
-// What is compared when many ops are in flight at once: more than a group remembers of those that
-// have ended.
 #include "engine/group/roll_call.h"
 
 #include <gtest/gtest.h>
 
-#include <latch>
-
-#include "support/hooked_store.h"
-#include "support/ranks.h"
-
 namespace ringdist {
 namespace {
 
-constexpr int kOps = 1500;
+const TimePoint kNow = TimePoint() + std::chrono::hours(1);
 
-// Each rank calls its first op and kOps more before it has heard of the other; the first one's end.
-std::vector<Error> errors_of_the_first(
-    const std::function<OpRequest(int rank, std::vector<int64_t>& data)>& make_first) {
-  Ranks ranks({});
-  std::latch opened(2);  // until both ranks are ready, none finds the other
-  const auto store = std::make_shared<HookedStore>(ranks.store(), [&](std::string_view what) {
-    if (what == "check") opened.wait();
-  });
-  const auto group = ranks.another("many", {{0, store}, {1, store}});
-  std::vector<Error> out(static_cast<size_t>(ranks.size()));
-  ranks.run([&](int rank) {
-    std::vector<std::vector<int64_t>> data(kOps + 1, std::vector<int64_t>(4, rank + 1));
-    std::vector<std::shared_ptr<Op>> ops{
-        group[rank]->submit(make_first(rank, data[0]), false).value()};
-    for (int i = 1; i <= kOps; ++i)
-      ops.push_back(group[rank]
-                        ->submit(allreduce_request(data[static_cast<size_t>(i)], DType::kInt64,
-                                                   ReduceOp::kSum),
-                                 false)
-                        .value());
-    opened.count_down();
-    for (const auto& op : ops) (void)wait_op(*group[rank], *op);
-    out[static_cast<size_t>(rank)] = ops[0]->error();
-  });
+Fingerprint allreduce(int64_t count) {
+  Fingerprint out{};
+  out.kind = Collective::kAllreduce;
+  out.dtype = DType::kFloat32;
+  out.reduce_op = ReduceOp::kSum;
+  out.count = count;
   return out;
 }
 
-TEST(RollCallInAGroup, ManyOpsInFlightAreCompared) {
-  const auto errors = errors_of_the_first([](int rank, std::vector<int64_t>& data) {
-    return allreduce_request(data, DType::kInt64, rank == 0 ? ReduceOp::kSum : ReduceOp::kMax);
-  });
-  for (const Error& error : errors) {
-    ASSERT_TRUE(error) << "numbers instead of an error";
-    EXPECT_EQ(error.kind(), ErrorKind::kMismatch) << error.what();
-  }
+TEST(RollCall, RemembersTheLastOfOurCalls) {
+  RollCall roll(0, 2);
+  EXPECT_FALSE(roll.find(0));
+  EXPECT_FALSE(roll.find(1));
+  for (uint64_t number = 1; number <= 1500; ++number)
+    roll.called(number, allreduce(static_cast<int64_t>(number)));
+  EXPECT_FALSE(roll.find(400)) << "forgotten";
+  ASSERT_TRUE(roll.find(1500));
+  EXPECT_EQ(roll.find(1500)->count, 1500);
+  EXPECT_EQ(roll.find(1000)->count, 1000);
 }
 
-// Both wait for the other's data: only the roll call can find it.
-TEST(RollCallInAGroup, TheOldestOfManyOpsIsAnnounced) {
-  const auto errors = errors_of_the_first([](int rank, std::vector<int64_t>& data) {
-    OpRequest request = allreduce_request(data, DType::kInt64, ReduceOp::kNone);
-    request.kind = Collective::kBroadcast;
-    request.root = 1 - rank;
-    return request;
-  });
-  for (const Error& error : errors) {
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error.kind(), ErrorKind::kMismatch) << error.what();
-  }
+TEST(RollCall, NamesThoseOfWhomThereIsNoSign) {
+  RollCall roll(1, 4);
+  EXPECT_EQ(roll.missing(7), (std::vector{0, 2, 3}));
+  roll.heard(7, 2, allreduce(1));
+  EXPECT_EQ(roll.missing(7), (std::vector{0, 3}));
+  EXPECT_EQ(roll.heard_after(6), 7u);
+  EXPECT_EQ(roll.heard_after(7), 0u);
+}
+
+TEST(RollCall, KnowsWhoHasSaidThatItHasNotCome) {
+  RollCall roll(0, 2);
+  const std::string silent = "which does not say whether it has called it";
+  EXPECT_EQ(roll.absence(1, 5, kNow), silent);
+  roll.absent(1, 0, kNow + Milliseconds(1));
+  EXPECT_EQ(roll.absence(1, 5, kNow), "which has not called it (it has called none)");
+  roll.absent(1, 3, kNow + Milliseconds(2));
+  EXPECT_EQ(roll.absence(1, 5, kNow), "which has not called it (its last: #3)");
+  EXPECT_EQ(roll.absence(1, 3, kNow), silent) << "it has called that one";
+  EXPECT_EQ(roll.absence(1, 5, kNow + Milliseconds(3)), silent) << "it said so before our call";
+}
+
+TEST(RollCall, AnswersAndTellsOnce) {
+  RollCall roll(0, 2);
+  EXPECT_TRUE(roll.answers_absence(5));
+  EXPECT_FALSE(roll.answers_absence(5));
+  EXPECT_FALSE(roll.answers_absence(4));
+  EXPECT_TRUE(roll.answers_absence(6));
+  EXPECT_FALSE(roll.tell_once(5)) << "it has not been called";
+  roll.called(5, allreduce(1));
+  EXPECT_TRUE(roll.tell_once(5));
+  EXPECT_FALSE(roll.tell_once(5));
+  roll.called(5 + 1024, allreduce(1));  // in the same slot
+  EXPECT_TRUE(roll.tell_once(5 + 1024));
+}
+
+TEST(RollCall, SaysInWhatCallsDiffer) {
+  const auto words = [](const Fingerprint& ours, const Fingerprint& theirs) {
+    const Error error = disagreement(4, "rank 0", ours, "rank 1 (there)", theirs);
+    EXPECT_EQ(error.kind(), ErrorKind::kMismatch);
+    return error.message();
+  };
+  EXPECT_EQ(words(allreduce(1), allreduce(2)),
+            "ranks disagree on op #4: rank 0 called all_reduce(float32, 1 element, SUM), rank 1 "
+            "(there) called all_reduce(float32, 2 elements, SUM)");
+  Fingerprint other_plan = allreduce(1);
+  other_plan.plan = Fingerprint::plan_part(99, 0);
+  EXPECT_TRUE(words(allreduce(1), other_plan).ends_with("options differ"));
+  Fingerprint coded = allreduce(1);
+  coded.plan = Fingerprint::plan_part(1, 5);
+  Fingerprint other_coded = allreduce(1);
+  other_coded.plan = Fingerprint::plan_part(2, 5);
+  EXPECT_NE(words(coded, other_coded).find("other settings of compression"), std::string::npos);
+  EXPECT_TRUE(words(allreduce(Fingerprint::kPerEdge),
+                    [] {
+                      Fingerprint out = allreduce(Fingerprint::kPerEdge);
+                      out.plan = Fingerprint::plan_part(3, 0);
+                      return out;
+                    }())
+                  .ends_with(" of other sizes"));
 }
 
 }  // namespace

@@ -1,0 +1,413 @@
+// Every way in which a group can end, of Groups by themselves: no threads, and a clock that the
+// test moves.
+#include <gtest/gtest.h>
+
+#include "engine/group/fake_host.h"
+#include "plan/planner.h"
+
+namespace ringdist::test {
+namespace {
+
+constexpr uint64_t kNonce = 77;
+constexpr int64_t kGroupSegment = 1024;
+const Error kKilled(ErrorKind::kPeerLost, "killed by signal 9");
+
+// One rank: a Group, its lane, its wire.
+struct Member {
+  Member(int rank, int size)
+      : planner({rank, size, "", false, kGroupSegment}), group(host, config(rank, size)) {}
+
+  static GroupConfig config(int rank, int size) {
+    GroupConfig out;
+    out.rank = rank;
+    out.size = size;
+    out.name = "alone";
+    out.early_window = EarlyCredit::kSegments * kGroupSegment;
+    return out;
+  }
+
+  std::shared_ptr<Op> call(OpRequest request) {
+    auto op = std::make_shared<Op>(std::move(request));
+    op->plan = planner.plan(op->request).value();
+    if (!op->request.endpoint) {
+      op->schedule = planner.schedule(op->request, op->plan);
+      op->number = ++calls;
+    }
+    op->fingerprint = fingerprint_of(op->request, op->plan);
+    op->started = host.state.now;
+    op->deadline = op->started + std::chrono::seconds(60);
+    group.enqueue(op);
+    host.work(group);
+    return op;
+  }
+  std::shared_ptr<Op> allreduce(ReduceOp reduce_op = ReduceOp::kSum, bool hands_over = false) {
+    OpRequest request;
+    request.kind = Collective::kAllreduce;
+    request.reduce_op = reduce_op;
+    request.hands_over = hands_over;
+    return call(over(std::move(request), data));
+  }
+  std::shared_ptr<Op> barrier() {
+    OpRequest request;
+    request.kind = Collective::kBarrier;
+    request.dtype = DType::kBytes;
+    return call(std::move(request));
+  }
+  std::shared_ptr<Op> message(int peer, bool sends) {
+    OpRequest request;
+    request.kind = Collective::kPointToPoint;
+    request.endpoint = Endpoint{peer, 0, sends};
+    return call(over(std::move(request), data));
+  }
+  void pass(Duration time) {
+    host.state.now += time;
+    group.tick();
+    host.work(group);
+  }
+
+  std::vector<float> data = std::vector<float>(4, 1.0f);
+  FakeHost host;
+  FakeWire wire{host.state};
+  Planner planner;
+  Group group;
+  uint64_t calls = 0;
+
+ private:
+  static OpRequest over(OpRequest request, std::vector<float>& data) {
+    request.dtype = DType::kFloat32;
+    request.count = static_cast<int64_t>(data.size());
+    for (Buffer* buffer : {&request.input, &request.output}) {
+      *buffer = Buffer(sizeof(float));
+      buffer->append(data.data(), request.count);
+    }
+    return request;
+  }
+};
+
+class Members {
+ public:
+  explicit Members(int size) {
+    for (int rank = 0; rank < size; ++rank) all_.push_back(std::make_unique<Member>(rank, size));
+    for (auto& member : all_) {
+      std::vector<GroupMember> known;
+      for (int rank = 0; rank < size; ++rank)
+        known.push_back({context(rank), &member->wire, "pid " + std::to_string(100 + rank)});
+      member->group.make_ready(kNonce, std::move(known));
+    }
+  }
+  static ContextId context(int rank) { return static_cast<ContextId>(rank + 1); }
+  Member& operator[](int rank) { return *all_[static_cast<size_t>(rank)]; }
+
+  // Messages and notices reach whom they are for, until there are none.
+  void deliver(bool notices = true) {
+    for (bool any = true; any;) {
+      any = false;
+      for (auto& from : all_) {
+        for (auto& [to, queue] : from->wire.sent)
+          for (; !queue.empty(); any = true) {
+            const auto message = std::move(queue.front());
+            queue.pop_front();
+            MessageHeader header{};
+            ASSERT_TRUE(parse_header(message.header, header));
+            Member& target = (*this)[static_cast<int>(to) - 1];
+            target.group.on_message(header, message.payload);
+            target.host.work(target.group);
+          }
+        if (!notices) continue;
+        for (const Notice& notice : std::exchange(from->host.flooded, {})) {
+          any = true;
+          for (auto& to : all_)
+            if (to != from) {
+              to->group.on_notice(notice);
+              to->host.work(to->group);
+            }
+        }
+      }
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<Member>> all_;
+};
+
+void expect_failed(const Op& op, ErrorKind kind, const std::string& words) {
+  ASSERT_TRUE(op.finished());
+  ASSERT_TRUE(op.error());
+  EXPECT_EQ(op.error().kind(), kind) << op.error().what();
+  EXPECT_NE(op.error().message().find(words), std::string::npos) << op.error().what();
+}
+
+TEST(GroupAlone, OpsEndWell) {
+  Members members(2);
+  const auto a = members[0].allreduce();
+  const auto b = members[1].allreduce();
+  members.deliver();
+  EXPECT_TRUE(a->finished() && b->finished());
+  EXPECT_FALSE(a->error() || b->error());
+  EXPECT_EQ(members[0].data[3], 2.0f);
+  EXPECT_TRUE(members[0].group.idle());
+}
+
+TEST(GroupAlone, ADeadlinePasses) {
+  Members members(3);
+  const auto op = members[0].allreduce();
+  (void)members[1].allreduce();
+  members[1].pass(Milliseconds(600));  // it tells that it waits
+  members.deliver();
+  members[0].pass(std::chrono::seconds(59));
+  EXPECT_FALSE(op->finished());
+  members[0].pass(std::chrono::seconds(2));
+  expect_failed(*op, ErrorKind::kTimeout, "no sign that it was called by rank 2 (pid 102)");
+  EXPECT_EQ(op->error().ranks(), std::vector{2});
+  EXPECT_EQ(members[0].host.count(NoticeKind::kAbort), 1);
+  const auto later = members[0].allreduce();
+  expect_failed(*later, ErrorKind::kTimeout, "Timed out");
+}
+
+TEST(GroupAlone, RanksDisagree) {
+  Members members(2);
+  const auto a = members[0].allreduce(ReduceOp::kSum);
+  const auto b = members[1].allreduce(ReduceOp::kMax);
+  members.deliver();
+  expect_failed(*a, ErrorKind::kMismatch, "SUM");
+  expect_failed(*b, ErrorKind::kMismatch, "MAX");
+}
+
+TEST(GroupAlone, ARankDiesOfWhichSomethingIsMissing) {
+  Members members(2);
+  const auto op = members[0].allreduce();
+  members[0].group.process_lost(Members::context(1), kKilled);
+  expect_failed(*op, ErrorKind::kPeerLost, "rank 1 (pid 101) is lost");
+  EXPECT_NE(op->error().message().find("signal 9"), std::string::npos);
+  EXPECT_EQ(op->error().ranks(), std::vector{1});
+  EXPECT_EQ(members[0].host.count(NoticeKind::kAbort), 1);
+}
+
+TEST(GroupAlone, ARankDiesOfWhichNothingIsMissing) {
+  Members members(2);
+  const auto done = members[0].allreduce();
+  (void)members[1].allreduce();
+  members.deliver();
+  ASSERT_TRUE(done->finished());
+  members[0].group.process_lost(Members::context(1), kKilled);
+  EXPECT_FALSE(members[0].group.failure()) << "there is no op that it could fail";
+  const auto next = members[0].allreduce();
+  expect_failed(*next, ErrorKind::kPeerLost, "is lost");
+}
+
+// What it had been sent need not be confirmed.
+TEST(GroupAlone, ADeadRanksSendsAreForgiven) {
+  Members members(2);
+  members[0].wire.ends_sends = false;
+  const auto op = members[0].allreduce();
+  (void)members[1].allreduce();
+  members.deliver();
+  EXPECT_FALSE(op->finished());
+  members[0].group.process_lost(Members::context(1), kKilled);
+  members[0].host.work(members[0].group);
+  ASSERT_TRUE(op->finished());
+  EXPECT_FALSE(op->error()) << op->error().what();
+  members[0].wire.end_sends();  // late: nobody's
+}
+
+TEST(GroupAlone, ARankLeavesBeforeAnOp) {
+  Members members(2);
+  (void)members[0].allreduce();
+  (void)members[1].allreduce();
+  members.deliver();
+  members[1].group.announce_leave(NoticeKind::kLeave);
+  const auto op = members[0].allreduce();
+  members.deliver();
+  expect_failed(*op, ErrorKind::kPeerLost, "has left the group after op #1");
+}
+
+// It has sent all that the op needs: that is on its way.
+TEST(GroupAlone, ARankLeavesAfterItsPartOfAnOp) {
+  Members members(2);
+  const auto a = members[0].allreduce();
+  (void)members[1].allreduce();
+  const auto doomed = members[0].allreduce();
+  Notice leaves;
+  leaves.kind = NoticeKind::kLeave;
+  leaves.nonce = kNonce;
+  leaves.rank = 1;
+  leaves.op = 1;
+  members[0].group.on_notice(leaves);
+  EXPECT_FALSE(a->finished()) << "the notice has overtaken its data";
+  EXPECT_FALSE(doomed->finished());
+  members.deliver();
+  ASSERT_TRUE(a->finished());
+  EXPECT_FALSE(a->error()) << a->error().what();
+  expect_failed(*doomed, ErrorKind::kPeerLost, "it destroyed the group");
+}
+
+TEST(GroupAlone, WhatALeaverOwesDoesNotComeForever) {
+  Members members(2);
+  const auto a = members[0].allreduce();
+  Notice leaves;
+  leaves.kind = NoticeKind::kLeave;
+  leaves.nonce = kNonce;
+  leaves.rank = 1;
+  leaves.op = 1;
+  members[0].group.on_notice(leaves);
+  const auto doomed = members[0].allreduce();
+  members[0].pass(Milliseconds(400));
+  EXPECT_FALSE(a->finished());
+  members[0].pass(Milliseconds(200));
+  expect_failed(*a, ErrorKind::kPeerLost, "left the group after op #1");
+  EXPECT_TRUE(doomed->finished());
+}
+
+TEST(GroupAlone, AProcessExits) {
+  Members members(2);
+  const auto op = members[0].allreduce();
+  members[1].group.announce_leave(NoticeKind::kExit);
+  members.deliver();
+  EXPECT_FALSE(op->finished()) << "it has not ended yet";
+  members[0].group.process_left(Members::context(1));
+  expect_failed(*op, ErrorKind::kPeerLost, "exited without destroying the group");
+}
+
+TEST(GroupAlone, AConnectionBreaksAndNobodySaysWhy) {
+  Members members(2);
+  const auto op = members[0].allreduce();
+  members[0].group.connection_lost("fake", Members::context(1),
+                                   Error(ErrorKind::kPeerLost, "reset"));
+  members[0].pass(Milliseconds(400));
+  EXPECT_FALSE(op->finished());
+  members[0].pass(Milliseconds(200));
+  expect_failed(*op, ErrorKind::kPeerLost, "the connection to rank 1 (pid 101) broke: reset");
+}
+
+TEST(GroupAlone, AConnectionOfAnotherTransportIsNotOurs) {
+  Members members(2);
+  const auto op = members[0].allreduce();
+  members[0].group.connection_lost("other", Members::context(1), kKilled);
+  members[0].group.connection_lost("fake", 99, kKilled);
+  members[0].pass(std::chrono::seconds(5));
+  EXPECT_FALSE(op->finished());
+}
+
+TEST(GroupAlone, AConnectionBreaksOfWhoHadLeft) {
+  Members members(2);
+  (void)members[0].allreduce();
+  (void)members[1].allreduce();
+  members.deliver();
+  members[1].group.announce_leave(NoticeKind::kLeave);
+  members.deliver();
+  members[0].group.connection_lost("fake", Members::context(1), kKilled);
+  members[0].pass(std::chrono::seconds(5));
+  EXPECT_FALSE(members[0].group.failure());
+}
+
+TEST(GroupAlone, AnotherAborts) {
+  Members members(3);
+  const auto op = members[0].allreduce();
+  members[1].group.fail(Error(ErrorKind::kAborted, "enough"), /*tell_others=*/true);
+  members.deliver();
+  expect_failed(*op, ErrorKind::kAborted, "rank 1 ended the group at op #1: ");
+  EXPECT_EQ(members[0].host.count(NoticeKind::kAbort), 0) << "told once, by whom it was";
+  EXPECT_TRUE(members[2].group.failure());
+}
+
+TEST(GroupAlone, AReceiveOfWhoHasLeftEnds) {
+  Members members(3);
+  const auto op = members[0].message(1, /*sends=*/false);
+  members[1].group.announce_leave(NoticeKind::kLeave);
+  members.deliver();
+  members[0].pass(Milliseconds(100));
+  EXPECT_FALSE(op->finished()) << "what it sent may be on its way";
+  members[0].pass(Milliseconds(600));
+  expect_failed(*op, ErrorKind::kPeerLost, "rank 1 (pid 101) has left the group");
+}
+
+TEST(GroupAlone, AReceiveOfAnyEndsWhenAllHaveLeft) {
+  Members members(3);
+  const auto op = members[0].message(Endpoint::kAnySource, /*sends=*/false);
+  members[1].group.announce_leave(NoticeKind::kLeave);
+  members.deliver();
+  members[0].pass(std::chrono::seconds(1));
+  EXPECT_FALSE(op->finished());
+  members[2].group.announce_leave(NoticeKind::kLeave);
+  members.deliver();
+  members[0].pass(std::chrono::seconds(1));
+  expect_failed(*op, ErrorKind::kPeerLost, "all other ranks have left the group or died");
+}
+
+TEST(GroupAlone, SendsAndReceivesMeet) {
+  Members members(2);
+  const auto receive = members[1].message(Endpoint::kAnySource, /*sends=*/false);
+  members[0].data = {1, 2, 3, 4};
+  const auto send = members[0].message(1, /*sends=*/true);
+  members.deliver();
+  EXPECT_TRUE(send->finished() && receive->finished());
+  EXPECT_EQ(receive->source(), 0);
+  EXPECT_EQ(members[1].data, members[0].data);
+}
+
+TEST(GroupAlone, StallsAreToldOnceAndAnswered) {
+  Members members(3);
+  const auto op = members[0].allreduce();
+  (void)members[1].allreduce();
+  members[0].pass(Milliseconds(400));
+  EXPECT_EQ(members[0].host.count(NoticeKind::kStalled), 0);
+  members[0].pass(Milliseconds(200));
+  EXPECT_EQ(members[0].host.count(NoticeKind::kStalled), 1);
+  members.deliver();
+  members[0].pass(std::chrono::seconds(1));
+  EXPECT_EQ(members[0].host.count(NoticeKind::kStalled), 0);
+  const GroupVerdict verdict = members[0].group.verdict();
+  EXPECT_EQ(verdict.rank, GroupVerdict::kWaits);
+  EXPECT_NE(verdict.text.find("for rank 2 (pid 102), which has not called it (it has called none)"),
+            std::string::npos)
+      << verdict.text;
+  EXPECT_EQ(members[2].group.verdict().rank, GroupVerdict::kIsAwaited);
+  EXPECT_FALSE(op->finished());
+}
+
+// A barrier ends after all ops before it, results included.
+TEST(GroupAlone, ABarrierWaitsForWhatIsHandedOver) {
+  Members members(2);
+  const auto a = members[0].allreduce(ReduceOp::kSum, /*hands_over=*/true);
+  const auto barrier = members[0].barrier();
+  (void)members[1].allreduce();
+  const auto theirs = members[1].barrier();
+  members.deliver();
+  ASSERT_TRUE(a->finished());
+  EXPECT_FALSE(barrier->finished());
+  EXPECT_FALSE(theirs->finished());
+  members[0].group.handed_over(1);
+  members[0].host.work(members[0].group);
+  members.deliver();
+  EXPECT_TRUE(barrier->finished() && theirs->finished());
+  EXPECT_FALSE(barrier->error());
+}
+
+TEST(GroupAlone, OpsBeforeItsMembersAreFoundWait) {
+  Member one(0, 2);
+  Member other(1, 2);
+  const auto op = one.allreduce();
+  EXPECT_FALSE(op->finished());
+  EXPECT_EQ(one.group.verdict().text, "all_reduce #1 (float32, 4 elements, SUM) runs since 0.0 s");
+  one.host.state.now += std::chrono::seconds(61);
+  one.group.tick();
+  expect_failed(*op, ErrorKind::kTimeout, "the group's members have not all been found");
+  EXPECT_TRUE(one.host.flooded.empty()) << "nobody could be told";
+  one.group.expect(kNonce);
+  EXPECT_EQ(one.host.count(NoticeKind::kAbort), 1) << "now they can";
+}
+
+TEST(GroupAlone, MessagesBeforeTheCallAreParked) {
+  Members members(2);
+  (void)members[1].allreduce();
+  members.deliver();
+  EXPECT_NE(members[0].group.dump().find("parked for op #1: "), std::string::npos)
+      << members[0].group.dump();
+  const auto op = members[0].allreduce();
+  members.deliver();
+  EXPECT_TRUE(op->finished());
+  EXPECT_FALSE(op->error());
+}
+
+}  // namespace
+}  // namespace ringdist::test

@@ -1,0 +1,68 @@
+// What is compared when many ops are in flight at once: more than a group remembers of those that
+// have ended.
+#include <gtest/gtest.h>
+
+#include <latch>
+
+#include "engine/communicator.h"
+#include "support/hooked_store.h"
+#include "support/ranks.h"
+
+namespace ringdist {
+namespace {
+
+constexpr int kOps = 1500;
+
+// Each rank calls its first op and kOps more before it has heard of the other; the first one's end.
+std::vector<Error> errors_of_the_first(
+    const std::function<OpRequest(int rank, std::vector<int64_t>& data)>& make_first) {
+  Ranks ranks({});
+  std::latch opened(2);  // until both ranks are ready, none finds the other
+  const auto store = std::make_shared<HookedStore>(ranks.store(), [&](std::string_view what) {
+    if (what == "check") opened.wait();
+  });
+  const auto group = ranks.another("many", {{0, store}, {1, store}});
+  std::vector<Error> out(static_cast<size_t>(ranks.size()));
+  ranks.run([&](int rank) {
+    std::vector<std::vector<int64_t>> data(kOps + 1, std::vector<int64_t>(4, rank + 1));
+    std::vector<std::shared_ptr<Op>> ops{
+        group[rank]->submit(make_first(rank, data[0]), false).value()};
+    for (int i = 1; i <= kOps; ++i)
+      ops.push_back(group[rank]
+                        ->submit(allreduce_request(data[static_cast<size_t>(i)], DType::kInt64,
+                                                   ReduceOp::kSum),
+                                 false)
+                        .value());
+    opened.count_down();
+    for (const auto& op : ops) (void)wait_op(*group[rank], *op);
+    out[static_cast<size_t>(rank)] = ops[0]->error();
+  });
+  return out;
+}
+
+TEST(ManyOps, ManyOpsInFlightAreCompared) {
+  const auto errors = errors_of_the_first([](int rank, std::vector<int64_t>& data) {
+    return allreduce_request(data, DType::kInt64, rank == 0 ? ReduceOp::kSum : ReduceOp::kMax);
+  });
+  for (const Error& error : errors) {
+    ASSERT_TRUE(error) << "numbers instead of an error";
+    EXPECT_EQ(error.kind(), ErrorKind::kMismatch) << error.what();
+  }
+}
+
+// Both wait for the other's data: only the roll call can find it.
+TEST(ManyOps, TheOldestOfManyOpsIsAnnounced) {
+  const auto errors = errors_of_the_first([](int rank, std::vector<int64_t>& data) {
+    OpRequest request = allreduce_request(data, DType::kInt64, ReduceOp::kNone);
+    request.kind = Collective::kBroadcast;
+    request.root = 1 - rank;
+    return request;
+  });
+  for (const Error& error : errors) {
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error.kind(), ErrorKind::kMismatch) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,33 @@
+#include "engine/group/parking.h"
+
+#include <gtest/gtest.h>
+
+namespace ringdist {
+namespace {
+
+TEST(Parking, KeepsCopiesInOrderByPlace) {
+  Parking<int> parking(std::make_shared<ScratchPool>());
+  for (int i = 0; i < 3; ++i) {
+    MessageHeader header{};
+    header.segment = static_cast<uint32_t>(i);
+    std::vector<std::byte> payload(4, static_cast<std::byte>(i));
+    EXPECT_EQ(parking.park(7, header, payload), i == 0);
+    std::ranges::fill(payload, std::byte{99});
+  }
+  EXPECT_TRUE(parking.park(8, MessageHeader{}, {}));
+  EXPECT_EQ(parking.count(), 4u);
+  const auto taken = parking.take(7);
+  ASSERT_EQ(taken.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(taken[i].header.segment, i);
+    EXPECT_EQ(taken[i].payload.bytes()[3], static_cast<std::byte>(i));
+  }
+  EXPECT_TRUE(parking.take(7).empty());
+  EXPECT_EQ(parking.count(), 1u);
+  EXPECT_TRUE(parking.take(8)[0].payload.bytes().empty());
+  parking.clear();
+  EXPECT_EQ(parking.count(), 0u);
+}
+
+}  // namespace
+}  // namespace ringdist

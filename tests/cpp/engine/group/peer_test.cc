@@ -1,0 +1,128 @@
+#include "engine/group/peer.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/group/peers.h"
+
+namespace ringdist {
+namespace {
+
+using Presence = Peer::Presence;
+const TimePoint kNow = TimePoint() + std::chrono::hours(1);
+const Error kDeath(ErrorKind::kPeerLost, "it died");
+
+// Every transition from every state: what it is then, and whether that is news.
+TEST(Peer, GoesInEveryOrder) {
+  struct Row {
+    Presence from, left, exits, ended, died;
+  };
+  const Row rows[] = {
+      {Presence::kHere, Presence::kLeft, Presence::kExiting, Presence::kExited, Presence::kLost},
+      {Presence::kExiting, Presence::kExiting, Presence::kExiting, Presence::kExited,
+       Presence::kExited},
+      {Presence::kLeft, Presence::kLeft, Presence::kExiting, Presence::kLeft, Presence::kLeft},
+      {Presence::kExited, Presence::kExited, Presence::kExiting, Presence::kExited,
+       Presence::kExited},
+      {Presence::kLost, Presence::kLost, Presence::kLost, Presence::kLost, Presence::kLost},
+  };
+  const auto make = [](Presence presence) {
+    Peer peer;
+    if (presence == Presence::kExiting) peer.announce_exit(3, kNow);
+    if (presence == Presence::kLeft) peer.leave(3, kNow);
+    if (presence == Presence::kExited) peer.end(kNow);
+    if (presence == Presence::kLost) peer.die(kDeath, kNow);
+    EXPECT_EQ(peer.presence(), presence);
+    return peer;
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(static_cast<int>(row.from));
+    const bool was_gone = make(row.from).gone();
+    Peer peer = make(row.from);
+    peer.leave(7, kNow);
+    EXPECT_EQ(peer.presence(), row.left);
+    EXPECT_EQ(peer.said_last(), 7u);
+    peer = make(row.from);
+    peer.announce_exit(7, kNow);
+    EXPECT_EQ(peer.presence(), row.exits);
+    peer = make(row.from);
+    EXPECT_EQ(peer.end(kNow), !was_gone);
+    EXPECT_EQ(peer.presence(), row.ended);
+    peer = make(row.from);
+    EXPECT_EQ(peer.die(kDeath, kNow), !was_gone);
+    EXPECT_EQ(peer.presence(), row.died);
+    EXPECT_EQ(static_cast<bool>(peer.loss()), row.died == Presence::kLost);
+  }
+}
+
+TEST(Peer, WhoExitsCountsAsThereUntilItHasEnded) {
+  Peer peer;
+  peer.announce_exit(5, kNow);
+  EXPECT_FALSE(peer.gone());
+  EXPECT_FALSE(peer.last_op());
+  EXPECT_EQ(peer.said_last(), 5u);
+  EXPECT_TRUE(peer.end(kNow + Milliseconds(1)));
+  EXPECT_TRUE(peer.gone());
+  EXPECT_EQ(peer.last_op(), 5u);
+  EXPECT_EQ(peer.gone_at(), kNow + Milliseconds(1));
+}
+
+TEST(Peer, WhoEndsWithoutAWordTookPartInNoLaterOp) {
+  Peer peer;
+  peer.end(kNow);
+  EXPECT_EQ(peer.last_op(), 0u);
+}
+
+TEST(Peer, TheFirstBreakageStays) {
+  Peer peer;
+  EXPECT_FALSE(peer.broken_for(Duration(0), kNow));
+  peer.break_connection(Error(ErrorKind::kPeerLost, "first"), kNow);
+  peer.break_connection(Error(ErrorKind::kPeerLost, "second"), kNow + Milliseconds(900));
+  EXPECT_EQ(peer.breakage().message(), "first");
+  EXPECT_FALSE(peer.broken_for(Milliseconds(500), kNow + Milliseconds(499)));
+  EXPECT_TRUE(peer.broken_for(Milliseconds(500), kNow + Milliseconds(500)));
+}
+
+TEST(Peers, NamesThemAndTheFirstWhoLeft) {
+  Peers peers(0, 6);
+  std::vector<GroupMember> members(6);
+  members[2].where = "pid 7 on host b";
+  peers.introduce(std::move(members));
+  EXPECT_EQ(peers.who(1), "rank 1");
+  EXPECT_EQ(peers.who(2), "rank 2 (pid 7 on host b)");
+  EXPECT_EQ(peers.who(-3), "rank -3");
+  EXPECT_EQ(peers.list({1, 2}), "rank 1, rank 2 (pid 7 on host b)");
+  EXPECT_EQ(peers.list({0, 1, 3, 4, 5, 2}), "rank 0, rank 1, rank 3, rank 4 and 2 more");
+  EXPECT_EQ(peers.first_leaver(), -1);
+  peers[4].leave(9, kNow);
+  peers[2].leave(3, kNow);
+  peers[5].announce_exit(1, kNow);  // not yet
+  EXPECT_EQ(peers.first_leaver(), 2);
+  peers[5].end(kNow);
+  EXPECT_EQ(peers.first_leaver(), 5);
+}
+
+TEST(Peers, SayWhyOneIsGone) {
+  Peers peers(0, 4);
+  peers[1].leave(3, kNow);
+  peers[2].end(kNow);
+  peers[3].die(kDeath, kNow);
+  const std::string left = peers.departure(1).message();
+  EXPECT_NE(left.find("rank 1 has left the group after op #3"), std::string::npos) << left;
+  EXPECT_NE(left.find("it destroyed the group"), std::string::npos) << left;
+  const std::string exited = peers.departure(2).message();
+  EXPECT_NE(exited.find("exited without destroying"), std::string::npos) << exited;
+  EXPECT_EQ(exited.find("after op"), std::string::npos) << exited;
+  EXPECT_EQ(peers.departure(3).message(), "it died");
+  EXPECT_EQ(peers.departure(1).ranks(), std::vector{1});
+}
+
+TEST(Peers, DoubtABrokenConnectionUntilSomebodySaysWhy) {
+  Peers peers(0, 2);
+  peers[1].break_connection(kDeath, kNow);
+  EXPECT_TRUE(peers.any_in_doubt());
+  peers[1].announce_exit(1, kNow);
+  EXPECT_FALSE(peers.any_in_doubt());
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,108 @@
+#include "plan/planner.h"
+
+#include <gtest/gtest.h>
+
+#include "codec/codec.h"
+
+namespace ringdist {
+namespace {
+
+PlannerOptions options() { return {1, 4, "", false, 258048}; }
+
+Request allreduce(int64_t count) {
+  Request out;
+  out.kind = Collective::kAllreduce;
+  out.dtype = DType::kFloat32;
+  out.reduce_op = ReduceOp::kSum;
+  out.count = count;
+  return out;
+}
+
+std::shared_ptr<const BlockMap> one_part_of(int64_t count, const char* codec) {
+  auto out = std::make_shared<BlockMap>();
+  out->parts.push_back({0, count, parse_codec_pair(codec, 4).value(), nullptr});
+  return out;
+}
+
+TEST(Planner, CompilesOncePerShapeAndPlan) {
+  Planner planner(options());
+  const Request request = allreduce(1000);
+  const Plan plan = planner.plan(request).value();
+  const auto schedule = planner.schedule(request, plan);
+  EXPECT_EQ(planner.schedule(request, plan), schedule);
+  EXPECT_NE(planner.schedule(allreduce(1001), plan), schedule);
+  Request coded = allreduce(1000);
+  coded.blocks = one_part_of(1000, "int8");
+  EXPECT_NE(planner.schedule(coded, planner.plan(coded).value()), schedule);
+}
+
+TEST(Planner, KeepsNoScheduleOfPartsThatDiffer) {
+  Planner planner(options());
+  Request request;
+  request.kind = Collective::kAllgather;
+  request.count = 3;
+  request.output_parts = {1, 2, 3, 4};
+  const Plan plan = planner.plan(request).value();
+  EXPECT_NE(planner.schedule(request, plan), planner.schedule(request, plan));
+}
+
+TEST(Planner, AFingerprintTellsWhatRanksMustShare) {
+  const Planner planner(options());
+  const auto print = [&](const Request& request) {
+    return fingerprint_of(request, planner.plan(request).value());
+  };
+  const Fingerprint plain = print(allreduce(1000));
+  EXPECT_EQ(plain, print(allreduce(1000)));
+  EXPECT_NE(plain, print(allreduce(1001)));
+  Request request = allreduce(1000);
+  request.blocks = one_part_of(1000, "int8");
+  const Fingerprint coded = print(request);
+  EXPECT_NE(coded.plan, plain.plan);
+  EXPECT_EQ(coded.codec_id(), parse_codec("int8").value()->wire_id());
+  Request state = allreduce(1000);
+  state.of_state = true;
+  EXPECT_EQ(print(state).root, Fingerprint::kOfState);
+  Request parts;
+  parts.kind = Collective::kAlltoall;
+  parts.count = 7;
+  EXPECT_EQ(print(parts).count, Fingerprint::kPerEdge);
+}
+
+TEST(Planner, RefusesWhatCannotBePlanned) {
+  PlannerOptions wanted = options();
+  wanted.segment_bytes = 2;
+  const auto refused = Planner(wanted).plan(allreduce(10));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message().find("2 bytes holds no element"), std::string::npos);
+  Request message = allreduce(10);
+  message.kind = Collective::kPointToPoint;
+  message.endpoint = Endpoint{0, 5, true};
+  const auto too_long = Planner(wanted).plan(message);
+  ASSERT_FALSE(too_long.ok());
+  EXPECT_NE(too_long.error().message().find("segment_bytes: 2"), std::string::npos);
+  Request integers = allreduce(10);
+  integers.dtype = DType::kInt32;
+  integers.blocks = one_part_of(10, "int8");
+  const auto uncoded = Planner(options()).plan(integers);
+  ASSERT_FALSE(uncoded.ok());
+  EXPECT_NE(uncoded.error().message().find("a codec needs float32"), std::string::npos);
+}
+
+TEST(Planner, AMessageIsOneStep) {
+  const Planner planner(options());
+  Request request = allreduce(200'000);
+  request.kind = Collective::kPointToPoint;
+  for (const bool sends : {true, false}) {
+    request.endpoint = Endpoint{sends ? 3 : Endpoint::kAnySource, 5, sends};
+    const Plan plan = planner.plan(request).value();
+    const auto schedule = message_schedule(request, plan, 3);
+    ASSERT_EQ(schedule->steps.size(), 1u);
+    const CompiledStep& step = schedule->steps[0];
+    EXPECT_EQ(step.segments, 4);
+    EXPECT_EQ(step.step.kind, sends ? StepKind::kSend : StepKind::kRecv);
+    EXPECT_EQ((sends ? step.out : step.in).at(0).peer, 3);
+  }
+}
+
+}  // namespace
+}  // namespace ringdist
