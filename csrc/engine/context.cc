@@ -32,9 +32,7 @@ Error Context::start() {
   if (!interfaces.ok()) return interfaces.error();
   for (const Interface& one : interfaces.value())
     interface_name_ += (interface_name_.empty() ? "" : ",") + one.name;
-  auto lane = Lane::start(
-      statistics_, config().memory, [this](auto task) { pool_.run(std::move(task)); },
-      [this](const Notice& notice) { control_->flood(notice.encode()); });
+  auto lane = Lane::start(statistics_, config().memory, *this);
   if (!lane.ok()) return lane.error();
   lane_ = std::move(lane.value());
   auto control = Control::start(id_, config(), interfaces.value()[0].address, *this);
@@ -161,6 +159,10 @@ Error Context::lost(ContextId context_id) {
   auto it = lost_.find(context_id);
   return it == lost_.end() ? Error() : it->second;
 }
+
+void Context::run_elsewhere(std::function<void()> task) { pool_.run(std::move(task)); }
+
+void Context::flood(const Notice& notice) { control_->flood(notice.encode()); }
 
 void Context::on_process_lost(uint64_t context_id, const Error& cause) {
   {

@@ -30,7 +30,7 @@ struct ContextOptions {
   std::shared_ptr<LocalNetwork> local_network;  // for transport `local`
 };
 
-class Context final : private ControlEvents {
+class Context final : private ControlEvents, private LaneHost {
  public:
   static Result<std::shared_ptr<Context>> create(ContextOptions options);
   ~Context() override;
@@ -72,6 +72,9 @@ class Context final : private ControlEvents {
   explicit Context(ContextOptions options);
   Error start();
   Error open_transports() RINGDIST_REQUIRES(mutex_);
+
+  void run_elsewhere(std::function<void()> task) override;
+  void flood(const Notice& notice) override;
 
   void on_process_lost(uint64_t context_id, const Error& cause) override;
   void on_process_left(uint64_t context_id) override;

@@ -23,12 +23,12 @@ def _line_of(rank: int, words: str) -> str:
     return next(line for line in _log_of(rank).splitlines() if words in line)
 
 
-def _until_warned(call, words: str) -> str:
-    """All ranks run `call`, rank 1 when rank 0 has warned of these words; the warning."""
+def _until_warned(call, words: str, ranks: tuple[int, ...]) -> str:
+    """All ranks run `call`, rank 1 when these have warned of the words; the first one's warning."""
     if Ranks.rank == 1:
-        warning = _line_of(0, words)
+        warnings = [_line_of(rank, words) for rank in ranks]
         call()
-        return warning
+        return warnings[0]
     call()
     return ""
 
@@ -36,7 +36,9 @@ def _until_warned(call, words: str) -> str:
 def _reduce_late() -> tuple[int, str]:
     for _ in range(2):
         dist.all_reduce(torch.ones(4))
-    return os.getpid(), _until_warned(lambda: dist.all_reduce(torch.ones(4)), "all_reduce #3")
+    return os.getpid(), _until_warned(
+        lambda: dist.all_reduce(torch.ones(4)), "all_reduce #3", (0, 2)
+    )
 
 
 def _receive_late() -> tuple[int, str]:
@@ -46,7 +48,7 @@ def _receive_late() -> tuple[int, str]:
         elif Ranks.rank == 1:
             dist.send(torch.ones(4), 0, tag=7)
 
-    return os.getpid(), _until_warned(call, "recv from rank 1")
+    return os.getpid(), _until_warned(call, "recv from rank 1", (0,))
 
 
 def test_a_warning_names_the_rank_that_has_not_called(fresh_pool):

@@ -19,12 +19,16 @@ bool prevents(const Notice& notice) { return notice.kind == NoticeKind::kAbort &
 
 }  // namespace
 
-Executor::Executor(Statistics& statistics, int64_t memory_limit, ExecutorHooks hooks)
-    : hooks_(std::move(hooks)), state_(statistics, memory_limit) {}
+Executor::Executor(Statistics& statistics, int64_t memory_limit, Token& token, LaneHost& host)
+    : token_(token), host_(host), state_(statistics, memory_limit) {}
 
-void Executor::add_group(std::shared_ptr<Group> group) { groups_.insert(std::move(group)); }
+void Executor::add_group(std::shared_ptr<Group> group) {
+  check_token();
+  groups_.insert(std::move(group));
+}
 
 void Executor::expect(const std::shared_ptr<Group>& group, uint64_t nonce) {
+  check_token();
   if (!groups_.contains(group)) return;
   group->expect(nonce);
   for (const Notice& notice : stray_notices_)
@@ -33,6 +37,7 @@ void Executor::expect(const std::shared_ptr<Group>& group, uint64_t nonce) {
 
 void Executor::make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
                           std::vector<GroupMember> members) {
+  check_token();
   if (!groups_.contains(group)) return;
   if (group->failure()) return;
   std::vector<ContextId> contexts;
@@ -51,6 +56,7 @@ void Executor::make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
 }
 
 void Executor::remove_group(const std::shared_ptr<Group>& group) {
+  check_token();
   if (!groups_.contains(group)) return;
   group->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
   group->release_ended();
@@ -62,6 +68,7 @@ void Executor::remove_group(const std::shared_ptr<Group>& group) {
 }
 
 void Executor::on_message(ConstBytes bytes, ConstBytes payload) {
+  check_token();
   MessageHeader header{};
   if (!parse_header(bytes, header)) return;  // not ours: nothing in it can be trusted
   auto it = by_key_.find({header.nonce, header.destination});
@@ -72,6 +79,7 @@ void Executor::on_message(ConstBytes bytes, ConstBytes payload) {
 
 // The memory goes when the Run has heard of it.
 void Executor::on_sent(Ticket ticket, const Error& error) {
+  check_token();
   const auto home = state_.tickets.redeem(ticket);
   if (!home || home->what.run == nullptr) return;
   home->what.run->on_sent(home->what.step, home->what.target, home->what.segment, error);
@@ -84,12 +92,14 @@ void Executor::keep_stray(const MessageHeader& header, ConstBytes payload) {
 }
 
 void Executor::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
+  check_token();
   log(LogLevel::kDebug,
       "a connection over " + std::string(transport) + " ended: " + cause.message());
   for (const auto& group : std::set(groups_)) group->connection_lost(transport, peer, cause);
 }
 
 void Executor::process_lost(ContextId context, const Error& cause) {
+  check_token();
   lost_.emplace(context, cause);
   for (const auto& group : std::set(groups_)) group->process_lost(context, cause);
 }
@@ -108,6 +118,7 @@ bool Executor::give_to_groups(const Notice& notice) {
 }
 
 void Executor::on_notice(const Notice& notice) {
+  check_token();
   if (give_to_groups(notice) ||
       std::find(closed_.begin(), closed_.end(), notice.nonce) != closed_.end())
     return;
@@ -116,11 +127,13 @@ void Executor::on_notice(const Notice& notice) {
 }
 
 void Executor::process_left(ContextId context) {
+  check_token();
   left_.insert(context);
   for (const auto& group : std::set(groups_)) group->process_left(context);
 }
 
 void Executor::fail_all(const Error& cause) {
+  check_token();
   // At our own end the others hear of it otherwise.
   const bool tell_others = cause.kind() != ErrorKind::kAborted;
   for (const auto& group : std::set(groups_)) group->fail(cause, tell_others);
@@ -129,11 +142,12 @@ void Executor::fail_all(const Error& cause) {
 // The control plane serves other processes; other ranks of this Context hear it from the same
 // handler.
 void Executor::flood(const Notice& notice) {
-  hooks_.flood(notice);
+  host_.flood(notice);
   own_notices_.push_back(notice);
 }
 
 bool Executor::run_work() {
+  check_token();
   int done = 0;
   for (const Notice& notice : std::exchange(own_notices_, {})) (void)give_to_groups(notice);
   for (; done < kWorkBatch && !state_.work.empty(); ++done) {
@@ -152,14 +166,15 @@ void Executor::release_ended() {
 void Executor::finish_op(const std::shared_ptr<Op>& op, Error error) {
   Statistics::add(error ? state_.statistics.ops_failed : state_.statistics.ops_completed, 1);
   auto callbacks = op->finish(std::move(error));
-  hooks_.wake_waiters(*op);
+  token_.wake(*op);
   if (!callbacks.empty())
-    hooks_.run_elsewhere([callbacks = std::move(callbacks)] {
+    host_.run_elsewhere([callbacks = std::move(callbacks)] {
       for (const auto& callback : callbacks) callback();
     });
 }
 
 void Executor::tick() {
+  check_token();
   if (state_.now < next_tick_) return;
   next_tick_ = state_.now + kTickTime;
   for (const auto& group : std::set(groups_)) group->tick();

@@ -1,7 +1,7 @@
 // Runs the ops of all groups of a lane: gives messages to the group that they name, keeps those of
 // groups that are not known yet, and works through the steps that can run.
 //
-// Every call comes with the lane's driver token held.
+// Every call comes with the lane's driver token held, which is checked.
 #pragma once
 
 #include <deque>
@@ -11,20 +11,25 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "engine/group/group.h"
+#include "engine/lane/token.h"
 
 namespace ringdist {
 
-// What an Executor needs of its lane and Context.
-struct ExecutorHooks {
-  std::function<void(const Op&)> wake_waiters;               // the op has finished
-  std::function<void(std::function<void()>)> run_elsewhere;  // on the task pool
-  std::function<void(const Notice&)> flood;
+// What an Executor needs of its Context.
+class LaneHost {
+ public:
+  virtual ~LaneHost() = default;
+  // On the task pool.
+  virtual void run_elsewhere(std::function<void()> task) = 0;
+  // To the processes of all groups.
+  virtual void flood(const Notice& notice) = 0;
 };
 
 class Executor final : public Receiver, public GroupHost {
  public:
-  Executor(Statistics& statistics, int64_t memory_limit, ExecutorHooks hooks);
+  Executor(Statistics& statistics, int64_t memory_limit, Token& token, LaneHost& host);
 
   void add_group(std::shared_ptr<Group> group);
   // Its name is known: from now on others can say that it fails.
@@ -72,7 +77,10 @@ class Executor final : public Receiver, public GroupHost {
   void forget_strays();
   void release_ended();
 
-  const ExecutorHooks hooks_;
+  void check_token() const { check(token_.held_here(), "work on a lane without its token"); }
+
+  Token& token_;
+  LaneHost& host_;
   LaneState state_;  // outlives the groups, whose Runs are in it
   std::set<std::shared_ptr<Group>> groups_;
   std::map<GroupKey, std::shared_ptr<Group>> by_key_;

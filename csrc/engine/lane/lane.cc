@@ -29,11 +29,22 @@ constexpr auto kFirstLook = std::chrono::microseconds(100);
 constexpr auto kLastLook = std::chrono::milliseconds(10);
 constexpr auto kAnswerTime = std::chrono::seconds(10);
 
+// Runs it at the end of the scope.
+template <typename Body>
+class Cleanup {
+ public:
+  explicit Cleanup(Body body) : body_(std::move(body)) {}
+  ~Cleanup() { body_(); }
+  Cleanup(const Cleanup&) = delete;
+
+ private:
+  Body body_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Lane>> Lane::start(Statistics& statistics, int64_t memory_limit,
-                                          std::function<void(std::function<void()>)> elsewhere,
-                                          std::function<void(const Notice&)> flood) {
+                                          LaneHost& host) {
   auto event = EventFd::create();
   if (!event.ok()) return event.error();
   auto thread_epoll = Epoll::create();
@@ -44,9 +55,7 @@ Result<std::unique_ptr<Lane>> Lane::start(Statistics& statistics, int64_t memory
                                       std::move(driver_epoll.value())));
   for (Epoll* epoll : {&lane->thread_epoll_, &lane->driver_epoll_})
     if (Error error = epoll->add(lane->event_.get(), EPOLLIN, 0)) return error;
-  ExecutorHooks hooks{[raw = lane.get()](const Op& op) { raw->wake_waiters(op); },
-                      std::move(elsewhere), std::move(flood)};
-  lane->executor_ = std::make_unique<Executor>(statistics, memory_limit, std::move(hooks));
+  lane->executor_ = std::make_unique<Executor>(statistics, memory_limit, lane->token_, host);
   try {
     lane->thread_ = std::thread(&Lane::run, lane.get());
   } catch (...) {
@@ -188,45 +197,19 @@ Lane::Pause Lane::pause(Backoff& backoff) {
 
 bool Lane::wait(const Op& op, TimePoint deadline) {
   if (op.finished()) return true;
-  // Listed among those who wait, for as long as it lives.
-  struct Listed {
-    Lane& lane;
-    Waiter waiter;
-    Listed(Lane& its_lane, const Op& its_op) : lane(its_lane), waiter{&its_op, {}, false} {
-      std::lock_guard lock(lane.mutex_);
-      lane.waiters_.push_back(&waiter);
-      lane.waiters_count_.fetch_add(1, std::memory_order_relaxed);
-    }
-    ~Listed() {
-      std::unique_lock lock(lane.mutex_);
-      lane.waiters_.remove(&waiter);
-      lane.waiters_count_.fetch_sub(1, std::memory_order_relaxed);
-      // An offer that we do not take goes to the next.
-      const bool pass_on = waiter.offered;
-      lock.unlock();
-      if (pass_on && lane.take_token()) lane.leave_token(&waiter);
-    }
-  };
-  // The token, which goes to the next.
-  struct Token {
-    Lane& lane;
-    const Waiter& holder;
-    ~Token() { lane.leave_token(&holder); }
-  };
-  Listed listed(*this, op);
-  Waiter& self = listed.waiter;
+  Token::Waiter self(op);
+  token_.enlist(self);
+  const Cleanup leave([&] {
+    if (token_.delist(self) && token_.take()) leave_token(&self);
+  });
   while (!op.finished() && Clock::now() < deadline) {
-    {
-      std::lock_guard lock(mutex_);
-      self.offered = false;  // before we try: an offer that comes while we fail stays
-    }
-    if (take_token()) {
-      const Token token{*this, self};
-      drive(op, deadline);
+    token_.decline(self);
+    if (!token_.take()) {
+      token_.await(self, deadline);
       continue;
     }
-    std::unique_lock lock(mutex_);
-    self.wake.wait_until(lock, deadline, [&] { return self.offered || op.finished(); });
+    const Cleanup give_back([&] { leave_token(&self); });
+    drive(op, deadline);
   }
   return op.finished();
 }
@@ -244,33 +227,13 @@ void Lane::drive(const Op& op, TimePoint deadline) {
   }
 }
 
-// Gives the token back, to another waiter if there is one: true then.
-bool Lane::release_token(const Waiter* self) {
-  driving_.store(false, std::memory_order_seq_cst);
-  std::lock_guard lock(mutex_);
-  for (Waiter* waiter : waiters_) {
-    if (waiter == self || waiter->op->finished()) continue;
-    waiter->offered = true;
-    waiter->wake.notify_one();
-    return true;
-  }
-  return false;
-}
-
-void Lane::leave_token(const Waiter* self) {
+void Lane::leave_token(const Token::Waiter* self) {
   const bool active = !executor_->idle() || has_tasks_.load(std::memory_order_acquire);
   last_driven_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  if (release_token(self)) return;
+  if (token_.release(self)) return;
   if (active) return wake_thread();
   // We used up the events that the thread armed for: it must not sleep on.
   if (thread_sleeps_.load(std::memory_order_seq_cst)) event_.signal();
-}
-
-void Lane::wake_waiters(const Op& op) {
-  if (waiters_count_.load(std::memory_order_acquire) == 0) return;
-  std::lock_guard lock(mutex_);
-  for (Waiter* waiter : waiters_)
-    if (waiter->op == &op) waiter->wake.notify_one();
 }
 
 // Says so first and looks for sleepers after; block_as_thread() does the reverse.
@@ -315,7 +278,7 @@ void Lane::block_as_thread() {
   thread_sleeps_.store(true, std::memory_order_seq_cst);
   const bool armed = arm() && !thread_is_wanted();
   const Duration sleep = sleep_time(TimePoint::max());
-  if (!release_token(nullptr) && armed && sleep > Duration(0)) (void)thread_epoll_.wait(sleep);
+  if (!token_.release(nullptr) && armed && sleep > Duration(0)) (void)thread_epoll_.wait(sleep);
   thread_sleeps_.store(false, std::memory_order_seq_cst);
 }
 
@@ -324,13 +287,13 @@ void Lane::block_as_thread() {
 void Lane::run() {
   const Driver driver;
   for (;;) {
-    if (may_take_over() && take_token()) {
+    if (may_take_over() && token_.take()) {
       drive_in_background();
       continue;
     }
     std::unique_lock lock(mutex_);
     if (stopping_) return;
-    if (!thread_woken_ || !waiters_.empty()) thread_wake_.wait_for(lock, kDriverGone);
+    if (!thread_woken_ || token_.anybody_waits()) thread_wake_.wait_for(lock, kDriverGone);
   }
 }
 
@@ -341,7 +304,7 @@ bool Lane::thread_is_wanted() {
 
 bool Lane::may_take_over() {
   std::lock_guard lock(mutex_);
-  if (stopping_ || !waiters_.empty()) return false;
+  if (stopping_ || token_.anybody_waits()) return false;
   if (std::exchange(thread_woken_, false)) return true;
   const Duration since_epoch(last_driven_.load(std::memory_order_relaxed));
   return Clock::now() - TimePoint(since_epoch) > kDriverGone;
@@ -351,8 +314,8 @@ bool Lane::may_take_over() {
 void Lane::drive_in_background() {
   Backoff backoff;
   for (;;) {
-    if (waiters_count_.load(std::memory_order_acquire) > 0) {
-      release_token(nullptr);
+    if (token_.anybody_waits()) {
+      token_.release(nullptr);
       return;
     }
     if (poll()) {
@@ -384,7 +347,7 @@ void Lane::stop() {
   if (thread_.joinable()) thread_.join();
   // A caller that still drives must not find its transports gone; one that never leaves keeps them.
   const TimePoint deadline = Clock::now() + kEvictTime;
-  while (!take_token()) {
+  while (!token_.take()) {
     if (Clock::now() > deadline) return;
     event_.signal();
     std::this_thread::sleep_for(std::chrono::microseconds(100));

@@ -15,7 +15,6 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -24,6 +23,7 @@
 #include "base/clock.h"
 #include "base/thread_annotations.h"
 #include "engine/lane/executor.h"
+#include "engine/lane/token.h"
 #include "os/epoll.h"
 #include "os/eventfd.h"
 #include "os/fork_guard.h"
@@ -32,9 +32,9 @@ namespace ringdist {
 
 class Lane {
  public:
+  // `host` outlives it.
   static Result<std::unique_ptr<Lane>> start(Statistics& statistics, int64_t memory_limit,
-                                             std::function<void(std::function<void()>)> elsewhere,
-                                             std::function<void(const Notice&)> flood);
+                                             LaneHost& host);
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -72,11 +72,6 @@ class Lane {
   void stop();
 
  private:
-  struct Waiter {
-    const Op* op;
-    std::condition_variable wake;
-    bool offered = false;  // the token is free: take it
-  };
   // How long to poll, yield, block.
   struct Backoff {
     int empty_polls = 0;
@@ -92,13 +87,10 @@ class Lane {
   bool run_tasks();
   bool drain_peers();
   Pause pause(Backoff& backoff);
-  bool take_token() { return !driving_.exchange(true, std::memory_order_acq_rel); }
-  bool release_token(const Waiter* self);
-  void leave_token(const Waiter* self);
+  void leave_token(const Token::Waiter* self);
   void wake_thread();
   bool may_take_over();
   bool thread_is_wanted();
-  void wake_waiters(const Op& op);
   void block_as_driver(TimePoint deadline);
   void block_as_thread();  // gives the token back
   bool arm();
@@ -107,21 +99,19 @@ class Lane {
   const EventFd event_;
   Epoll thread_epoll_;  // the lane's thread sleeps here
   Epoll driver_epoll_;  // a caller that drives sleeps here
+  Token token_;
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::pair<ContextId, std::function<void()>>> draining_;
   int contended_ = 0;  // waits that skip polling, because somebody wants the core
 
-  std::atomic<bool> driving_{false};
   std::atomic<bool> thread_sleeps_{false};  // in epoll, or about to be, without the token
   std::atomic<bool> driver_sleeps_{false};  // the same, with it
   std::atomic<Clock::rep> last_driven_{0};  // when a caller last gave the token back
-  std::atomic<int> waiters_count_{0};
   std::atomic<bool> has_tasks_{false};
 
   std::mutex mutex_;
   std::deque<std::function<void()>> tasks_ RINGDIST_GUARDED_BY(mutex_);
-  std::list<Waiter*> waiters_ RINGDIST_GUARDED_BY(mutex_);
   std::condition_variable thread_wake_;
   bool thread_woken_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool stopping_ RINGDIST_GUARDED_BY(mutex_) = false;

@@ -1,9 +1,8 @@
-// A Group by itself: the test is its lane and its transport.
-#include "engine/group/group.h"
+// The Executor by itself, with a Group: the test is its lane and its transport.
+#include "engine/lane/executor.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/lane/executor.h"
 #include "plan/planner.h"
 #include "support/fake_transport.h"
 #include "support/ranks.h"
@@ -50,23 +49,38 @@ std::shared_ptr<Op> make_op(std::vector<float>& data, bool compressed) {
   return op;
 }
 
-class GroupTest : public testing::Test {
+class FakeLaneHost final : public LaneHost {
+ public:
+  void run_elsewhere(std::function<void()> task) override { task(); }
+  void flood(const Notice&) override {}
+};
+
+class ExecutorTest : public testing::Test {
  protected:
+  ExecutorTest() { EXPECT_TRUE(token_.take()); }
   void run_work() {
     while (executor_.run_work()) {
     }
   }
 
   Statistics statistics_;
-  Executor executor_{
-      statistics_,
-      int64_t{1} << 24,
-      {[](const Op&) {}, [](const std::function<void()>& task) { task(); }, [](const Notice&) {}}};
+  FakeLaneHost host_;
+  Token token_;
+  Executor executor_{statistics_, int64_t{1} << 24, token_, host_};
   FakeTransport transport_{executor_};
 };
 
+using ExecutorDeathTest = ExecutorTest;
+
+TEST_F(ExecutorDeathTest, WorksForTheTokensHolderOnly) {
+  token_.release(nullptr);
+  EXPECT_DEATH(executor_.run_work(), "without its token");
+  EXPECT_DEATH(executor_.on_message({}, {}), "without its token");
+  EXPECT_TRUE(token_.take());
+}
+
 // After a failure the user destroys the group, while what it sent may still be on its way.
-TEST_F(GroupTest, ASendMayEndAfterItsGroup) {
+TEST_F(ExecutorTest, ASendMayEndAfterItsGroup) {
   for (const bool compressed : {false, true}) {
     SCOPED_TRACE(compressed ? "compressed" : "plain");
     std::vector<float> data(10000, 1.0f);
@@ -86,7 +100,7 @@ TEST_F(GroupTest, ASendMayEndAfterItsGroup) {
 }
 
 // Of two ranks of a process one leaves in good order; then the process dies.
-TEST_F(GroupTest, TheOtherRanksOfALeaversProcessMayDie) {
+TEST_F(ExecutorTest, TheOtherRanksOfALeaversProcessMayDie) {
   auto group = make_group(executor_, 9, transport_, {1, 2, 2});
   Notice leaves;
   leaves.kind = NoticeKind::kLeave;

@@ -1,0 +1,57 @@
+#include "engine/lane/token.h"
+
+#include "base/check.h"
+
+namespace ringdist {
+
+bool Token::take() {
+  if (held_.exchange(true, std::memory_order_acq_rel)) return false;
+  owner_.store(pthread_self(), std::memory_order_relaxed);
+  return true;
+}
+
+bool Token::release(const Waiter* self) {
+  check(held_here(), "the token given back by who does not hold it");
+  owner_.store(pthread_t{}, std::memory_order_relaxed);
+  held_.store(false, std::memory_order_seq_cst);
+  std::lock_guard lock(mutex_);
+  for (Waiter* waiter : waiters_) {
+    if (waiter == self || waiter->op_.finished()) continue;
+    waiter->offered_ = true;
+    waiter->wake_.notify_one();
+    return true;
+  }
+  return false;
+}
+
+void Token::enlist(Waiter& waiter) {
+  std::lock_guard lock(mutex_);
+  waiters_.push_back(&waiter);
+  waiting_.fetch_add(1, std::memory_order_release);
+}
+
+bool Token::delist(Waiter& waiter) {
+  std::lock_guard lock(mutex_);
+  waiters_.remove(&waiter);
+  waiting_.fetch_sub(1, std::memory_order_release);
+  return waiter.offered_;
+}
+
+void Token::decline(Waiter& waiter) {
+  std::lock_guard lock(mutex_);
+  waiter.offered_ = false;
+}
+
+void Token::await(Waiter& waiter, TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  waiter.wake_.wait_until(lock, deadline, [&] { return waiter.offered_ || waiter.op_.finished(); });
+}
+
+void Token::wake(const Op& op) {
+  if (!anybody_waits()) return;
+  std::lock_guard lock(mutex_);
+  for (Waiter* waiter : waiters_)
+    if (&waiter->op_ == &op) waiter->wake_.notify_one();
+}
+
+}  // namespace ringdist

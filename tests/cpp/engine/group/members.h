@@ -1,0 +1,137 @@
+// Groups by themselves, one per rank: no threads, and a clock that the test moves.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/group/fake_host.h"
+#include "plan/planner.h"
+
+namespace ringdist::test {
+
+inline constexpr uint64_t kNonce = 77;
+inline constexpr int64_t kGroupSegment = 1024;
+
+// One rank: a Group, its lane, its wire.
+struct Member {
+  Member(int rank, int size)
+      : planner({rank, size, "", false, kGroupSegment}), group(host, config(rank, size)) {}
+
+  static GroupConfig config(int rank, int size) {
+    GroupConfig out;
+    out.rank = rank;
+    out.size = size;
+    out.name = "alone";
+    out.early_window = EarlyCredit::kSegments * kGroupSegment;
+    return out;
+  }
+
+  std::shared_ptr<Op> call(OpRequest request) {
+    auto op = std::make_shared<Op>(std::move(request));
+    op->plan = planner.plan(op->request).value();
+    if (!op->request.endpoint) {
+      op->schedule = planner.schedule(op->request, op->plan);
+      op->number = ++calls;
+    }
+    op->fingerprint = fingerprint_of(op->request, op->plan);
+    op->started = host.state.now;
+    op->deadline = op->started + std::chrono::seconds(60);
+    group.enqueue(op);
+    host.work(group);
+    return op;
+  }
+  std::shared_ptr<Op> allreduce(ReduceOp reduce_op = ReduceOp::kSum, bool hands_over = false) {
+    OpRequest request;
+    request.kind = Collective::kAllreduce;
+    request.reduce_op = reduce_op;
+    request.hands_over = hands_over;
+    return call(over(std::move(request), data));
+  }
+  std::shared_ptr<Op> barrier() {
+    OpRequest request;
+    request.kind = Collective::kBarrier;
+    request.dtype = DType::kBytes;
+    return call(std::move(request));
+  }
+  std::shared_ptr<Op> message(int peer, bool sends) {
+    OpRequest request;
+    request.kind = Collective::kPointToPoint;
+    request.endpoint = Endpoint{peer, 0, sends};
+    return call(over(std::move(request), data));
+  }
+  void pass(Duration time) {
+    host.state.now += time;
+    group.tick();
+    host.work(group);
+  }
+
+  std::vector<float> data = std::vector<float>(4, 1.0f);
+  FakeHost host;
+  FakeWire wire{host.state};
+  Planner planner;
+  Group group;
+  uint64_t calls = 0;
+
+ private:
+  static OpRequest over(OpRequest request, std::vector<float>& data) {
+    request.dtype = DType::kFloat32;
+    request.count = static_cast<int64_t>(data.size());
+    for (Buffer* buffer : {&request.input, &request.output}) {
+      *buffer = Buffer(sizeof(float));
+      buffer->append(data.data(), request.count);
+    }
+    return request;
+  }
+};
+
+class Members {
+ public:
+  explicit Members(int size) {
+    for (int rank = 0; rank < size; ++rank) all_.push_back(std::make_unique<Member>(rank, size));
+    for (auto& member : all_) {
+      std::vector<GroupMember> known;
+      for (int rank = 0; rank < size; ++rank)
+        known.push_back({context(rank), &member->wire, "pid " + std::to_string(100 + rank)});
+      member->group.make_ready(kNonce, std::move(known));
+    }
+  }
+  static ContextId context(int rank) { return static_cast<ContextId>(rank + 1); }
+  Member& operator[](int rank) { return *all_[static_cast<size_t>(rank)]; }
+
+  // Messages and notices reach whom they are for, until there are none.
+  void deliver(bool notices = true) {
+    for (bool any = true; any;) {
+      any = false;
+      for (auto& from : all_) {
+        for (auto& [to, queue] : from->wire.sent)
+          for (; !queue.empty(); any = true) {
+            const auto message = std::move(queue.front());
+            queue.pop_front();
+            MessageHeader header{};
+            ASSERT_TRUE(parse_header(message.header, header));
+            Member& target = (*this)[static_cast<int>(to) - 1];
+            target.group.on_message(header, message.payload);
+            target.host.work(target.group);
+          }
+        if (!notices) continue;
+        for (const Notice& notice : std::exchange(from->host.flooded, {})) {
+          any = true;
+          for (auto& to : all_)
+            if (to != from) {
+              to->group.on_notice(notice);
+              to->host.work(to->group);
+            }
+        }
+      }
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<Member>> all_;
+};
+
+}  // namespace ringdist::test

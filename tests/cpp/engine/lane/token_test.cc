@@ -1,0 +1,112 @@
+// The driver token, handed over in every order: one thread plays all callers, as none of these
+// calls blocks.
+#include "engine/lane/token.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace ringdist {
+namespace {
+
+const TimePoint kNoWait = TimePoint::min();
+
+class TokenTest : public testing::Test {
+ protected:
+  Op a_{OpRequest{}}, b_{OpRequest{}};
+  Token::Waiter first_{a_}, second_{b_};
+  Token token_;
+};
+
+TEST_F(TokenTest, OneHasIt) {
+  EXPECT_FALSE(token_.held_here());
+  EXPECT_TRUE(token_.take());
+  EXPECT_FALSE(token_.take());
+  EXPECT_TRUE(token_.held_here());
+  bool elsewhere = true;
+  std::thread([&] { elsewhere = token_.held_here(); }).join();
+  EXPECT_FALSE(elsewhere);
+  EXPECT_FALSE(token_.release(nullptr)) << "nobody waits";
+  EXPECT_FALSE(token_.held_here());
+  EXPECT_TRUE(token_.take());
+}
+
+TEST_F(TokenTest, GoesToTheFirstWhoWaits) {
+  ASSERT_TRUE(token_.take());
+  token_.enlist(first_);
+  token_.enlist(second_);
+  EXPECT_TRUE(token_.anybody_waits());
+  EXPECT_TRUE(token_.release(nullptr));
+  EXPECT_FALSE(token_.delist(second_)) << "it was offered to the first";
+  token_.await(first_, TimePoint::max());  // returns: it has the offer
+  token_.decline(first_);
+  EXPECT_TRUE(token_.take());
+  EXPECT_FALSE(token_.delist(first_));
+  EXPECT_FALSE(token_.anybody_waits());
+}
+
+TEST_F(TokenTest, NotBackToWhoLeavesIt) {
+  token_.enlist(first_);
+  ASSERT_TRUE(token_.take());
+  EXPECT_FALSE(token_.release(&first_));
+  token_.enlist(second_);
+  ASSERT_TRUE(token_.take());
+  EXPECT_TRUE(token_.release(&first_));
+  EXPECT_TRUE(token_.delist(second_));
+  EXPECT_FALSE(token_.delist(first_));
+}
+
+TEST_F(TokenTest, NotToWhoseOpHasFinished) {
+  token_.enlist(first_);
+  token_.enlist(second_);
+  (void)a_.finish({});
+  token_.await(first_, TimePoint::max());  // returns: it has nothing to wait for
+  ASSERT_TRUE(token_.take());
+  EXPECT_TRUE(token_.release(nullptr));
+  EXPECT_FALSE(token_.delist(first_));
+  EXPECT_TRUE(token_.delist(second_));
+}
+
+// Its wait has timed out in the moment of the offer: the next must get it.
+TEST_F(TokenTest, AnOfferThatIsNotTakenIsPassedOn) {
+  token_.enlist(first_);
+  token_.enlist(second_);
+  ASSERT_TRUE(token_.take());
+  EXPECT_TRUE(token_.release(nullptr));
+  ASSERT_TRUE(token_.delist(first_)) << "says that it was offered";
+  ASSERT_TRUE(token_.take());
+  EXPECT_TRUE(token_.release(&first_));
+  EXPECT_TRUE(token_.delist(second_));
+}
+
+// Somebody else was faster: the offer is void, and the loser waits for the next one.
+TEST_F(TokenTest, AnOfferMayBeOvertaken) {
+  token_.enlist(first_);
+  ASSERT_TRUE(token_.take());
+  EXPECT_TRUE(token_.release(nullptr));
+  ASSERT_TRUE(token_.take()) << "another caller";
+  token_.decline(first_);
+  EXPECT_FALSE(token_.take());
+  token_.await(first_, kNoWait);  // no offer: it would sleep
+  EXPECT_TRUE(token_.release(nullptr));
+  EXPECT_TRUE(token_.delist(first_));
+}
+
+// An offer that comes between the attempt and the sleep is not lost.
+TEST_F(TokenTest, AnOfferAfterAFailedAttemptStays) {
+  ASSERT_TRUE(token_.take());
+  token_.enlist(first_);
+  token_.decline(first_);
+  EXPECT_FALSE(token_.take());
+  EXPECT_TRUE(token_.release(nullptr));
+  token_.await(first_, TimePoint::max());  // returns at once
+  EXPECT_TRUE(token_.delist(first_));
+}
+
+using TokenDeathTest = TokenTest;
+TEST_F(TokenDeathTest, OnlyItsHolderGivesItBack) {
+  EXPECT_DEATH((void)token_.release(nullptr), "does not hold it");
+}
+
+}  // namespace
+}  // namespace ringdist
