@@ -11,6 +11,8 @@ The rules for our own folders are the table in csrc/README.md:
     | base   | std only    |
     | os     | base        |
 
+A room's tests (tests/cpp/<room>) see that room and what it may include, and fakes of the rest.
+
 "all above" stands for every row before it, a file for itself; further columns are ignored. Besides:
 a plug-in folder (csrc/transport/ucx) never includes its sibling, and some libraries belong to one
 folder.
@@ -30,6 +32,8 @@ from typing import TypeVar
 from std_headers import BROUGHT_BY, used_headers
 
 MAX_LINES = 400
+# Their tests run whole groups of ranks.
+TESTED_AS_A_WHOLE = {"engine", "compress"}
 PLUG_INS = "transport"  # the room whose folders never include each other
 MEASURED_FOLDERS = ("csrc", "torch_ringdist", "tests", "benchmarks", "examples", "tools")
 MEASURED_SUFFIXES = {".h", ".cc", ".cu", ".py", ".pyi", ".sh", ".cmake"}
@@ -137,6 +141,28 @@ def check_includes(root: Path) -> Iterator[str]:
                 yield f"{where}:{number}: {check}"
 
 
+def check_tests(root: Path) -> Iterator[str]:
+    """Tests of a room that reach a room which it may not."""
+    csrc, tests = root / "csrc", root / "tests" / "cpp"
+    table = read_table(csrc / "README.md")
+
+    def ours(file: Path) -> set[Path]:
+        return {tests / path for _, _, path in includes_of(file) if (tests / path).is_file()}
+
+    for test in sorted(p for p in tests.rglob("*") if p.suffix in CPP_SUFFIXES):
+        room = room_of(test.relative_to(tests), table)
+        if room is None or room in TESTED_AS_A_WHOLE:
+            continue
+        for file in {test} | reached_from(test, ours):
+            for number, _, path in includes_of(file):
+                other = room_of(PurePath(path), table) if (csrc / path).is_file() else None
+                if other not in {None, room} | table[room] and path not in table[room]:
+                    yield (
+                        f'{test.relative_to(root)}:1: by {file.name}:{number} "{path}", which '
+                        f"{room}/ may not include: its tests fake that"
+                    )
+
+
 Node = TypeVar("Node")
 
 
@@ -213,6 +239,7 @@ def main(arguments: list[str]) -> int:
     violations = [
         *check_includes(root),
         *check_circles(root),
+        *check_tests(root),
         *check_std(root),
         *check_lengths(root),
     ]

@@ -159,3 +159,19 @@ def test_a_circle_of_a_header_and_a_source(tmp_path):
     }
     code, output = check(tmp_path, {**GOOD, **circle})
     assert (code, output) == (1, ["csrc/codec/a:1: includes itself by way of codec/a, codec/b"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "right"),
+    [
+        ("tests/cpp/codec/a_test.cc", '#include "base/error.h"\n', True),
+        ("tests/cpp/codec/a_test.cc", '#include "transport/transport.h"\n', False),
+        ("tests/cpp/codec/a_test.cc", '#include "support/all.h"\n', False),
+        ("tests/cpp/engine/a_test.cc", '#include "support/all.h"\n', True),
+    ],
+)
+def test_tests_of_a_room_fake_what_is_above_it(tmp_path, name, text, right):
+    support = {"tests/cpp/support/all.h": '#include "engine/engine.h"\n'}
+    status, output = check(tmp_path, GOOD | support | {name: text})
+    assert status == (0 if right else 1), output
+    assert right or "its tests fake that" in output[0]

@@ -10,6 +10,7 @@
 
 #include "engine/communicator.h"
 #include "support/map_store.h"
+#include "support/requests.h"
 #include "transport/local/local.h"
 
 namespace ringdist {
@@ -54,19 +55,6 @@ class Ranks {
   std::vector<std::shared_ptr<Context>> contexts_;
   std::vector<std::shared_ptr<Communicator>> communicators_;
 };
-
-// An op over plain vectors. The vector must outlive it.
-template <typename T>
-OpRequest allreduce_request(std::vector<T>& data, DType dtype, ReduceOp op) {
-  OpRequest out;
-  out.kind = Collective::kAllreduce;
-  out.dtype = dtype;
-  out.reduce_op = op;
-  out.count = static_cast<int64_t>(data.size());
-  out.output = Buffer(sizeof(T));
-  out.output.append(data.data(), out.count);
-  return out;
-}
 
 // Submits and waits; the op's error, or the submission's.
 Error run_op(Communicator& communicator, OpRequest request);

@@ -2,13 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/group/now.h"
+
 namespace ringdist {
 namespace {
 
 const Error kFirst(ErrorKind::kTimeout, "first");
 const Error kSecond(ErrorKind::kPeerLost, "second");
 constexpr Duration kGrace = Milliseconds(500);
-const TimePoint kNow = TimePoint() + std::chrono::hours(1);
 
 TEST(Ending, TheFirstCauseStays) {
   Ending ending;

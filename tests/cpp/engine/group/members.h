@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/group/fake_host.h"
-#include "plan/planner.h"
+#include "support/requests.h"
 
 namespace ringdist::test {
 
@@ -31,13 +31,8 @@ struct Member {
   }
 
   std::shared_ptr<Op> call(OpRequest request) {
-    auto op = std::make_shared<Op>(std::move(request));
-    op->plan = planner.plan(op->request).value();
-    if (!op->request.endpoint) {
-      op->schedule = planner.schedule(op->request, op->plan);
-      op->number = ++calls;
-    }
-    op->fingerprint = fingerprint_of(op->request, op->plan);
+    const uint64_t number = request.endpoint ? 0 : ++calls;
+    auto op = planned_op(planner, std::move(request), number);
     op->started = host.state.now;
     op->deadline = op->started + std::chrono::seconds(60);
     group.enqueue(op);
@@ -45,11 +40,9 @@ struct Member {
     return op;
   }
   std::shared_ptr<Op> allreduce(ReduceOp reduce_op = ReduceOp::kSum, bool hands_over = false) {
-    OpRequest request;
-    request.kind = Collective::kAllreduce;
-    request.reduce_op = reduce_op;
+    OpRequest request = allreduce_request(data, DType::kFloat32, reduce_op);
     request.hands_over = hands_over;
-    return call(over(std::move(request), data));
+    return call(std::move(request));
   }
   std::shared_ptr<Op> barrier() {
     OpRequest request;
@@ -58,10 +51,11 @@ struct Member {
     return call(std::move(request));
   }
   std::shared_ptr<Op> message(int peer, bool sends) {
-    OpRequest request;
+    OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
     request.kind = Collective::kPointToPoint;
     request.endpoint = Endpoint{peer, 0, sends};
-    return call(over(std::move(request), data));
+    request.input = request.output;
+    return call(std::move(request));
   }
   void pass(Duration time) {
     host.state.now += time;
@@ -75,17 +69,6 @@ struct Member {
   Planner planner;
   Group group;
   uint64_t calls = 0;
-
- private:
-  static OpRequest over(OpRequest request, std::vector<float>& data) {
-    request.dtype = DType::kFloat32;
-    request.count = static_cast<int64_t>(data.size());
-    for (Buffer* buffer : {&request.input, &request.output}) {
-      *buffer = Buffer(sizeof(float));
-      buffer->append(data.data(), request.count);
-    }
-    return request;
-  }
 };
 
 class Members {

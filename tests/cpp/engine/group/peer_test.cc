@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/group/now.h"
 #include "engine/group/peers.h"
 
 namespace ringdist {
 namespace {
 
 using Presence = Peer::Presence;
-const TimePoint kNow = TimePoint() + std::chrono::hours(1);
 const Error kDeath(ErrorKind::kPeerLost, "it died");
 
 // Every transition from every state: what it is then, and whether that is news.

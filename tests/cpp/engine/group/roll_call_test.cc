@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/group/now.h"
+
 namespace ringdist {
 namespace {
-
-const TimePoint kNow = TimePoint() + std::chrono::hours(1);
 
 Fingerprint allreduce(int64_t count) {
   Fingerprint out{};

@@ -3,9 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/planner.h"
 #include "support/fake_transport.h"
-#include "support/ranks.h"
+#include "support/requests.h"
 
 namespace ringdist {
 namespace {
@@ -30,20 +29,9 @@ std::shared_ptr<Group> make_group(Executor& executor, uint64_t nonce, Transport&
 }
 
 // An allreduce of rank 0, over `direct`; its memory outlives it.
-std::shared_ptr<Op> make_op(std::vector<float>& data, bool compressed) {
-  OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
-  if (compressed) {
-    auto blocks = std::make_shared<BlockMap>();
-    blocks->parts.push_back(
-        {0, request.count, parse_codec_pair("int8", kSize).value(), /*residual=*/nullptr});
-    request.blocks = blocks;
-  }
+std::shared_ptr<Op> make_op(std::vector<float>& data) {
   Planner planner({0, kSize, "direct", false, kSegmentBytes});
-  auto op = std::make_shared<Op>(std::move(request));
-  op->plan = planner.plan(op->request).value();
-  op->schedule = planner.schedule(op->request, op->plan);
-  op->number = 1;
-  op->fingerprint = fingerprint_of(op->request, op->plan);
+  auto op = planned_op(planner, allreduce_request(data, DType::kFloat32, ReduceOp::kSum), 1);
   op->started = Clock::now();
   op->deadline = op->started + std::chrono::minutes(1);
   return op;
@@ -81,22 +69,23 @@ TEST_F(ExecutorDeathTest, WorksForTheTokensHolderOnly) {
 
 // After a failure the user destroys the group, while what it sent may still be on its way.
 TEST_F(ExecutorTest, ASendMayEndAfterItsGroup) {
-  for (const bool compressed : {false, true}) {
-    SCOPED_TRACE(compressed ? "compressed" : "plain");
-    std::vector<float> data(10000, 1.0f);
-    auto group = make_group(executor_, compressed ? 8 : 7, transport_);
-    const auto op = make_op(data, compressed);
-    group->enqueue(op);
-    run_work();
-    ASSERT_GT(transport_.held(), 0u);
-    group->fail(Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
-    EXPECT_TRUE(op->finished());
-    executor_.remove_group(group);
-    const std::weak_ptr<Group> gone = group;
-    group.reset();
-    ASSERT_TRUE(gone.expired());
-    transport_.complete();  // to nobody: sanitizers see a Run that is gone
-  }
+  std::vector<float> data(10000, 1.0f);
+  auto group = make_group(executor_, 7, transport_);
+  auto op = make_op(data);
+  group->enqueue(op);
+  run_work();
+  ASSERT_GT(transport_.held(), 0u);
+  group->fail(Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
+  EXPECT_TRUE(op->finished());
+  executor_.remove_group(group);
+  const std::weak_ptr<Group> gone = group;
+  group.reset();
+  ASSERT_TRUE(gone.expired());
+  const std::weak_ptr<Op> held = op;
+  op.reset();
+  EXPECT_FALSE(held.expired()) << "the transport reads its tensors still";
+  transport_.complete();  // to nobody: sanitizers see a Run that is gone
+  EXPECT_TRUE(held.expired());
 }
 
 // Of two ranks of a process one leaves in good order; then the process dies.

@@ -13,7 +13,7 @@
 
 #include "engine/op/port.h"
 #include "engine/op/run.h"
-#include "plan/planner.h"
+#include "support/requests.h"
 
 namespace ringdist::test {
 
@@ -110,20 +110,9 @@ struct OneRank {
         planner({rank, size, algorithm, false, kRunSegment}) {}
 
   std::shared_ptr<Op> make_op(std::shared_ptr<const BlockMap> blocks = nullptr) {
-    OpRequest request;
-    request.kind = Collective::kAllreduce;
-    request.dtype = DType::kFloat32;
-    request.reduce_op = ReduceOp::kSum;
-    request.count = static_cast<int64_t>(data.size());
-    request.output = Buffer(sizeof(float));
-    request.output.append(data.data(), request.count);
+    OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
     request.blocks = std::move(blocks);
-    auto op = std::make_shared<Op>(std::move(request));
-    op->plan = planner.plan(op->request).value();
-    op->schedule = planner.schedule(op->request, op->plan);
-    op->number = 1;
-    op->fingerprint = fingerprint_of(op->request, op->plan);
-    return op;
+    return planned_op(planner, std::move(request), 1);
   }
   void make_run(std::shared_ptr<const BlockMap> blocks = nullptr) {
     run = std::make_unique<Run>(port, make_op(std::move(blocks)), 1);

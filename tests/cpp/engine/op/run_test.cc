@@ -127,21 +127,24 @@ TEST(Run, IsNotDoneBeforeItsSendsHaveEnded) {
 }
 
 TEST(Run, TicketsThatComeHomeLateAreNobodys) {
-  Ranks ranks(2);
-  OneRank& rank = ranks[0];
-  rank.start();
-  ASSERT_FALSE(rank.port.tickets.empty());
-  const std::weak_ptr<Op> op = rank.run->op();
-  rank.run->stop();
-  rank.run.reset();
-  EXPECT_TRUE(rank.lane.work.empty());
-  EXPECT_FALSE(op.expired()) << "the transport reads its tensors still";
-  const auto home = rank.lane.tickets.redeem(rank.port.tickets.front());
-  ASSERT_TRUE(home);
-  EXPECT_EQ(home->what.run, nullptr);
-  rank.port.tickets.pop_front();
-  while (!rank.port.tickets.empty()) rank.port.end_send(0);
-  EXPECT_EQ(rank.lane.tickets.out(), 0u);
+  for (const bool coded : {false, true}) {
+    SCOPED_TRACE(coded ? "coded" : "plain");
+    Ranks ranks(2);
+    OneRank& rank = ranks[0];
+    rank.start(coded ? one_part("int8", 2) : nullptr);
+    ASSERT_FALSE(rank.port.tickets.empty());
+    const std::weak_ptr<Op> op = rank.run->op();
+    rank.run->stop();
+    rank.run.reset();
+    EXPECT_TRUE(rank.lane.work.empty());
+    EXPECT_EQ(op.expired(), coded) << "of tensors the transport reads, unless they were encoded";
+    const auto home = rank.lane.tickets.redeem(rank.port.tickets.front());
+    ASSERT_TRUE(home);
+    EXPECT_EQ(home->what.run, nullptr);
+    rank.port.tickets.pop_front();
+    while (!rank.port.tickets.empty()) rank.port.end_send(0);
+    EXPECT_EQ(rank.lane.tickets.out(), 0u);
+  }
 }
 
 // A rank that has ended has got what it needs: its Run's end must not wait for it to confirm.

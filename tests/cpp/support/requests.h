@@ -1,0 +1,37 @@
+// Ops for tests, with and without a Communicator to plan them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/op/op.h"
+#include "plan/planner.h"
+
+namespace ringdist {
+
+// An op over plain vectors. The vector must outlive it.
+template <typename T>
+OpRequest allreduce_request(std::vector<T>& data, DType dtype, ReduceOp op) {
+  OpRequest out;
+  out.kind = Collective::kAllreduce;
+  out.dtype = dtype;
+  out.reduce_op = op;
+  out.count = static_cast<int64_t>(data.size());
+  out.output = Buffer(sizeof(T));
+  out.output.append(data.data(), out.count);
+  return out;
+}
+
+// As Communicator::submit makes it of a request. Without a number a send or a receive.
+inline std::shared_ptr<Op> planned_op(Planner& planner, OpRequest request, uint64_t number = 0) {
+  auto op = std::make_shared<Op>(std::move(request));
+  op->plan = planner.plan(op->request).value();
+  if (number > 0) op->schedule = planner.schedule(op->request, op->plan);
+  op->number = number;
+  op->fingerprint = fingerprint_of(op->request, op->plan);
+  return op;
+}
+
+}  // namespace ringdist
