@@ -36,7 +36,7 @@ bool Peer::die(const Error& cause, TimePoint now) {
 }
 
 void Peer::break_connection(const Error& cause, TimePoint now) {
-  if (broken_since_) return;
+  if (broken()) return;
   broken_since_ = now;
   breakage_ = cause;
 }

@@ -56,9 +56,9 @@ class Peer {
   // The connection to it broke, which is a symptom: whoever knows more will say so soon. The first
   // cause stays.
   void break_connection(const Error& cause, TimePoint now);
-  bool broken() const { return broken_since_.has_value(); }
+  bool broken() const { return static_cast<bool>(breakage_); }
   bool broken_for(Duration time, TimePoint now) const {
-    return broken_since_ && now - *broken_since_ >= time;
+    return broken() && now - broken_since_ >= time;
   }
   const Error& breakage() const { return breakage_; }
 
@@ -70,7 +70,7 @@ class Peer {
   std::optional<uint64_t> last_op_;
   TimePoint gone_at_;
   Error loss_;
-  std::optional<TimePoint> broken_since_;
+  TimePoint broken_since_;
   Error breakage_;
 };
 
