@@ -3,7 +3,7 @@
 
 #include "bindings/bind.h"
 #include "torch/argument_error.h"
-#include "torch/interrupts.h"
+#include "torch/work/interrupts.h"
 
 namespace py = pybind11;
 

@@ -8,7 +8,7 @@
 #include "torch/errors.h"
 #include "torch/store.h"
 #include "torch/tensors.h"
-#include "torch/work.h"
+#include "torch/work/ring_work.h"
 
 namespace ringdist {
 namespace {

@@ -1,7 +1,7 @@
 // Operations without data.
 #include "torch/backend.h"
 #include "torch/errors.h"
-#include "torch/interrupts.h"
+#include "torch/work/interrupts.h"
 
 namespace ringdist {
 namespace {

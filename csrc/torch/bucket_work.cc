@@ -1,7 +1,7 @@
 #include "torch/bucket_work.h"
 
 #include "torch/errors.h"
-#include "torch/joined_work.h"
+#include "torch/work/future_join.h"
 
 namespace ringdist {
 namespace {

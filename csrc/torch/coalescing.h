@@ -12,7 +12,7 @@
 
 #include "base/thread_annotations.h"
 #include "torch/call.h"
-#include "torch/joined_work.h"
+#include "torch/work/joined_work.h"
 
 namespace ringdist {
 

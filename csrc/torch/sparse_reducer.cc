@@ -9,8 +9,8 @@
 #include <numeric>
 
 #include "torch/errors.h"
-#include "torch/sparse_work.h"
 #include "torch/tensors.h"
+#include "torch/work/sparse_work.h"
 
 namespace ringdist {
 namespace {

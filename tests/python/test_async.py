@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 
+import pytest
 import torch
 import torch.distributed as dist
 from support.rank import Ranks, caught, in_threads, new_group, poll, same_bits
@@ -123,9 +124,9 @@ def test_future_resolves_to_the_tensors(pools):
     pools(2).run(_future_holds_tensors)
 
 
-def _short_wait() -> None:
+def _short_wait(sparse: bool) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    tensor = torch.ones(1000)
+    tensor = torch.ones(1000).to_sparse() if sparse else torch.ones(1000)
     if rank == 0:
         time.sleep(1.5)
         dist.all_reduce(tensor)
@@ -137,12 +138,13 @@ def _short_wait() -> None:
         assert 0.2 <= error.after < 1.2, error
         assert not work.is_completed()
         work.wait()
-    same_bits(tensor, torch.full((1000,), float(size)), "after the wait that expired")
+    same_bits(tensor.to_dense(), torch.full((1000,), float(size)), "after the wait that expired")
     dist.all_reduce(tensor)
 
 
-def test_a_wait_that_expires_ends_only_itself(pools):
-    pools(2).run(_short_wait)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_wait_that_expires_ends_only_itself(pools, sparse: bool):
+    pools(2).run(_short_wait, sparse)
 
 
 def _sequence_numbers() -> list[int]:

@@ -1,35 +1,15 @@
-#include "torch/joined_work.h"
-
-#include <ATen/core/jit_type.h>
+#include "torch/work/joined_work.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "torch/work/future_join.h"
 
 namespace ringdist {
 
-FutureJoin::FutureJoin(std::vector<at::Tensor> value, size_t parts)
-    : value_(std::move(value)),
-      future_(
-          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))),
-      left_(parts) {
-  if (parts == 0) future_->markCompleted(c10::IValue(value_));
-}
-
-void FutureJoin::arrive(const std::exception_ptr& error) {
-  {
-    std::lock_guard lock(mutex_);
-    --left_;
-    if (ended_ || (!error && left_ > 0)) return;
-    ended_ = true;  // the other parts may take as long as the group's timeout to fail, too
-  }
-  if (error)
-    future_->setError(error);
-  else
-    future_->markCompleted(c10::IValue(value_));
-}
-
 JoinedWork::JoinedWork(CompletionPtr completion, int rank, c10d::OpType type,
                        std::function<Parts()> make)
-    : ReportedWork(std::move(completion), rank, type), make_(std::move(make)) {}
+    : BaseWork(std::move(completion), rank, type), make_(std::move(make)) {}
 
 const JoinedWork::Parts& JoinedWork::parts() {
   std::lock_guard lock(parts_mutex_);
@@ -92,38 +72,22 @@ std::vector<at::Tensor> JoinedWork::result() {
   return out;
 }
 
-void JoinedWork::synchronize() {}  // as of each part
-
-void JoinedWork::blockCurrentStream() { wait(); }
-
-bool JoinedWork::wait(std::chrono::milliseconds timeout) {
-  using Clock = std::chrono::steady_clock;
-  const bool limited = timeout != kNoTimeout && timeout.count() > 0;
-  const auto deadline = Clock::now() + timeout;
+void JoinedWork::await(std::optional<Milliseconds> limit) {
+  const TimePoint deadline = limit ? Clock::now() + *limit : TimePoint::max();
   start();
   for (const auto& part : parts()) {
     auto left = kNoTimeout;
-    if (limited)  // at least a little, because 0 means without limit
-      left = std::max(std::chrono::milliseconds(1),
-                      std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
+    if (limit)  // at least a little, because 0 means without limit
+      left = std::max(Milliseconds(1), std::chrono::ceil<Milliseconds>(deadline - Clock::now()));
     part->wait(left);
   }
-  c10::intrusive_ptr<c10::ivalue::Future> future;
-  {
-    std::lock_guard lock(future_mutex_);
-    future = future_;
-  }
-  if (future) future->wait();  // until it is marked, not until its callbacks have run
-  return true;
 }
 
 void JoinedWork::abort() {
   for (const auto& part : parts()) part->abort();
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> JoinedWork::getFuture() {
-  std::lock_guard lock(future_mutex_);
-  if (future_) return future_;
+FuturePtr JoinedWork::make_future() {
   const Parts& all = parts();
   const auto error = failure();
   auto join = std::make_shared<FutureJoin>(result(), error ? 1 : all.size());
@@ -132,7 +96,7 @@ c10::intrusive_ptr<c10::ivalue::Future> JoinedWork::getFuture() {
     part->getFuture()->addCallback([join](c10::ivalue::Future& done) {
       join->arrive(done.hasError() ? done.exception_ptr() : nullptr);
     });
-  return future_ = join->future();
+  return join->future();
 }
 
 uint64_t JoinedWork::getSequencenumber() const {

@@ -1,20 +1,17 @@
-// c10d::Work of an op. Any thread; the GIL is not needed and must not be held in wait().
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "engine/communicator.h"
-#include "torch/reported_work.h"
 #include "torch/tensors.h"
+#include "torch/work/group_work.h"
 
 namespace ringdist {
 
-// Raises in a process that was forked from the one that waits for `what`.
-void check_not_forked(Communicator& group, const std::string& what);
-
-class RingWork final : public ReportedWork {
+// The Work of an op.
+class RingWork final : public GroupWork {
  public:
   // `outputs` is what the Future resolves to. `completions`: at least one; those are told of
   // success here if results have to be copied back, else by the op.
@@ -36,23 +33,20 @@ class RingWork final : public ReportedWork {
   std::exception_ptr exception() const override;
   // Of a receive: the rank that the data came from; -1 while that is open.
   int sourceRank() const override;
-  std::vector<at::Tensor> result() override;
-  void synchronize() override;
-  // Returns true, or throws: what ended the op, or that `timeout` passed (the op then goes on).
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  void blockCurrentStream() override;
-  // Ends the op's whole group, on all ranks.
-  void abort() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  uint64_t getSequencenumber() const override;
+  std::vector<at::Tensor> result() override { return outputs_; }
 
  private:
+  std::string describe() const override { return op_->describe(); }
+  bool ended() override { return op_->finished(); }
+  bool wait_until_ended(std::optional<Milliseconds> limit) override;
+  void await(std::optional<Milliseconds> limit) override;
+  FuturePtr make_future() override;
+
   // Copies results back into the caller's tensors, once; whoever comes second waits for the first.
   void settle();
   void drive();
-  void complete_future();
+  void settle_and_mark(c10::ivalue::Future& future);
 
-  const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<Op> op_;
   const std::vector<at::Tensor> outputs_;
   const Staging staging_;
@@ -62,8 +56,6 @@ class RingWork final : public ReportedWork {
   std::atomic<bool> settled_{false};
   std::atomic<bool> driven_{false};
   std::atomic<bool> asked_{false};
-  std::mutex future_mutex_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // made on demand
 };
 
 }  // namespace ringdist

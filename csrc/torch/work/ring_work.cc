@@ -1,22 +1,11 @@
-#include "torch/work.h"
+#include "torch/work/ring_work.h"
 
-#include <ATen/core/ivalue.h>
-#include <ATen/core/jit_type.h>
 #include <ATen/record_function.h>
 
 #include "base/log.h"
 #include "torch/errors.h"
-#include "torch/interrupts.h"
 
 namespace ringdist {
-
-void check_not_forked(Communicator& group, const std::string& what) {
-  if (group.context().forked())
-    throw_error(Error(ErrorKind::kAborted,
-                      "ringdist: " + what +
-                          " belongs to the process that this one was forked from; only that can "
-                          "wait for it"));
-}
 
 c10::intrusive_ptr<RingWork> RingWork::create(std::shared_ptr<Communicator> communicator,
                                               std::shared_ptr<Op> op, c10d::OpType type,
@@ -37,8 +26,7 @@ RingWork::RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<O
                    const std::optional<std::vector<at::Tensor>>& inputs,
                    std::vector<at::Tensor> outputs, Staging staging,
                    std::vector<CompletionPtr> completions)
-    : ReportedWork(completions.front(), communicator->rank(), type, title, inputs),
-      communicator_(std::move(communicator)),
+    : GroupWork(std::move(communicator), op->number, completions.front(), type, title, inputs),
       op_(std::move(op)),
       outputs_(std::move(outputs)),
       staging_(std::move(staging)),
@@ -63,14 +51,14 @@ void RingWork::settle() {
     if (staging_.must_finish() && !exception())
       for (const auto& completion : completions_) completion->arrive();
     // Last: who comes from a barrier after it finds it completed.
-    if (op_->request.hands_over) communicator_->handed_over(op_->number);
+    if (op_->request.hands_over) group().handed_over(op_->number);
   });
 }
 
 // An op whose caller said that it would wait, but asks otherwise.
 void RingWork::drive() {
-  if (op_->finished() || driven_.exchange(true) || communicator_->context().forked()) return;
-  communicator_->context().lane().post([] {});
+  if (op_->finished() || driven_.exchange(true) || group().context().forked()) return;
+  group().context().lane().post([] {});
 }
 
 bool RingWork::isCompleted() {
@@ -98,61 +86,30 @@ int RingWork::sourceRank() const {
   return endpoint->peer == Endpoint::kAnySource ? op_->source() : endpoint->peer;
 }
 
-std::vector<at::Tensor> RingWork::result() { return outputs_; }
+bool RingWork::wait_until_ended(std::optional<Milliseconds> limit) {
+  return group().wait(*op_, limit);
+}
 
-void RingWork::synchronize() {}  // results of host tensors are there when the op is complete
-
-void RingWork::blockCurrentStream() { wait(); }
-
-bool RingWork::wait(std::chrono::milliseconds timeout) {
-  check_not_forked(*communicator_, op_->describe());
-  std::optional<Milliseconds> limit;
-  if (timeout != kNoTimeout && timeout.count() > 0) limit = timeout;
-  if (!wait_in_slices(limit, [this](auto slice) { return communicator_->wait(*op_, slice); }))
-    throw_error(Error(ErrorKind::kTimeout,
-                      "ringdist: Timed out waiting " + std::to_string(limit->count()) + " ms for " +
-                          op_->describe() + ", which goes on; only this wait has ended"));
+void RingWork::await(std::optional<Milliseconds> limit) {
+  GroupWork::await(limit);
   settle();
-  c10::intrusive_ptr<c10::ivalue::Future> future;
-  {
-    std::lock_guard lock(future_mutex_);
-    future = future_;
-  }
-  if (future) future->wait();  // until it is marked, not until its callbacks have run
-  if (const auto error = exception()) {
-    communicator_->tell_failure();
-    std::rethrow_exception(error);
-  }
-  return true;
 }
 
-void RingWork::abort() {
-  communicator_->abort(op_->describe() + " was aborted by rank " +
-                       std::to_string(communicator_->rank()));
-}
-
-c10::intrusive_ptr<c10::ivalue::Future> RingWork::getFuture() {
-  if (!op_->finished()) check_not_forked(*communicator_, op_->describe());
-  std::lock_guard lock(future_mutex_);
-  if (future_) return future_;
-  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+FuturePtr RingWork::make_future() {
+  auto future = make_future_of_tensors();
   drive();
   if (op_->finished())
-    complete_future();
+    settle_and_mark(*future);
   else
-    op_->when_finished(
-        [self = c10::intrusive_ptr<RingWork>::reclaim_copy(this)] { self->complete_future(); });
-  return future_;
+    op_->when_finished([self = c10::intrusive_ptr<RingWork>::reclaim_copy(this), future] {
+      self->settle_and_mark(*future);
+    });
+  return future;
 }
 
-void RingWork::complete_future() {
+void RingWork::settle_and_mark(c10::ivalue::Future& future) {
   settle();
-  if (const auto error = exception())
-    future_->setError(error);
-  else
-    future_->markCompleted(c10::IValue(outputs_));
+  mark(future, exception(), outputs_);
 }
-
-uint64_t RingWork::getSequencenumber() const { return op_->number; }
 
 }  // namespace ringdist

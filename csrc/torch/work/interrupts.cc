@@ -1,4 +1,4 @@
-#include "torch/interrupts.h"
+#include "torch/work/interrupts.h"
 
 #include <unistd.h>
 

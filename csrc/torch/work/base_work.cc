@@ -1,0 +1,29 @@
+#include "torch/work/base_work.h"
+
+namespace ringdist {
+
+bool BaseWork::wait(std::chrono::milliseconds timeout) {
+  std::optional<Milliseconds> limit;
+  if (timeout > kNoTimeout) limit = timeout;
+  await(limit);
+  FuturePtr future;
+  {
+    std::lock_guard lock(future_mutex_);
+    future = future_;
+  }
+  if (future) future->wait();  // until it is marked, not until its callbacks have run
+  if (const auto error = exception()) {
+    tell_failure();
+    std::rethrow_exception(error);
+  }
+  return true;
+}
+
+FuturePtr BaseWork::getFuture() {
+  check_future();
+  std::lock_guard lock(future_mutex_);
+  if (!future_) future_ = make_future();
+  return future_;
+}
+
+}  // namespace ringdist
