@@ -7,9 +7,8 @@
 #include "base/log.h"
 #include "base/thrown.h"
 #include "engine/lane/driver.h"
-#include "engine/prefixed_store.h"
-#include "os/random.h"
-#include "rendezvous/decline.h"
+#include "engine/sibling_formation.h"
+#include "engine/store_formation.h"
 
 namespace ringdist {
 namespace {
@@ -32,23 +31,23 @@ std::shared_ptr<Op> make_op(OpRequest request, TaskPool& pool) {
 }
 
 // What it throws ends its group, and the op with it.
-void enqueue(Executor& executor, Group& group, const std::shared_ptr<Op>& op) {
+void enqueue(Executor& executor, Seat& seat, const std::shared_ptr<Op>& op) {
   try {
-    group.enqueue(op);
+    seat.enqueue(op);
   } catch (...) {
     const Error error = thrown_error();
-    group.fail(error, /*tell_others=*/true);
+    seat.fail(error, /*tell_others=*/true);
     if (!op->finished()) executor.finish_op(op, error);
   }
 }
 
 }  // namespace
 
-Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions options)
+Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions options,
+                           std::shared_ptr<Formation> formation)
     : context_(std::move(context)),
       options_(std::move(options)),
-      rendezvous_(options_.store, options_.rank, options_.members),
-      patience_(Clock::now() + options_.timeout),
+      formation_(std::move(formation)),
       planner_({options_.rank, options_.size, options_.config.algorithm,
                 options_.config.deterministic == "layout", options_.config.segment_bytes}),
       timeout_(options_.timeout) {}
@@ -57,19 +56,14 @@ int64_t Communicator::early_window(const Config& config) {
   return EarlyCredit::kSegments * config.segment_bytes;
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Context> context,
-                                                           CommunicatorOptions options) {
-  std::shared_ptr<Communicator> out(new Communicator(std::move(context), std::move(options)));
-  Communicator& self = *out;
+GroupConfig Communicator::group_config() const {
   GroupConfig config;
-  config.rank = self.rank();
-  config.size = self.size();
-  config.name = self.name();
+  config.name = name();
   config.warn_after = std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(self.options_.config.warn_after));
-  config.early_window = early_window(self.options_.config);
-  config.on_failed = [failure = self.failure_, hooks = std::weak_ptr(self.hooks_),
-                      context = std::weak_ptr(self.context_)](const Error& error) {
+      std::chrono::duration<double>(options_.config.warn_after));
+  config.early_window = early_window(options_.config);
+  config.on_failed = [failure = failure_, hooks = std::weak_ptr(hooks_),
+                      context = std::weak_ptr(context_)](const Error& error) {
     std::lock_guard lock(failure->mutex);
     failure->first = error;
     const auto alive = context.lock();
@@ -82,17 +76,29 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
         if (auto one = sibling.lock()) one->abort("the group it belongs to failed: " + why);
       });
   };
+  return config;
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Context> context,
+                                                           CommunicatorOptions options) {
+  auto formation = std::make_shared<StoreFormation>(context, options);
+  return make(std::move(context), std::move(options), std::move(formation));
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::make(std::shared_ptr<Context> context,
+                                                         CommunicatorOptions options,
+                                                         std::shared_ptr<Formation> formation) {
+  std::shared_ptr<Communicator> out(
+      new Communicator(std::move(context), std::move(options), std::move(formation)));
+  Communicator& self = *out;
   Lane& lane = self.context_->lane();
-  self.group_ = std::make_shared<Group>(lane.executor(), std::move(config));
-  if (self.size() > 1)
-    if (Error error = self.publish()) return error;
-  lane.post([&lane, group = self.group_] { lane.executor().add_group(group); });
+  self.seat_ =
+      std::make_shared<Seat>(lane.executor(), self.rank(), self.size(), self.group_config());
+  if (Error error = self.formation_->publish()) return error;
+  lane.post([&lane, seat = self.seat_] { lane.executor().add(seat); });
   // Now, not with the first op: a send and its receive must find each other though the other ranks
   // of the group call nothing.
-  self.context_->pool().run([out] {
-    out->set_up();
-    out->set_up_promise_.set_value();
-  });
+  self.context_->pool().run([out] { out->form(); });
   const auto finish = [weak = std::weak_ptr(out)](NoticeKind how, TimePoint until) {
     if (auto communicator = weak.lock()) communicator->finish(how, until);
   };
@@ -103,20 +109,39 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   return out;
 }
 
+void Communicator::form() {
+  Lane& lane = context_->lane();
+  const auto named = [&lane, seat = seat_](uint64_t nonce) {
+    lane.post([&lane, seat, nonce] { lane.executor().expect(seat, nonce); });
+  };
+  formation_->run(named, [&](const Result<FoundGroup>& outcome) {
+    if (outcome.ok())
+      return lane.post([&lane, seat = seat_, membership = outcome.value().membership] {
+        lane.executor().form(seat, membership);
+      });
+    const Error first = failure();  // abort() may have been before
+    formation_->tell_failed(first ? first : outcome.error());
+    lane.post(
+        [seat = seat_, error = outcome.error()] { seat->fail(error, /*tell_others=*/false); });
+  });
+}
+
 Communicator::~Communicator() {
   if (context_->forked()) return;
   context_->remove_leaver(this);
-  patience_.cancelled = true;
+  formation_->cancel();
   hooks_->end(/*waits=*/false);
   Lane& lane = context_->lane();
   // Dropped without close(): no wait for what is in flight, but no silent end either.
   if (!closed_) {
-    withdraw(ErrorKind::kPeerLost, std::string(kClosedByPeer) + "its last reference was dropped");
-    if (nonce_ != 0) context_->control().disconnect_group(nonce_, rank());
+    formation_->withdraw(ErrorKind::kPeerLost,
+                         std::string(kClosedByPeer) + "its last reference was dropped");
+    if (const uint64_t nonce = formation_->nonce())
+      context_->control().disconnect_group(nonce, rank());
   }
-  lane.post([&lane, group = group_] {
-    group->announce_leave(NoticeKind::kLeave);
-    lane.executor().remove_group(group);
+  lane.post([&lane, seat = seat_] {
+    seat->announce_leave(NoticeKind::kLeave);
+    lane.executor().remove(seat);
   });
 }
 
@@ -124,9 +149,13 @@ Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& s
   CommunicatorOptions options = options_;
   options.name += suffix;
   options.timeout = timeout();
-  // Keys of its own: ranks may make siblings in any order, those of the same suffix alike.
-  if (options.store) options.store = std::make_shared<PrefixedStore>(options.store, suffix);
-  auto made = create(context_, std::move(options));
+  uint64_t which = 0;  // ranks may make siblings in any order, those of one suffix alike
+  {
+    std::lock_guard lock(mutex_);
+    which = siblings_made_[suffix]++;
+  }
+  auto formation = std::make_shared<SiblingFormation>(context_, options, formation_, suffix, which);
+  auto made = make(context_, std::move(options), std::move(formation));
   if (!made.ok()) return made;
   Error first;
   {
@@ -164,19 +193,6 @@ std::vector<std::shared_ptr<Communicator>> Communicator::siblings() const {
   return out;
 }
 
-Error Communicator::publish() {
-  auto entry = context_->entry();
-  if (!entry.ok()) {
-    (void)decline(*options_.store, rank(), members(), entry.error());
-    return entry.error();
-  }
-  entry.value().size = size();
-  entry.value().options_hash = options_.config.options_hash();
-  entry.value().options = options_.config.options_text();
-  entry.value().nonce = rank() == 0 ? random_id() : 0;
-  return rendezvous_.publish(entry.value());
-}
-
 Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wait) {
   if (context_->forked())
     return Error(ErrorKind::kAborted,
@@ -202,9 +218,9 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   op->fingerprint = fingerprint_of(op->request, op->plan);
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
-  patience_.shorten(op->deadline);
+  formation_->shorten(op->deadline);
   Executor& executor = context_->lane().executor();
-  context_->lane().post([&executor, group = group_, op] { enqueue(executor, *group, op); },
+  context_->lane().post([&executor, seat = seat_, op] { enqueue(executor, *seat, op); },
                         !will_wait);
   return op;
 }
@@ -217,7 +233,9 @@ bool Communicator::wait(const Op& op, std::optional<Milliseconds> timeout) {
 
 void Communicator::handed_over(uint64_t number) {
   if (context_->forked()) return;
-  context_->lane().post([group = group_, number] { group->handed_over(number); });
+  context_->lane().post([seat = seat_, number] {
+    if (Group* group = seat->group()) group->handed_over(number);
+  });
 }
 
 Error Communicator::failure() const {
@@ -244,36 +262,32 @@ void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   for (const auto& sibling : siblings()) sibling->abort(why);
   // Ranks that have found their peers no longer look into the store: ours must be found to be told.
-  patience_.shorten(Clock::now() + kTellTime);
-  withdraw(ErrorKind::kAborted, std::string(kClosedByPeer) + why);
+  formation_->shorten(Clock::now() + kTellTime);
+  formation_->withdraw(ErrorKind::kAborted, std::string(kClosedByPeer) + why);
   const Error cause(ErrorKind::kAborted, why);
-  context_->lane().post([group = group_, cause] { group->fail(cause, /*tell_others=*/true); });
-}
-
-// Ranks that have called an op look for all others in the store, until their control planes meet.
-void Communicator::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
-  if (nonce_ == 0 && size() > 1) (void)rendezvous_.withdraw(kind, why, process_ends);
+  context_->lane().post([seat = seat_, cause] { seat->fail(cause, /*tell_others=*/true); });
 }
 
 void Communicator::finish(NoticeKind how, TimePoint until) {
   hooks_->end(/*waits=*/true);
   // Who has found everybody counts on us, and hears of our end only if we have found them, too.
-  if (!context_->lane().stopped()) set_up_ended_.wait_until(until);
-  patience_.cancelled = true;
+  if (!context_->lane().stopped()) formation_->outcome().wait_until(until);
+  formation_->cancel();
   const bool exits = how == NoticeKind::kExit;
-  withdraw(ErrorKind::kPeerLost,
-           std::string(kClosedByPeer) + (exits ? "its process exited" : "it destroyed the group"),
-           exits);
+  formation_->withdraw(
+      ErrorKind::kPeerLost,
+      std::string(kClosedByPeer) + (exits ? "its process exited" : "it destroyed the group"),
+      exits);
   wait_until_idle(std::min(until, Clock::now() + kLeaveTime));
 }
 
 void Communicator::leave(NoticeKind how) {
   Lane& lane = context_->lane();
-  lane.call([group = group_, how] { group->announce_leave(how); }, Clock::now() + kTaskTime);
+  lane.call([seat = seat_, how] { seat->announce_leave(how); }, Clock::now() + kTaskTime);
 }
 
 void Communicator::wait_until_idle(TimePoint deadline) {
-  (void)context_->lane().call_until([group = group_] { return group->idle(); }, deadline);
+  (void)context_->lane().call_until([seat = seat_] { return seat->idle(); }, deadline);
 }
 
 void Communicator::close() {
@@ -292,9 +306,9 @@ void Communicator::close() {
   log(LogLevel::kDebug,
       "group '" + name() + "': closed after op #" + std::to_string(sequence_number()));
   context_->remove_leaver(this);
-  if (nonce_ != 0) context_->control().disconnect_group(nonce_, rank());
-  lane.call([&lane, group = group_] { lane.executor().remove_group(group); },
-            Clock::now() + kTaskTime);
+  if (const uint64_t nonce = formation_->nonce())
+    context_->control().disconnect_group(nonce, rank());
+  lane.call([&lane, seat = seat_] { lane.executor().remove(seat); }, Clock::now() + kTaskTime);
 }
 
 }  // namespace ringdist

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <atomic>
-#include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,23 +13,14 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
+#include "engine/communicator_options.h"
 #include "engine/context.h"
+#include "engine/formation.h"
 #include "engine/hooks.h"
 #include "engine/op/op.h"
 #include "plan/planner.h"
-#include "rendezvous/rendezvous.h"
 
 namespace ringdist {
-
-struct CommunicatorOptions {
-  int rank = 0;
-  int size = 1;
-  std::string name;
-  std::vector<int> members;  // global ranks
-  Milliseconds timeout{std::chrono::minutes(30)};
-  Config config;                 // what concerns the group; the rest is the Context's
-  std::shared_ptr<Store> store;  // may be null for size 1
-};
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
@@ -86,13 +77,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Context& context() { return *context_; }
 
  private:
-  Communicator(std::shared_ptr<Context> context, CommunicatorOptions options);
-  Error publish();
-  void set_up();
-  void tell_set_up_failed(uint64_t nonce, const Error& error);
-  Result<std::vector<GroupMember>> find_members(uint64_t& nonce);
-  Error check_addresses(const std::vector<Entry>& entries, const Topology& topology) const;
-  void withdraw(ErrorKind kind, const std::string& why, bool process_ends = false);
+  static Result<std::shared_ptr<Communicator>> make(std::shared_ptr<Context> context,
+                                                    CommunicatorOptions options,
+                                                    std::shared_ptr<Formation> formation);
+  Communicator(std::shared_ptr<Context> context, CommunicatorOptions options,
+               std::shared_ptr<Formation> formation);
+  GroupConfig group_config() const;
+  void form();
   void finish(NoticeKind how, TimePoint until);
   void leave(NoticeKind how);
   std::vector<std::shared_ptr<Communicator>> siblings() const;
@@ -100,7 +91,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   const std::shared_ptr<Context> context_;
   const CommunicatorOptions options_;
-  std::shared_ptr<Group> group_;  // touched on the lane only
+  const std::shared_ptr<Formation> formation_;
+  std::shared_ptr<Seat> seat_;  // touched on the lane only
   // Apart from us, because the lane writes it and must never be the last to hold a Communicator.
   struct Failure {
     std::mutex mutex;  // a leaf
@@ -109,17 +101,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   };
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
-  Rendezvous rendezvous_;
   std::atomic<uint64_t> next_number_{1};
-  std::atomic<uint64_t> nonce_{0};
-  Patience patience_;  // of set_up(): until the first op's deadline
-  std::promise<void> set_up_promise_;
-  const std::future<void> set_up_ended_ = set_up_promise_.get_future();
 
   mutable std::mutex mutex_;
   Planner planner_;  // schedule() with the mutex
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_);
   bool closed_ RINGDIST_GUARDED_BY(mutex_) = false;
+  std::map<std::string, uint64_t> siblings_made_ RINGDIST_GUARDED_BY(mutex_);  // by suffix
 };
 
 }  // namespace ringdist

@@ -59,13 +59,14 @@ std::string format_ranks(const std::vector<int>& ranks) {
   return out;
 }
 
-std::string describe_formed(const std::string& name, int rank, const Config& config,
-                            const std::vector<Entry>& entries, const Topology& topology,
-                            const std::vector<GroupMember>& members) {
+std::string describe_formed(const std::string& name, const Config& config,
+                            const std::vector<Entry>& entries, const Membership& membership) {
+  const int rank = membership.rank;
   std::string text = "group '" + name + "' is formed: rank " + std::to_string(rank) + " of " +
-                     std::to_string(entries.size()) + ", " + format_hosts(entries, topology) +
-                     ", interface " + format_interface(entries[rank].tcp_address) +
-                     format_links(members, rank);
+                     std::to_string(entries.size()) + ", " +
+                     format_hosts(entries, membership.topology) + ", interface " +
+                     format_interface(entries[rank].tcp_address) +
+                     format_links(membership.members, rank);
   if (!loaded_ucx_path().empty())
     if (const auto plugin = load_ucx(config.ucx == "system"); plugin.ok())
       text += ", UCX " + plugin.value()->info().version + " (" + config.ucx + ")";

@@ -15,12 +15,6 @@ constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
 // Early enough for the answers to a roll call to be there when a short timeout ends.
 Duration patience(const Op& op) { return std::min(kStallTime, (op.deadline - op.started) / 4); }
 
-std::string reason(const Notice& notice) {
-  const bool add = notice.error_kind == ErrorKind::kAborted &&
-                   notice.text.find(kClosedByPeer) == std::string::npos;
-  return std::string(add ? kClosedByPeer : "") + notice.text;
-}
-
 // Ours of that number: what is in flight has not been forgotten, however many ops came after it.
 std::optional<Fingerprint> find_call(const std::map<uint64_t, std::unique_ptr<Run>>& runs,
                                      const RollCall& history, uint64_t number) {
@@ -47,20 +41,20 @@ void Group::announce(NoticeKind kind, uint64_t number, const Fingerprint& finger
   notice.generation = generation_;
   notice.nonce = nonce_;
   notice.op = number;
-  notice.rank = config_.rank;
+  notice.rank = rank();
   notice.fingerprint = fingerprint;
   host_.flood(notice);
 }
 
 void Group::announce_leave(NoticeKind how) {
-  if (nonce_ == 0 || ending_.failed()) return;
-  const uint64_t last = !ready() ? 0 : runs_.empty() ? last_number_ : runs_.begin()->first - 1;
+  if (ending_.failed()) return;
+  const uint64_t last = runs_.empty() ? last_number_ : runs_.begin()->first - 1;
   announce(how, last, {});
 }
 
 void Group::on_notice(const Notice& notice) {
   if (ending_.failed() || notice.generation != generation_ || notice.rank < 0 ||
-      notice.rank >= size() || notice.rank == config_.rank)
+      notice.rank >= size() || notice.rank == rank())
     return;
   const bool leaves = notice.kind == NoticeKind::kLeave || notice.kind == NoticeKind::kExit;
   if (leaves)
@@ -68,12 +62,7 @@ void Group::on_notice(const Notice& notice) {
                               " left after op #" + std::to_string(notice.op));
   switch (notice.kind) {
     case NoticeKind::kAbort:
-      fail_from(notice.op,
-                Error(notice.error_kind, "rank " + std::to_string(notice.rank) +
-                                             " ended the group at op #" +
-                                             std::to_string(notice.op) + ": " + reason(notice))
-                    .blame(notice.ranks),
-                /*tell_others=*/false);
+      fail_from(notice.op, cause_of(notice), /*tell_others=*/false);
       // Its exit, which is likely to follow, is no other failure.
       return peers_[notice.rank].leave(std::max<uint64_t>(notice.op, 1) - 1, now());
     case NoticeKind::kStalled:
@@ -155,7 +144,7 @@ void Group::tick() {
   for (const auto& op : waiting_) {
     if (now() > op->deadline) return time_out(*op);
     // The others must know that a barrier has come, whatever it waits for.
-    if (ready() && now() - op->started >= patience(*op) && roll_call_.tell_once(op->number))
+    if (now() - op->started >= patience(*op) && roll_call_.tell_once(op->number))
       announce(NoticeKind::kStalled, op->number, op->fingerprint);
   }
   for (auto& [number, run] : runs_) {
@@ -194,7 +183,7 @@ bool Group::waits_for_leaver(const Op& op, const Run* run) const {
   const int other = op.source() >= 0 ? op.source() : op.request.endpoint->peer;
   if (other >= 0) return over(other);
   for (int peer = 0; peer < size(); ++peer)
-    if (peer != config_.rank && !over(peer)) return false;
+    if (peer != rank() && !over(peer)) return false;
   return true;
 }
 
@@ -232,26 +221,7 @@ bool Group::waits_in_vain(int peer) const {
   });
 }
 
-void Group::time_out(const Op& op) {
-  const double waited = seconds(now() - op.started);
-  std::string text = "Timed out waiting " + std::to_string(static_cast<int64_t>(waited * 1000)) +
-                     " ms for " +
-                     (op.request.endpoint ? op.describe() : "op #" + std::to_string(op.number)) +
-                     " on rank " + std::to_string(config_.rank);
-  std::vector<int> missing;
-  if (!ready())
-    text += ": the group's members have not all been found";
-  else if (op.request.endpoint && op.source() < 0)
-    text += op.request.endpoint->sends ? ": it has not been received" : ": nothing has been sent";
-  else if (op.request.endpoint)
-    text += ": it does not progress";
-  else if (missing = roll_call_.missing(op.number); missing.empty())
-    text += ": all ranks have called it, but it does not progress";
-  else
-    text += ": no sign that it was called by ";
-  for (size_t i = 0; i < missing.size(); ++i) text += (i > 0 ? ", " : "") + peers_.who(missing[i]);
-  fail(Error(ErrorKind::kTimeout, text).blame(std::move(missing)), /*tell_others=*/true);
-}
+void Group::time_out(const Op& op) { fail(waits_.timed_out(op, now()), /*tell_others=*/true); }
 
 void Group::send_failed(int peer, const Error& error) {
   const GroupMember& member = peers_[peer].member;
@@ -259,7 +229,6 @@ void Group::send_failed(int peer, const Error& error) {
 }
 
 void Group::connection_lost(std::string_view transport, ContextId context, const Error& cause) {
-  if (!ready()) return;
   for (Peer& peer : peers_)
     if (peer.member.context == context && peer.member.transport &&
         peer.member.transport->name() == transport)
@@ -267,14 +236,12 @@ void Group::connection_lost(std::string_view transport, ContextId context, const
 }
 
 void Group::process_left(ContextId context) {
-  if (!ready()) return;
   for (int peer = 0; peer < size(); ++peer)
     if (peers_[peer].member.context == context && peers_[peer].end(now())) forgive_sends(peer);
   if (!runs_.empty()) check_left(runs_.rbegin()->first);
 }
 
 void Group::process_lost(ContextId context, const Error& cause) {
-  if (!ready()) return;
   for (int peer = 0; peer < size(); ++peer) {
     if (peers_[peer].member.context != context) continue;
     const Error error =

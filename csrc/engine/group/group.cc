@@ -3,42 +3,29 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/log.h"
+#include "engine/group/op_error.h"
 
 namespace ringdist {
 
-Group::Group(GroupHost& host, GroupConfig config)
-    : Port(host.lane_state(), GroupFlow(config.rank, config.size, config.early_window)),
+Group::Group(GroupHost& host, const Membership& membership, GroupConfig config)
+    : Port(host.lane_state(), GroupFlow(membership.rank, membership.size(), config.early_window)),
       host_(host),
       config_(std::move(config)),
-      peers_(rank(), size()),
+      nonce_(membership.nonce),
+      generation_(membership.generation),
+      peers_(membership),
       roll_call_(rank(), size()),
       waits_(peers_, roll_call_),
-      parked_(lane.scratch) {}
-
-Group::~Group() {
-  for (auto& [number, run] : runs_) run->stop();
-  point_to_point_.stop([](const std::shared_ptr<Op>&, Run*) {}, [](std::unique_ptr<Run>&&) {});
-}
-
-void Group::make_ready(uint64_t nonce, std::vector<GroupMember> members) {
-  nonce_ = nonce;
-  ready_ = true;
-  peers_.introduce(std::move(members));
-  for (int peer = 0; peer < size(); ++peer)
-    if (const GroupMember& member = peers_[peer].member;
-        member.transport && !member.transport->reaches(member.context))  // it broke before
-      send_failed(peer, Error(ErrorKind::kPeerLost, "the connection broke before the first op"));
-  for (auto& op : std::exchange(waiting_, {})) enqueue(std::move(op));
+      parked_(lane.scratch) {
+  for (Peer& peer : peers_)  // it broke before
+    if (peer.member.transport && !peer.member.transport->reaches(peer.member.context))
+      peer.break_connection(Error(ErrorKind::kPeerLost, "the connection broke before the first op"),
+                            now());
 }
 
 void Group::enqueue(std::shared_ptr<Op> op) {
   last_number_ = std::max(last_number_, op->number);
-  if (ending_.failed()) return host_.finish_op(op, for_op(*op, nullptr, failure()));
-  if (!ready()) {
-    waiting_.push_back(std::move(op));
-    return;
-  }
+  if (ending_.failed()) return host_.finish_op(op, error_of(*op, nullptr));
   if (op->request.endpoint) {
     point_to_point_.enqueue(std::move(op));
     return check_lost();
@@ -47,7 +34,7 @@ void Group::enqueue(std::shared_ptr<Op> op) {
   roll_call_.called(number, op->fingerprint);
   for (const auto& [rank, theirs] : roll_call_.heard_of(number))
     if (!agree(number, rank, theirs)) break;
-  if (ending_.failed()) return host_.finish_op(op, for_op(*op, nullptr, failure()));
+  if (ending_.failed()) return host_.finish_op(op, error_of(*op, nullptr));
   if (op->request.hands_over) handing_over_.insert(number);
   if (op->request.kind == Collective::kBarrier && (held_up(number) || !waiting_.empty()))
     waiting_.push_back(std::move(op));
@@ -110,7 +97,7 @@ bool Group::held_up(uint64_t barrier) const {
 }
 
 void Group::start_barriers() {
-  while (ready() && !ending_.failed() && !waiting_.empty() && !held_up(waiting_.front()->number)) {
+  while (!ending_.failed() && !waiting_.empty() && !held_up(waiting_.front()->number)) {
     const auto barrier = waiting_.front();
     waiting_.pop_front();
     start(barrier);
@@ -130,91 +117,61 @@ void Group::end_ops() {
   parked_.clear();
   for (; !runs_.empty(); runs_.erase(runs_.begin())) {
     auto& run = runs_.begin()->second;
-    host_.finish_op(run->op(), for_op(*run->op(), run.get(), failure()));
+    host_.finish_op(run->op(), error_of(*run->op(), run.get()));
     retire(std::move(run));
   }
   point_to_point_.stop([this](const std::shared_ptr<Op>& op,
-                              const Run* run) { host_.finish_op(op, for_op(*op, run, failure())); },
+                              const Run* run) { host_.finish_op(op, error_of(*op, run)); },
                        [this](std::unique_ptr<Run>&& run) { retire(std::move(run)); });
   while (!waiting_.empty()) {
-    host_.finish_op(waiting_.front(), for_op(*waiting_.front(), nullptr, failure()));
+    host_.finish_op(waiting_.front(), error_of(*waiting_.front(), nullptr));
     waiting_.pop_front();
   }
 }
 
 // Names the first op that the others cannot finish: ours that is unfinished, or the next.
 void Group::announce_failure(uint64_t number) {
-  failure_untold_ = nonce_ == 0;
-  if (failure_untold_) return;
-  Notice notice;
-  notice.kind = NoticeKind::kAbort;
-  notice.error_kind = failure().kind();
-  notice.ranks = failure().ranks();
-  notice.op = std::min(number, runs_.empty() ? last_started_ + 1 : runs_.begin()->first);
-  notice.text = failure().message();
-  notice.nonce = nonce_;
-  notice.generation = generation_;
-  notice.rank = config_.rank;
-  host_.flood(notice);
+  const uint64_t first = runs_.empty() ? last_started_ + 1 : runs_.begin()->first;
+  host_.flood(abort_notice(nonce_, generation_, rank(), std::min(number, first), failure()));
 }
 
-void Group::expect(uint64_t nonce) {
-  nonce_ = nonce;
-  if (failure_untold_) announce_failure(kNoOp);
+Error Group::error_of(const Op& op, const Run* run) const {
+  return op_error(op, run, rank(), config_.name, failure());
 }
 
-Error Group::for_op(const Op& op, const Run* run, const Error& cause) const {
-  const bool wrote = run != nullptr && run->wrote();
-  return cause
-      .prefixed("ringdist: " + op.describe() + " on rank " + std::to_string(rank()) +
-                " of group '" + config_.name + "' failed: ")
-      .suffixed(wrote ? "; its output may be partly overwritten" : "; its tensors are unchanged");
+// The oldest collective that runs and the oldest that waits; sends and receives.
+template <typename Each>
+void Group::for_each_watched(const Each& each) const {
+  if (!waiting_.empty()) each(*waiting_.front(), nullptr);
+  if (!runs_.empty()) each(*runs_.begin()->second->op(), runs_.begin()->second.get());
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const Run* run) { each(*op, run); });
 }
 
 GroupVerdict Group::verdict() const {
   if (ending_.failed())
     return {GroupVerdict::kFailed, Duration(0), "failed: " + failure().message()};
-  GroupVerdict worst{GroupVerdict::kIdle, Duration(0),
-                     ready() ? "nothing in flight" : "looks for its members"};
+  GroupVerdict worst{GroupVerdict::kIdle, Duration(0), "nothing in flight"};
   const auto add = [&](const GroupVerdict& one) {
     if (one.worse_than(worst)) worst = one;
   };
   add(waits_.awaited_here(last_number_));
-  const auto look_at = [&](const Op& op, const Run* run) {
-    add(waits_.verdict(op, run, ready(), now()));
-  };
-  if (!waiting_.empty()) look_at(*waiting_.front(), nullptr);
-  if (!runs_.empty()) look_at(*runs_.begin()->second->op(), runs_.begin()->second.get());
-  point_to_point_.for_each(
-      [&](const std::shared_ptr<Op>& op, const Run* run) { look_at(*op, run); });
+  for_each_watched([&](const Op& op, const Run* run) { add(waits_.verdict(op, run, now())); });
   return worst;
 }
 
-// Once for each op; of those that have got late at the same time, for the first.
 void Group::warn_of_waits() {
-  if (config_.warn_after == Duration(0)) return;
-  std::string text;
-  const auto look_at = [&](Op& op, const Run* run) {
-    if (op.warned || Waits::age(op, run, now()) < config_.warn_after) return;
-    op.warned = true;
-    if (text.empty()) text = waits_.verdict(op, run, ready(), now()).text;
-  };
-  if (!waiting_.empty()) look_at(*waiting_.front(), nullptr);
-  if (!runs_.empty()) look_at(*runs_.begin()->second->op(), runs_.begin()->second.get());
-  point_to_point_.for_each(
-      [&](const std::shared_ptr<Op>& op, const Run* run) { look_at(*op, run); });
-  if (text.empty()) return;
-  log(LogLevel::kWarn,
-      "rank " + std::to_string(rank()) + " of group '" + config_.name + "': " + text);
+  LateWarning warning(config_.warn_after, now());
+  for_each_watched([&](Op& op, const Run* run) {
+    warning.look_at(op, run, [&] { return waits_.verdict(op, run, now()).text; });
+  });
+  warning.log_for(rank(), config_.name);
 }
 
 std::string Group::dump() const {
   std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank()) + " of " +
-                    std::to_string(size()) +
-                    (ready() ? peers_.links() : ", waiting for its members") + ", last op #" +
+                    std::to_string(size()) + peers_.links() + ", last op #" +
                     std::to_string(last_number_) + ": " + verdict().text;
-  for (const auto& op : waiting_)
-    out += "\n   " + op->describe() + (ready() ? ": waits for what is before it" : ": not started");
+  for (const auto& op : waiting_) out += "\n   " + op->describe() + ": waits for what is before it";
   for (const auto& [number, run] : runs_) out += "\n   " + run->dump();
   out += point_to_point_.dump();
   for (int peer = 0; peer < size(); ++peer) {

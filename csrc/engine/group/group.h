@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "base/topology.h"
 #include "engine/group/ending.h"
 #include "engine/group/notice.h"
 #include "engine/group/parking.h"
@@ -39,8 +38,6 @@ class GroupHost {
 };
 
 struct GroupConfig {
-  int rank = 0;
-  int size = 1;
   std::string name;
   int64_t early_window = 0;  // bytes
   Duration warn_after{0};    // for whom an op waits is logged after this long; 0: never
@@ -51,16 +48,7 @@ class Group final : public Port {
  public:
   static constexpr uint64_t kNoOp = std::numeric_limits<uint64_t>::max();
 
-  Group(GroupHost& host, GroupConfig config);
-  ~Group() override;
-
-  // The members are known: messages can flow. Ops enqueued so far start now.
-  void make_ready(uint64_t nonce, std::vector<GroupMember> members);
-  bool ready() const { return ready_; }
-  // The group has a name, so that others can be told if it fails, or tell us.
-  void expect(uint64_t nonce);
-  // Ready, or never to be.
-  bool settled() const { return ready() || ending_.failed(); }
+  Group(GroupHost& host, const Membership& membership, GroupConfig config);
 
   void enqueue(std::shared_ptr<Op> op);
   // Of an op that has ended: its caller has the results.
@@ -142,17 +130,18 @@ class Group final : public Port {
   void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
   void on_roll_call(const Notice& notice);
   void warn_of_waits();
-  Error for_op(const Op& op, const Run* run, const Error& cause) const;
+  Error error_of(const Op& op, const Run* run) const;
+  template <typename Each>
+  void for_each_watched(const Each& each) const;
 
   GroupHost& host_;
   const GroupConfig config_;
-  uint64_t nonce_ = 0;  // 0 until expect()
-  bool ready_ = false;
-  uint32_t generation_ = 0;
+  const uint64_t nonce_;
+  const uint32_t generation_;
   Peers peers_;
   RollCall roll_call_;
   const Waits waits_;
-  std::deque<std::shared_ptr<Op>> waiting_;        // enqueued before make_ready(); later, barriers
+  std::deque<std::shared_ptr<Op>> waiting_;        // barriers
   std::set<uint64_t> handing_over_;                // ops of which handed_over() has not told yet
   std::map<uint64_t, std::unique_ptr<Run>> runs_;  // by number: the first is the oldest
   Parking<uint64_t> parked_;                       // by op: those that are not enqueued yet
@@ -161,7 +150,6 @@ class Group final : public Port {
   uint64_t last_number_ = 0;
   uint64_t last_started_ = 0;
   Ending ending_;
-  bool failure_untold_ = false;  // the others were unknown when it came
 };
 
 }  // namespace ringdist

@@ -7,7 +7,7 @@ namespace ringdist {
 
 void Group::stamp(MessageHeader& header) {
   header.generation = generation_;
-  header.source = config_.rank;
+  header.source = rank();
   header.nonce = nonce_;
   header.credit = flow.early[header.destination].report();
 }

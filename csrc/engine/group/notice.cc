@@ -1,5 +1,6 @@
 #include "engine/group/notice.h"
 
+#include "base/closed_by_peer.h"
 #include "base/serialize.h"
 
 namespace ringdist {
@@ -29,5 +30,30 @@ std::optional<Notice> Notice::decode(ConstBytes bytes) {
     return std::nullopt;
   return out;
 }
+
+Notice abort_notice(uint64_t nonce, uint32_t generation, int rank, uint64_t op,
+                    const Error& cause) {
+  Notice notice;
+  notice.kind = NoticeKind::kAbort;
+  notice.error_kind = cause.kind();
+  notice.generation = generation;
+  notice.nonce = nonce;
+  notice.op = op;
+  notice.rank = rank;
+  notice.ranks = cause.ranks();
+  notice.text = cause.message();
+  return notice;
+}
+
+Error cause_of(const Notice& abort) {
+  const bool add = abort.error_kind == ErrorKind::kAborted &&
+                   abort.text.find(kClosedByPeer) == std::string::npos;
+  return Error(abort.error_kind, "rank " + std::to_string(abort.rank) + " ended the group at op #" +
+                                     std::to_string(abort.op) + ": " +
+                                     std::string(add ? kClosedByPeer : "") + abort.text)
+      .blame(abort.ranks);
+}
+
+bool prevents(const Notice& notice) { return notice.kind == NoticeKind::kAbort && notice.op <= 1; }
 
 }  // namespace ringdist

@@ -37,4 +37,11 @@ struct Notice {
   static std::optional<Notice> decode(ConstBytes bytes);
 };
 
+// A group of `rank`'s has failed with the cause: the others cannot finish the op, nor later ones.
+Notice abort_notice(uint64_t nonce, uint32_t generation, int rank, uint64_t op, const Error& cause);
+// What such a notice makes of our group's ops.
+Error cause_of(const Notice& abort);
+// It keeps the group from having a single op.
+bool prevents(const Notice& notice);
+
 }  // namespace ringdist

@@ -3,26 +3,21 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "transport/transport.h"
+#include "engine/group/membership.h"
 
 namespace ringdist {
 
 class Run;
 
-struct GroupMember {
-  ContextId context = 0;
-  Transport* transport = nullptr;
-  std::string where;  // "pid 123 on host x", for messages
-};
-
 class Peer {
  public:
+  explicit Peer(GroupMember member = {}) : member(std::move(member)) {}
+
   enum class Presence : uint8_t {
     kHere,
     kExiting,  // its process is about to end; until it has, what it owes may come

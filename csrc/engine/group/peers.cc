@@ -8,8 +8,9 @@
 
 namespace ringdist {
 
-void Peers::introduce(std::vector<GroupMember> members) {
-  for (size_t i = 0; i < members.size(); ++i) peers_[i].member = std::move(members[i]);
+Peers::Peers(const Membership& membership) : rank_(membership.rank) {
+  peers_.reserve(membership.members.size());
+  for (const GroupMember& member : membership.members) peers_.emplace_back(member);
 }
 
 int Peers::first_leaver() const {

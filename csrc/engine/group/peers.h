@@ -13,7 +13,7 @@ namespace ringdist {
 
 class Peers {
  public:
-  Peers(int rank, int size) : rank_(rank), peers_(static_cast<size_t>(size)) {}
+  explicit Peers(const Membership& membership);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
@@ -23,8 +23,6 @@ class Peers {
   auto end() { return peers_.end(); }
   auto begin() const { return peers_.begin(); }
   auto end() const { return peers_.end(); }
-
-  void introduce(std::vector<GroupMember> members);
 
   // Of those that are gone in good order, the one whose last op is the lowest; -1: none.
   int first_leaver() const;
@@ -47,7 +45,7 @@ class Peers {
  private:
   static constexpr size_t kNamed = 4;  // ranks in a line
 
-  int rank_;
+  const int rank_;
   std::vector<Peer> peers_;
 };
 

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/log.h"
+
 namespace ringdist {
 namespace {
 
@@ -18,6 +20,38 @@ std::string format_age(Duration age) {
 
 }  // namespace
 
+Duration age(const Op& op, const Run* run, TimePoint now) {
+  return now - (run != nullptr ? run->last_progress() : op.started);
+}
+
+GroupVerdict verdict_of(const Op& op, const Run* run, TimePoint now,
+                        const std::function<std::string()>& awaited) {
+  const Duration waits = age(op, run, now);
+  if (waits < kWaits)
+    return {GroupVerdict::kRuns, now - op.started,
+            op.describe() + " runs since " + format_age(now - op.started)};
+  return {GroupVerdict::kWaits, waits,
+          op.describe() + " has been waiting " + format_age(waits) + " for " + awaited()};
+}
+
+std::string timed_out(const Op& op, int rank, TimePoint now) {
+  const auto waited = std::chrono::duration_cast<Milliseconds>(now - op.started);
+  return "Timed out waiting " + std::to_string(waited.count()) + " ms for " +
+         (op.request.endpoint ? op.describe() : "op #" + std::to_string(op.number)) + " on rank " +
+         std::to_string(rank);
+}
+
+void LateWarning::look_at(Op& op, const Run* run, const std::function<std::string()>& text) {
+  if (after_ == Duration(0) || op.warned || age(op, run, now_) < after_) return;
+  op.warned = true;
+  if (text_.empty()) text_ = text();
+}
+
+void LateWarning::log_for(int rank, const std::string& group) const {
+  if (text_.empty()) return;
+  log(LogLevel::kWarn, "rank " + std::to_string(rank) + " of group '" + group + "': " + text_);
+}
+
 std::string Waits::awaited_data(const Run& run) const {
   std::vector<int> sources;
   for (int peer = 0; peer < peers_.size(); ++peer)
@@ -27,8 +61,7 @@ std::string Waits::awaited_data(const Run& run) const {
 }
 
 // "rank 1 (pid 4711 on host b), which has not called it (its last: #25)"
-std::string Waits::awaited(const Op& op, const Run* run, bool ready) const {
-  if (!ready) return "the group's members to be found";
+std::string Waits::awaited(const Op& op, const Run* run) const {
   if (const auto& endpoint = op.request.endpoint) {
     const std::string other = endpoint->peer < 0 ? "any rank" : peers_.who(endpoint->peer);
     if (endpoint->sends) return other + " to receive it";
@@ -42,14 +75,23 @@ std::string Waits::awaited(const Op& op, const Run* run, bool ready) const {
   return run != nullptr ? awaited_data(*run) + ", though all ranks have called it" : "its turn";
 }
 
-GroupVerdict Waits::verdict(const Op& op, const Run* run, bool ready, TimePoint now) const {
-  const Duration waits = age(op, run, now);
-  if (waits < kWaits)
-    return {GroupVerdict::kRuns, now - op.started,
-            op.describe() + " runs since " + format_age(now - op.started)};
-  return {
-      GroupVerdict::kWaits, waits,
-      op.describe() + " has been waiting " + format_age(waits) + " for " + awaited(op, run, ready)};
+GroupVerdict Waits::verdict(const Op& op, const Run* run, TimePoint now) const {
+  return verdict_of(op, run, now, [&] { return awaited(op, run); });
+}
+
+Error Waits::timed_out(const Op& op, TimePoint now) const {
+  std::string text = ringdist::timed_out(op, peers_.rank(), now);
+  std::vector<int> missing;
+  if (op.request.endpoint && op.source() < 0)
+    text += op.request.endpoint->sends ? ": it has not been received" : ": nothing has been sent";
+  else if (op.request.endpoint)
+    text += ": it does not progress";
+  else if (missing = roll_call_.missing(op.number); missing.empty())
+    text += ": all ranks have called it, but it does not progress";
+  else
+    text += ": no sign that it was called by ";
+  for (size_t i = 0; i < missing.size(); ++i) text += (i > 0 ? ", " : "") + peers_.who(missing[i]);
+  return Error(ErrorKind::kTimeout, text).blame(std::move(missing));
 }
 
 GroupVerdict Waits::awaited_here(uint64_t last) const {

@@ -1,7 +1,9 @@
-// What the ops of a group wait for, in words: for `dump`, and for a warning when it takes long.
+// What the ops of a group wait for, in words: for `dump`, for a warning when it takes long, for the
+// error when it takes too long.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/clock.h"
@@ -24,21 +26,43 @@ struct GroupVerdict {
   }
 };
 
+// Since when nothing of an op has moved. `run`: null if it has not begun.
+Duration age(const Op& op, const Run* run, TimePoint now);
+
+// What it does; once it has stood still for a second, that it waits for `awaited()`.
+GroupVerdict verdict_of(const Op& op, const Run* run, TimePoint now,
+                        const std::function<std::string()>& awaited);
+
+// "Timed out waiting 1000 ms for op #7 on rank 1"
+std::string timed_out(const Op& op, int rank, TimePoint now);
+
+// Warns of the first of the ops that have got late, and of each once.
+class LateWarning {
+ public:
+  // Late is `after` that time; 0: never.
+  LateWarning(Duration after, TimePoint now) : after_(after), now_(now) {}
+  void look_at(Op& op, const Run* run, const std::function<std::string()>& text);
+  void log_for(int rank, const std::string& group) const;
+
+ private:
+  const Duration after_;
+  const TimePoint now_;
+  std::string text_;
+};
+
 class Waits {
  public:
   Waits(const Peers& peers, const RollCall& roll_call) : peers_(peers), roll_call_(roll_call) {}
 
-  // Since when nothing of the op has moved.
-  static Duration age(const Op& op, const Run* run, TimePoint now) {
-    return now - (run != nullptr ? run->last_progress() : op.started);
-  }
-  // `ready`: the group's members have been found. `run`: null if it has not begun.
-  GroupVerdict verdict(const Op& op, const Run* run, bool ready, TimePoint now) const;
+  // `run`: null if it has not begun.
+  GroupVerdict verdict(const Op& op, const Run* run, TimePoint now) const;
+  // The deadline of an op has passed: who has not come to it.
+  Error timed_out(const Op& op, TimePoint now) const;
   // Others have called an op, and we have called none after `last`. kIdle if there is none.
   GroupVerdict awaited_here(uint64_t last) const;
 
  private:
-  std::string awaited(const Op& op, const Run* run, bool ready) const;
+  std::string awaited(const Op& op, const Run* run) const;
   std::string awaited_data(const Run& run) const;
 
   const Peers& peers_;

@@ -14,57 +14,60 @@ constexpr size_t kMaxStrays = size_t{1} << 17;  // peers send within their early
 constexpr size_t kMaxStrayNotices = 4096;
 constexpr size_t kMaxClosed = 1024;
 
-// No operation of the group will begin.
-bool prevents(const Notice& notice) { return notice.kind == NoticeKind::kAbort && notice.op <= 1; }
-
 }  // namespace
 
 Executor::Executor(Statistics& statistics, int64_t memory_limit, Token& token, LaneHost& host)
     : token_(token), host_(host), state_(statistics, memory_limit) {}
 
-void Executor::add_group(std::shared_ptr<Group> group) {
+void Executor::add(std::shared_ptr<Seat> seat) {
   check_token();
-  groups_.insert(std::move(group));
+  seats_.insert(std::move(seat));
 }
 
-void Executor::expect(const std::shared_ptr<Group>& group, uint64_t nonce) {
+void Executor::expect(const std::shared_ptr<Seat>& seat, uint64_t nonce) {
   check_token();
-  if (!groups_.contains(group)) return;
-  group->expect(nonce);
+  if (!seats_.contains(seat)) return;
+  seat->expect(nonce);
   for (const Notice& notice : stray_notices_)
-    if (notice.nonce == nonce && prevents(notice)) group->on_notice(notice);
+    if (notice.nonce == nonce) seat->on_notice(notice);
 }
 
-void Executor::make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
-                          std::vector<GroupMember> members) {
+void Executor::form(const std::shared_ptr<Seat>& seat, const Membership& membership) {
   check_token();
-  if (!groups_.contains(group)) return;
-  if (group->failure()) return;
-  std::vector<ContextId> contexts;
-  for (const auto& member : members) contexts.push_back(member.context);
-  by_key_[{nonce, group->rank()}] = group;
-  group->make_ready(nonce, std::move(members));
-  for (const ParkedMessage& stray : strays_.take({nonce, group->rank()}))
-    group->on_message(stray.header, stray.payload.bytes());
+  if (!seats_.contains(seat) || seat->failure()) return;
+  seat->form(membership);
+  Group& group = *seat->group();
+  const GroupKey key{membership.nonce, membership.rank};
+  by_key_[key] = &group;
+  for (const ParkedMessage& stray : strays_.take(key))
+    group.on_message(stray.header, stray.payload.bytes());
   // Then who is gone. Notices first: they say which op was a leaver's last.
   for (const Notice& notice : stray_notices_)
-    if (notice.nonce == nonce) group->on_notice(notice);
-  for (ContextId context : contexts)
-    if (left_.contains(context)) group->process_left(context);
-  for (ContextId context : contexts)
-    if (auto it = lost_.find(context); it != lost_.end()) group->process_lost(context, it->second);
+    if (notice.nonce == membership.nonce) group.on_notice(notice);
+  for (const GroupMember& member : membership.members)
+    if (left_.contains(member.context)) group.process_left(member.context);
+  for (const GroupMember& member : membership.members)
+    if (auto it = lost_.find(member.context); it != lost_.end())
+      group.process_lost(member.context, it->second);
 }
 
-void Executor::remove_group(const std::shared_ptr<Group>& group) {
+void Executor::remove(const std::shared_ptr<Seat>& seat) {
   check_token();
-  if (!groups_.contains(group)) return;
-  group->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
-  group->release_ended();
-  groups_.erase(group);
-  if (group->nonce() == 0) return;
-  by_key_.erase({group->nonce(), group->rank()});
-  closed_.push_back(group->nonce());
+  if (!seats_.contains(seat)) return;
+  seat->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
+  if (Group* group = seat->group()) group->release_ended();
+  seats_.erase(seat);
+  if (seat->nonce() == 0) return;
+  by_key_.erase({seat->nonce(), seat->rank()});
+  closed_.push_back(seat->nonce());
   if (closed_.size() > kMaxClosed) closed_.pop_front();
+}
+
+// Of those that are formed.
+template <typename Each>
+void Executor::for_each_group(const Each& each) {
+  for (const auto& seat : std::set(seats_))
+    if (Group* group = seat->group()) each(*group);
 }
 
 void Executor::on_message(ConstBytes bytes, ConstBytes payload) {
@@ -73,8 +76,7 @@ void Executor::on_message(ConstBytes bytes, ConstBytes payload) {
   if (!parse_header(bytes, header)) return;  // not ours: nothing in it can be trusted
   auto it = by_key_.find({header.nonce, header.destination});
   if (it == by_key_.end()) return keep_stray(header, payload);
-  const auto group = it->second;
-  group->on_message(header, payload);
+  it->second->on_message(header, payload);
 }
 
 // The memory goes when the Run has heard of it.
@@ -85,8 +87,10 @@ void Executor::on_sent(Ticket ticket, const Error& error) {
   home->what.run->on_sent(home->what.step, home->what.target, home->what.segment, error);
 }
 
+bool Executor::is_closed(uint64_t nonce) const { return std::ranges::count(closed_, nonce) > 0; }
+
 void Executor::keep_stray(const MessageHeader& header, ConstBytes payload) {
-  if (strays_.count() >= kMaxStrays || std::ranges::count(closed_, header.nonce) > 0) return;
+  if (strays_.count() >= kMaxStrays || is_closed(header.nonce)) return;
   const GroupKey key{header.nonce, header.destination};
   if (strays_.park(key, header, payload)) stray_since_.emplace_back(state_.now, key);
 }
@@ -95,33 +99,31 @@ void Executor::on_peer_lost(std::string_view transport, ContextId peer, const Er
   check_token();
   log(LogLevel::kDebug,
       "a connection over " + std::string(transport) + " ended: " + cause.message());
-  for (const auto& group : std::set(groups_)) group->connection_lost(transport, peer, cause);
+  for_each_group([&](Group& group) { group.connection_lost(transport, peer, cause); });
 }
 
 void Executor::process_lost(ContextId context, const Error& cause) {
   check_token();
   lost_.emplace(context, cause);
-  for (const auto& group : std::set(groups_)) group->process_lost(context, cause);
+  for_each_group([&](Group& group) { group.process_lost(context, cause); });
 }
 
 // True if a group of ours is meant.
 bool Executor::give_to_groups(const Notice& notice) {
   bool known = false;
-  for (const auto& group : std::set(groups_)) {
-    if (group->nonce() != notice.nonce) continue;
-    // Until it is ready it hears only why it will not be; the rest is for later.
-    if (!group->ready() && !prevents(notice)) continue;
+  for (const auto& seat : std::set(seats_)) {
+    if (seat->nonce() != notice.nonce) continue;
+    // Until it is formed it hears only why it will not be; the rest is for later.
+    if (!seat->group() && !prevents(notice)) continue;
     known = true;
-    group->on_notice(notice);
+    seat->on_notice(notice);
   }
   return known;
 }
 
 void Executor::on_notice(const Notice& notice) {
   check_token();
-  if (give_to_groups(notice) ||
-      std::find(closed_.begin(), closed_.end(), notice.nonce) != closed_.end())
-    return;
+  if (give_to_groups(notice) || is_closed(notice.nonce)) return;
   stray_notices_.push_back(notice);
   if (stray_notices_.size() > kMaxStrayNotices) stray_notices_.pop_front();
 }
@@ -129,14 +131,14 @@ void Executor::on_notice(const Notice& notice) {
 void Executor::process_left(ContextId context) {
   check_token();
   left_.insert(context);
-  for (const auto& group : std::set(groups_)) group->process_left(context);
+  for_each_group([&](Group& group) { group.process_left(context); });
 }
 
 void Executor::fail_all(const Error& cause) {
   check_token();
   // At our own end the others hear of it otherwise.
   const bool tell_others = cause.kind() != ErrorKind::kAborted;
-  for (const auto& group : std::set(groups_)) group->fail(cause, tell_others);
+  for (const auto& seat : std::set(seats_)) seat->fail(cause, tell_others);
 }
 
 // The control plane serves other processes; other ranks of this Context hear it from the same
@@ -160,7 +162,8 @@ bool Executor::run_work() {
 
 void Executor::release_ended() {
   if (!std::exchange(state_.any_ended, false)) return;
-  for (const auto& group : groups_) group->release_ended();
+  for (const auto& seat : seats_)
+    if (Group* group = seat->group()) group->release_ended();
 }
 
 void Executor::finish_op(const std::shared_ptr<Op>& op, Error error) {
@@ -177,32 +180,33 @@ void Executor::tick() {
   check_token();
   if (state_.now < next_tick_) return;
   next_tick_ = state_.now + kTickTime;
-  for (const auto& group : std::set(groups_)) group->tick();
+  for (const auto& seat : std::set(seats_)) seat->tick();
   forget_strays();
   release_ended();
 }
 
-// They may belong to a group that is still looking for its members: until all are ready, they stay.
+// They may belong to a group that is still looking for its members: they stay while there is one.
 void Executor::forget_strays() {
-  const bool all_ready =
-      std::ranges::all_of(groups_, [](const auto& group) { return group->settled(); });
-  for (; all_ready && !stray_since_.empty() && state_.now - stray_since_.front().first > kStrayTime;
+  const bool any_forms = std::ranges::any_of(
+      seats_, [](const auto& seat) { return seat->state() == Seat::State::kForming; });
+  for (;
+       !any_forms && !stray_since_.empty() && state_.now - stray_since_.front().first > kStrayTime;
        stray_since_.pop_front())
     (void)strays_.take(stray_since_.front().second);
 }
 
 bool Executor::idle() const {
-  return state_.work.empty() && std::all_of(groups_.begin(), groups_.end(),
-                                            [](const auto& group) { return group->idle(); });
+  return state_.work.empty() &&
+         std::ranges::all_of(seats_, [](const auto& seat) { return seat->idle(); });
 }
 
 std::string Executor::verdict() const {
   GroupVerdict worst{GroupVerdict::kIdle, Duration(0), "no operation in flight"};
-  for (const auto& group : groups_) {
-    const GroupVerdict one = group->verdict();
-    if (std::pair(one.rank, one.age) <= std::pair(worst.rank, worst.age)) continue;
+  for (const auto& seat : seats_) {
+    const GroupVerdict one = seat->verdict();
+    if (!one.worse_than(worst)) continue;
     worst = one;
-    worst.text = "group '" + group->name() + "': " + one.text;
+    worst.text = "group '" + seat->name() + "': " + one.text;
   }
   return worst.text;
 }
@@ -212,7 +216,7 @@ std::string Executor::dump() const {
                     " of " + std::to_string(state_.promises.limit()) +
                     " bytes; messages of unknown " + "groups: " + std::to_string(strays_.count()) +
                     "\n";
-  for (const auto& group : groups_) out += group->dump();
+  for (const auto& seat : seats_) out += seat->dump();
   return out;
 }
 

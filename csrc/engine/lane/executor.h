@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/group/group.h"
+#include "engine/group/seat.h"
 #include "engine/lane/token.h"
 
 namespace ringdist {
@@ -31,14 +31,15 @@ class Executor final : public Receiver, public GroupHost {
  public:
   Executor(Statistics& statistics, int64_t memory_limit, Token& token, LaneHost& host);
 
-  void add_group(std::shared_ptr<Group> group);
-  // Its name is known: from now on others can say that it fails.
-  void expect(const std::shared_ptr<Group>& group, uint64_t nonce);
-  // From now on messages reach the group; those that came before are delivered.
-  void make_ready(const std::shared_ptr<Group>& group, uint64_t nonce,
-                  std::vector<GroupMember> members);
+  void add(std::shared_ptr<Seat> seat);
+  // Its group's name is known: from now on others can say that it fails. Of one that was added,
+  // like the rest; nothing once it is removed.
+  void expect(const std::shared_ptr<Seat>& seat, uint64_t nonce);
+  // Its group begins: from now on messages reach it; those that came before are delivered. Nothing
+  // if it has failed.
+  void form(const std::shared_ptr<Seat>& seat, const Membership& membership);
   // Its ops end with kAborted; late messages are dropped.
-  void remove_group(const std::shared_ptr<Group>& group);
+  void remove(const std::shared_ptr<Seat>& seat);
 
   // Works on up to a fixed number of segments. True if it did anything.
   bool run_work();
@@ -73,7 +74,10 @@ class Executor final : public Receiver, public GroupHost {
  private:
   using GroupKey = std::pair<uint64_t, int>;  // nonce, rank: a Context may hold several ranks
   void keep_stray(const MessageHeader& header, ConstBytes payload);
+  bool is_closed(uint64_t nonce) const;
   bool give_to_groups(const Notice& notice);
+  template <typename Each>
+  void for_each_group(const Each& each);
   void forget_strays();
   void release_ended();
 
@@ -82,8 +86,8 @@ class Executor final : public Receiver, public GroupHost {
   Token& token_;
   LaneHost& host_;
   LaneState state_;  // outlives the groups, whose Runs are in it
-  std::set<std::shared_ptr<Group>> groups_;
-  std::map<GroupKey, std::shared_ptr<Group>> by_key_;
+  std::set<std::shared_ptr<Seat>> seats_;
+  std::map<GroupKey, Group*> by_key_;         // those that are formed
   std::deque<uint64_t> closed_;               // nonces of removed groups, the last few
   Parking<GroupKey> strays_{state_.scratch};  // of groups that are not known here yet
   std::deque<std::pair<TimePoint, GroupKey>> stray_since_;

@@ -17,8 +17,10 @@ TEST(Formed, NamesHostsAndSettingsThatAreNotTheDefaults) {
   entries[1].host_name = "b";
   entries[2].tcp_address = "192.0.2.7:4000";
   const auto config = Config::parse({{"RINGDIST_MEMORY", "1MiB"}, {"RINGDIST_UCX", "wheel"}}, {});
-  const std::string text =
-      describe_formed("g", 2, config.value(), entries, Topology::from_hosts({{0, 2}, {1}}, 3), {});
+  Membership membership;
+  membership.rank = 2;
+  membership.topology = Topology::from_hosts({{0, 2}, {1}}, 3);
+  const std::string text = describe_formed("g", config.value(), entries, membership);
   EXPECT_TRUE(
       text.starts_with("group 'g' is formed: rank 2 of 3, ranks 0 2 on host a, rank 1 on "
                        "host b, interface 192.0.2.7"))

@@ -1,8 +1,11 @@
 // Groups that belong to another: of the same ranks, by name.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <future>
 #include <thread>
 
+#include "support/hooked_store.h"
 #include "support/ranks.h"
 
 namespace ringdist {
@@ -60,6 +63,44 @@ TEST(Sibling, MayBeMadeLate) {
   ranks.run([&](int rank) {
     if (rank == 1) std::this_thread::sleep_for(Milliseconds(300));
     EXPECT_EQ(sum(*sibling_of(ranks[rank], "/a"), 1.0f), 2.0f);
+  });
+}
+
+TEST(Sibling, NeedsNoStore) {
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  RanksOptions options;
+  options.size = 3;
+  options.store = [gone](int, std::shared_ptr<Store> store) -> std::shared_ptr<Store> {
+    return std::make_shared<HookedStore>(
+        std::move(store), [gone](std::string_view operation) { EXPECT_FALSE(*gone) << operation; });
+  };
+  Ranks ranks(std::move(options));
+  ranks.run([&](int rank) { EXPECT_EQ(sum(ranks[rank], 1.0f), 3.0f); });  // all have met
+  *gone = true;
+  ranks.run([&](int rank) { EXPECT_EQ(sum(*sibling_of(ranks[rank], "/a"), 1.0f), 3.0f); });
+  *gone = false;  // a rank that ends may say so there
+}
+
+// It is made before its group has found its members, and its first op has been called.
+TEST(Sibling, WaitsForItsGroup) {
+  std::promise<void> opened;
+  RanksOptions options;
+  options.store = [&](int rank, std::shared_ptr<Store> store) -> std::shared_ptr<Store> {
+    if (rank == 0) return store;
+    return std::make_shared<HookedStore>(
+        std::move(store), [open = opened.get_future().share()](std::string_view operation) {
+          if (operation != "add" && operation != "set") open.wait();
+        });
+  };
+  Ranks ranks(std::move(options));
+  ranks.run([&](int rank) {
+    const auto sibling = sibling_of(ranks[rank], "/a");
+    std::vector<float> data(10, 1.0f);
+    const auto op =
+        sibling->submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false).value();
+    if (rank == 1) opened.set_value();
+    EXPECT_FALSE(wait_op(*sibling, *op));
+    EXPECT_EQ(data[9], 2.0f);
   });
 }
 

@@ -8,22 +8,30 @@
 #include <utility>
 #include <vector>
 
-#include "engine/group/group.h"
+#include "engine/group/seat.h"
 
 namespace ringdist::test {
+
+// A rank destroyed the group; `last`: the op it took part in last.
+inline Notice leave_notice(uint64_t nonce, int rank, uint64_t last) {
+  Notice notice;
+  notice.kind = NoticeKind::kLeave;
+  notice.nonce = nonce;
+  notice.rank = rank;
+  notice.op = last;
+  return notice;
+}
 
 class FakeHost final : public GroupHost {
  public:
   Statistics statistics;
   LaneState state{statistics, int64_t{1} << 24};
   std::vector<Notice> flooded;
-  std::vector<std::shared_ptr<Op>> finished;
 
   LaneState& lane_state() override { return state; }
   void flood(const Notice& notice) override { flooded.push_back(notice); }
   void finish_op(const std::shared_ptr<Op>& op, Error error) override {
     for (const auto& callback : op->finish(std::move(error))) callback();
-    finished.push_back(op);
   }
 
   // What can run, does; then what has ended is freed.

@@ -106,12 +106,7 @@ TEST(GroupAlone, ARankLeavesAfterItsPartOfAnOp) {
   const auto a = members[0].allreduce();
   (void)members[1].allreduce();
   const auto doomed = members[0].allreduce();
-  Notice leaves;
-  leaves.kind = NoticeKind::kLeave;
-  leaves.nonce = kNonce;
-  leaves.rank = 1;
-  leaves.op = 1;
-  members[0].group.on_notice(leaves);
+  members[0].group.on_notice(leave_notice(kNonce, 1, 1));
   EXPECT_FALSE(a->finished()) << "the notice has overtaken its data";
   EXPECT_FALSE(doomed->finished());
   members.deliver();
@@ -123,12 +118,7 @@ TEST(GroupAlone, ARankLeavesAfterItsPartOfAnOp) {
 TEST(GroupAlone, WhatALeaverOwesDoesNotComeForever) {
   Members members(2);
   const auto a = members[0].allreduce();
-  Notice leaves;
-  leaves.kind = NoticeKind::kLeave;
-  leaves.nonce = kNonce;
-  leaves.rank = 1;
-  leaves.op = 1;
-  members[0].group.on_notice(leaves);
+  members[0].group.on_notice(leave_notice(kNonce, 1, 1));
   const auto doomed = members[0].allreduce();
   members[0].pass(Milliseconds(400));
   EXPECT_FALSE(a->finished());
@@ -260,20 +250,6 @@ TEST(GroupAlone, ABarrierWaitsForWhatIsHandedOver) {
   members.deliver();
   EXPECT_TRUE(barrier->finished() && theirs->finished());
   EXPECT_FALSE(barrier->error());
-}
-
-TEST(GroupAlone, OpsBeforeItsMembersAreFoundWait) {
-  Member one(0, 2);
-  Member other(1, 2);
-  const auto op = one.allreduce();
-  EXPECT_FALSE(op->finished());
-  EXPECT_EQ(one.group.verdict().text, "all_reduce #1 (float32, 4 elements, SUM) runs since 0.0 s");
-  one.host.state.now += std::chrono::seconds(61);
-  one.group.tick();
-  expect_failed(*op, ErrorKind::kTimeout, "the group's members have not all been found");
-  EXPECT_TRUE(one.host.flooded.empty()) << "nobody could be told";
-  one.group.expect(kNonce);
-  EXPECT_EQ(one.host.count(NoticeKind::kAbort), 1) << "now they can";
 }
 
 TEST(GroupAlone, MessagesBeforeTheCallAreParked) {

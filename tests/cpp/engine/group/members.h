@@ -19,12 +19,21 @@ inline constexpr int64_t kGroupSegment = 1024;
 // One rank: a Group, its lane, its wire.
 struct Member {
   Member(int rank, int size)
-      : planner({rank, size, "", false, kGroupSegment}), group(host, config(rank, size)) {}
+      : planner({rank, size, "", false, kGroupSegment}),
+        group(host, membership(rank, size, wire), config()) {}
 
-  static GroupConfig config(int rank, int size) {
-    GroupConfig out;
+  static ContextId context(int rank) { return static_cast<ContextId>(rank + 1); }
+  static Membership membership(int rank, int size, Transport& wire) {
+    Membership out;
+    out.nonce = kNonce;
     out.rank = rank;
-    out.size = size;
+    out.topology = Topology::one_host(size);
+    for (int one = 0; one < size; ++one)
+      out.members.push_back({context(one), &wire, "pid " + std::to_string(100 + one)});
+    return out;
+  }
+  static GroupConfig config() {
+    GroupConfig out;
     out.name = "alone";
     out.early_window = EarlyCredit::kSegments * kGroupSegment;
     return out;
@@ -75,14 +84,8 @@ class Members {
  public:
   explicit Members(int size) {
     for (int rank = 0; rank < size; ++rank) all_.push_back(std::make_unique<Member>(rank, size));
-    for (auto& member : all_) {
-      std::vector<GroupMember> known;
-      for (int rank = 0; rank < size; ++rank)
-        known.push_back({context(rank), &member->wire, "pid " + std::to_string(100 + rank)});
-      member->group.make_ready(kNonce, std::move(known));
-    }
   }
-  static ContextId context(int rank) { return static_cast<ContextId>(rank + 1); }
+  static ContextId context(int rank) { return Member::context(rank); }
   Member& operator[](int rank) { return *all_[static_cast<size_t>(rank)]; }
 
   // Messages and notices reach whom they are for, until there are none.

@@ -12,6 +12,12 @@ using Presence = Peer::Presence;
 const Error kDeath(ErrorKind::kPeerLost, "it died");
 
 // Every transition from every state: what it is then, and whether that is news.
+Membership strangers(int size) {
+  Membership out;
+  out.members.resize(static_cast<size_t>(size));
+  return out;
+}
+
 TEST(Peer, GoesInEveryOrder) {
   struct Row {
     Presence from, left, exits, ended, died;
@@ -83,10 +89,9 @@ TEST(Peer, TheFirstBreakageStays) {
 }
 
 TEST(Peers, NamesThemAndTheFirstWhoLeft) {
-  Peers peers(0, 6);
-  std::vector<GroupMember> members(6);
-  members[2].where = "pid 7 on host b";
-  peers.introduce(std::move(members));
+  Membership membership = strangers(6);
+  membership.members[2].where = "pid 7 on host b";
+  Peers peers(membership);
   EXPECT_EQ(peers.who(1), "rank 1");
   EXPECT_EQ(peers.who(2), "rank 2 (pid 7 on host b)");
   EXPECT_EQ(peers.who(-3), "rank -3");
@@ -102,7 +107,7 @@ TEST(Peers, NamesThemAndTheFirstWhoLeft) {
 }
 
 TEST(Peers, SayWhyOneIsGone) {
-  Peers peers(0, 4);
+  Peers peers(strangers(4));
   peers[1].leave(3, kNow);
   peers[2].end(kNow);
   peers[3].die(kDeath, kNow);
@@ -117,7 +122,7 @@ TEST(Peers, SayWhyOneIsGone) {
 }
 
 TEST(Peers, DoubtABrokenConnectionUntilSomebodySaysWhy) {
-  Peers peers(0, 2);
+  Peers peers(strangers(2));
   peers[1].break_connection(kDeath, kNow);
   EXPECT_TRUE(peers.any_in_doubt());
   peers[1].announce_exit(1, kNow);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/group/fake_host.h"
 #include "support/fake_transport.h"
 #include "support/requests.h"
 
@@ -13,19 +14,19 @@ constexpr int kSize = 2;
 constexpr int64_t kSegmentBytes = 4096;
 
 // Rank 0 of it, and a process for each rank unless `contexts` says otherwise.
-std::shared_ptr<Group> make_group(Executor& executor, uint64_t nonce, Transport& transport,
-                                  const std::vector<ContextId>& contexts = {1, 2}) {
+std::shared_ptr<Seat> make_group(Executor& executor, uint64_t nonce, Transport& transport,
+                                 const std::vector<ContextId>& contexts = {1, 2}) {
   GroupConfig config;
-  config.size = static_cast<int>(contexts.size());
   config.name = "test";
   config.early_window = EarlyCredit::kSegments * kSegmentBytes;
-  auto group = std::make_shared<Group>(executor, config);
-  executor.add_group(group);
-  std::vector<GroupMember> members;
+  Membership membership;
+  membership.nonce = nonce;
   for (const ContextId context : contexts)
-    members.push_back({context, &transport, context == 1 ? "here" : "there"});
-  executor.make_ready(group, nonce, std::move(members));
-  return group;
+    membership.members.push_back({context, &transport, context == 1 ? "here" : "there"});
+  auto seat = std::make_shared<Seat>(executor, 0, membership.size(), config);
+  executor.add(seat);
+  executor.form(seat, membership);
+  return seat;
 }
 
 // An allreduce of rank 0, over `direct`; its memory outlives it.
@@ -77,8 +78,8 @@ TEST_F(ExecutorTest, ASendMayEndAfterItsGroup) {
   ASSERT_GT(transport_.held(), 0u);
   group->fail(Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
   EXPECT_TRUE(op->finished());
-  executor_.remove_group(group);
-  const std::weak_ptr<Group> gone = group;
+  executor_.remove(group);
+  const std::weak_ptr<Seat> gone = group;
   group.reset();
   ASSERT_TRUE(gone.expired());
   const std::weak_ptr<Op> held = op;
@@ -91,20 +92,12 @@ TEST_F(ExecutorTest, ASendMayEndAfterItsGroup) {
 // Of two ranks of a process one leaves in good order; then the process dies.
 TEST_F(ExecutorTest, TheOtherRanksOfALeaversProcessMayDie) {
   auto group = make_group(executor_, 9, transport_, {1, 2, 2});
-  Notice leaves;
-  leaves.kind = NoticeKind::kLeave;
-  leaves.nonce = 9;
-  leaves.rank = 1;
-  leaves.op = 5;
-  executor_.on_notice(leaves);
+  executor_.on_notice(test::leave_notice(9, 1, 5));
   executor_.process_lost(2, Error(ErrorKind::kPeerLost, "its process died"));
-  OpRequest request;
-  request.endpoint = Endpoint{2, 0, false};
   std::vector<float> data(4);
+  OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
+  request.endpoint = Endpoint{2, 0, false};
   request.kind = Collective::kPointToPoint;
-  request.count = 4;
-  request.output = Buffer(sizeof(float));
-  request.output.append(data.data(), 4);
   auto op = std::make_shared<Op>(std::move(request));
   op->started = Clock::now();
   op->deadline = op->started + std::chrono::minutes(1);
@@ -112,7 +105,7 @@ TEST_F(ExecutorTest, TheOtherRanksOfALeaversProcessMayDie) {
   ASSERT_TRUE(op->finished());
   EXPECT_NE(op->error().message().find("rank 2"), std::string::npos) << op->error().what();
   EXPECT_NE(op->error().message().find("died"), std::string::npos) << op->error().what();
-  executor_.remove_group(group);
+  executor_.remove(group);
 }
 
 }  // namespace

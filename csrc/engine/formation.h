@@ -1,0 +1,91 @@
+// How one rank finds out who the members of its group are, and becomes known to them: once per
+// group, on the task pool, since it waits for the others. Any thread may call the rest meanwhile.
+//
+// Its last phase goes over the control links: it ends on no rank before every member has found all
+// others. So whoever ends after that takes nothing along that another still needs.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/patience.h"
+#include "engine/context.h"
+#include "engine/group/membership.h"
+
+namespace ringdist {
+
+// What a rank has found.
+struct FoundGroup {
+  Membership membership;
+  std::vector<ControlMember> processes;  // by rank
+};
+
+class Formation {
+ public:
+  using Named = std::function<void(uint64_t nonce)>;
+  using Ended = std::function<void(const Result<FoundGroup>&)>;
+
+  // It gives up at `deadline`.
+  Formation(std::shared_ptr<Context> context, std::string name, int rank, int size,
+            TimePoint deadline);
+  virtual ~Formation() = default;
+  Formation(const Formation&) = delete;
+  Formation& operator=(const Formation&) = delete;
+
+  // Makes this rank known to the others; waits for nobody.
+  virtual Error publish() { return {}; }
+
+  // Blocks. Calls `named` when the group has a name, from when on the control plane must be told of
+  // our end and others may tell us that theirs has failed; then `ended`, once, whatever happens.
+  void run(const Named& named, const Ended& ended);
+  // Of run().
+  const std::shared_future<Result<FoundGroup>>& outcome() const { return outcome_; }
+
+  // It need not go on after that; or not at all.
+  void shorten(TimePoint until) { patience_.shorten(until); }
+  void cancel() { patience_.cancelled = true; }
+
+  // Tells those who look for this rank that it does not come, if they can still be told so where
+  // they look: a named group's hear of it from the control plane. `process_ends`: those of its host
+  // believe it when its process has ended.
+  void withdraw(ErrorKind kind, const std::string& why, bool process_ends = false);
+  // run() has failed, of that or because the group had: tells the others, who may have formed.
+  void tell_failed(const Error& cause);
+
+  // 0: it has no name yet.
+  uint64_t nonce() const { return nonce_; }
+
+ protected:
+  // The name, the hosts and the processes of all members.
+  virtual Result<FoundGroup> find() = 0;
+  // Completes the members: how they are reached. Before all have met: after that a member may be
+  // done, and gone. An Error is that of a member that cannot be reached, and waits for the rest.
+  virtual Error reach(FoundGroup& formed) = 0;
+  virtual void leave_word(ErrorKind, const std::string&, bool /*process_ends*/) {}
+  virtual void log_formed(const FoundGroup&) const {}
+
+  void log_phase(const std::string& text) const;
+  Context& context() { return *context_; }
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const Patience& patience() const { return patience_; }
+
+ private:
+  Result<FoundGroup> form(const Named& named);
+
+  const std::shared_ptr<Context> context_;
+  const std::string name_;
+  const int rank_;
+  const int size_;
+  Patience patience_;
+  std::atomic<uint64_t> nonce_{0};
+  std::promise<Result<FoundGroup>> promise_;
+  const std::shared_future<Result<FoundGroup>> outcome_ = promise_.get_future().share();
+};
+
+}  // namespace ringdist

@@ -1,0 +1,20 @@
+// How an op's error reads: which op of which rank, the cause, and what became of its tensors.
+#pragma once
+
+#include <string>
+
+#include "engine/op/run.h"
+
+namespace ringdist {
+
+// `run`: null if it has not begun.
+inline Error op_error(const Op& op, const Run* run, int rank, const std::string& group,
+                      const Error& cause) {
+  const bool wrote = run != nullptr && run->wrote();
+  return cause
+      .prefixed("ringdist: " + op.describe() + " on rank " + std::to_string(rank) + " of group '" +
+                group + "' failed: ")
+      .suffixed(wrote ? "; its output may be partly overwritten" : "; its tensors are unchanged");
+}
+
+}  // namespace ringdist

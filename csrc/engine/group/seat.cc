@@ -1,0 +1,113 @@
+#include "engine/group/seat.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/group/op_error.h"
+
+namespace ringdist {
+namespace {
+
+std::string members_to_be_found() { return "the group's members to be found"; }
+
+}  // namespace
+
+Seat::Seat(GroupHost& host, int rank, int size, GroupConfig config)
+    : host_(host), rank_(rank), size_(size), config_(std::move(config)) {}
+
+void Seat::expect(uint64_t nonce) {
+  check(!group_, "a group is named twice");
+  nonce_ = nonce;
+  if (std::exchange(untold_, false)) tell_failure();
+}
+
+void Seat::form(const Membership& membership) {
+  check(state() == State::kForming, "a group is formed twice, or after its end");
+  check(membership.rank == rank_ && membership.size() == size_, "other members than were sought");
+  nonce_ = membership.nonce;
+  group_ = std::make_unique<Group>(host_, membership, config_);
+  for (auto& op : std::exchange(waiting_, {})) group_->enqueue(std::move(op));
+}
+
+void Seat::enqueue(std::shared_ptr<Op> op) {
+  if (group_) return group_->enqueue(std::move(op));
+  last_number_ = std::max(last_number_, op->number);
+  waiting_.push_back(std::move(op));
+  if (failure_) end_ops();
+}
+
+void Seat::on_notice(const Notice& notice) {
+  if (group_) return group_->on_notice(notice);
+  if (prevents(notice) && notice.rank != rank_) fail(cause_of(notice), /*tell_others=*/false);
+}
+
+void Seat::fail(const Error& cause, bool tell_others) {
+  if (group_) return group_->fail(cause, tell_others);
+  if (failure_) return;
+  failure_ = cause;
+  if (config_.on_failed) config_.on_failed(cause);
+  untold_ = tell_others && nonce_ == 0;
+  if (tell_others && !untold_) tell_failure();
+  end_ops();
+}
+
+void Seat::tell_failure() {
+  host_.flood(abort_notice(nonce_, /*generation=*/0, rank_, /*op=*/1, failure_));
+}
+
+// Each op goes when it has been told: what throws half-way leaves the rest for the next tick.
+void Seat::end_ops() {
+  for (; !waiting_.empty(); waiting_.pop_front()) {
+    const auto& op = waiting_.front();
+    host_.finish_op(op, op_error(*op, nullptr, rank_, config_.name, failure_));
+  }
+}
+
+void Seat::tick() {
+  if (group_) return group_->tick();
+  if (failure_) return end_ops();
+  const TimePoint now = host_.lane_state().now;
+  const auto late =
+      std::ranges::find_if(waiting_, [&](const auto& op) { return now > op->deadline; });
+  if (late != waiting_.end())
+    return fail(Error(ErrorKind::kTimeout, timed_out(**late, rank_, now) +
+                                               ": the group's members have not all been found"),
+                /*tell_others=*/true);
+  if (waiting_.empty()) return;
+  LateWarning warning(config_.warn_after, now);
+  warning.look_at(*waiting_.front(), nullptr, [this] { return verdict_of_waiting().text; });
+  warning.log_for(rank_, config_.name);
+}
+
+void Seat::announce_leave(NoticeKind how) {
+  if (group_) return group_->announce_leave(how);
+  if (nonce_ == 0 || failure_) return;
+  Notice notice;
+  notice.kind = how;
+  notice.nonce = nonce_;
+  notice.rank = rank_;
+  host_.flood(notice);
+}
+
+GroupVerdict Seat::verdict_of_waiting() const {
+  return verdict_of(*waiting_.front(), nullptr, host_.lane_state().now, members_to_be_found);
+}
+
+GroupVerdict Seat::verdict() const {
+  if (group_) return group_->verdict();
+  if (failure_) return {GroupVerdict::kFailed, Duration(0), "failed: " + failure_.message()};
+  if (waiting_.empty()) return {GroupVerdict::kIdle, Duration(0), "looks for its members"};
+  return verdict_of_waiting();
+}
+
+std::string Seat::dump() const {
+  if (group_) return group_->dump();
+  std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank_) + " of " +
+                    std::to_string(size_) + ", waiting for its members, last op #" +
+                    std::to_string(last_number_) + ": " + verdict().text;
+  for (const auto& op : waiting_) out += "\n   " + op->describe() + ": not started";
+  return out + "\n";
+}
+
+}  // namespace ringdist

@@ -1,0 +1,31 @@
+#include "engine/group/membership.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace ringdist {
+namespace {
+
+TEST(SiblingNonce, IsOfItsParentGenerationNameAndPlace) {
+  Membership parent;
+  parent.nonce = 77;
+  Membership other = parent;
+  other.nonce = 78;
+  Membership later = parent;
+  later.generation = 1;
+  Membership rank = parent;
+  rank.rank = 3;
+  const std::set<uint64_t> all{0,
+                               parent.nonce,
+                               sibling_nonce(parent, "/a", 0),
+                               sibling_nonce(parent, "/a", 1),
+                               sibling_nonce(parent, "/b", 0),
+                               sibling_nonce(other, "/a", 0),
+                               sibling_nonce(later, "/a", 0)};
+  EXPECT_EQ(all.size(), 7u);
+  EXPECT_EQ(sibling_nonce(rank, "/a", 0), sibling_nonce(parent, "/a", 0)) << "on every rank";
+}
+
+}  // namespace
+}  // namespace ringdist
