@@ -1,11 +1,21 @@
 #include "engine/group/group.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "base/check.h"
+#include "base/closed_by_peer.h"
+#include "base/log.h"
 #include "engine/group/op_error.h"
 
 namespace ringdist {
+namespace {
+
+constexpr Duration kStallTime = std::chrono::milliseconds(500);
+
+// Early enough for the answers to a roll call to be there when a short timeout ends.
+Duration patience(const Op& op) { return std::min(kStallTime, (op.deadline - op.started) / 4); }
+
+}  // namespace
 
 Group::Group(GroupHost& host, const Membership& membership, GroupConfig config)
     : Port(host.lane_state(), GroupFlow(membership.rank, membership.size(), config.early_window)),
@@ -14,9 +24,12 @@ Group::Group(GroupHost& host, const Membership& membership, GroupConfig config)
       nonce_(membership.nonce),
       generation_(membership.generation),
       peers_(membership),
+      courier_(lane, flow, peers_, nonce_, generation_),
       roll_call_(rank(), size()),
       waits_(peers_, roll_call_),
-      parked_(lane.scratch) {
+      collectives_(*this, [this](std::unique_ptr<Run>&& run) { retire(std::move(run)); }),
+      point_to_point_(*this, [this](std::unique_ptr<Run>&& run) { retire(std::move(run)); }),
+      losses_(peers_, collectives_, point_to_point_) {
   for (Peer& peer : peers_)  // it broke before
     if (peer.member.transport && !peer.member.transport->reaches(peer.member.context))
       peer.break_connection(Error(ErrorKind::kPeerLost, "the connection broke before the first op"),
@@ -24,127 +37,308 @@ Group::Group(GroupHost& host, const Membership& membership, GroupConfig config)
 }
 
 void Group::enqueue(std::shared_ptr<Op> op) {
-  last_number_ = std::max(last_number_, op->number);
+  collectives_.called(*op);
   if (ending_.failed()) return host_.finish_op(op, error_of(*op, nullptr));
   if (op->request.endpoint) {
     point_to_point_.enqueue(std::move(op));
-    return check_lost();
+    return check_deaths();
   }
   const uint64_t number = op->number;
   roll_call_.called(number, op->fingerprint);
   for (const auto& [rank, theirs] : roll_call_.heard_of(number))
     if (!agree(number, rank, theirs)) break;
   if (ending_.failed()) return host_.finish_op(op, error_of(*op, nullptr));
-  if (op->request.hands_over) handing_over_.insert(number);
-  if (op->request.kind == Collective::kBarrier && (held_up(number) || !waiting_.empty()))
-    waiting_.push_back(std::move(op));
-  else
-    start(std::move(op));
-  if (!ending_.failed()) check_left(number);
-  check_lost();
+  if (!collectives_.keep(op)) begin(std::move(op));
+  if (!ending_.failed()) check_departures(number);
+  check_deaths();
 }
 
-void Group::start(std::shared_ptr<Op> op) {
+void Group::begin(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
-  last_started_ = std::max(last_started_, number);
-  Run& run = *(runs_[number] = std::make_unique<Run>(*this, std::move(op), number));
-  run.start();
-  for (const ParkedMessage& message : parked_.take(number))
-    if (!ending_.failed() && runs_.contains(number))
-      deliver(run, message.header, message.payload.bytes());
+  for (const ParkedMessage& message : collectives_.start(std::move(op)))
+    if (Run* run = collectives_.find(number))
+      deliver(*run, message.header, message.payload.bytes());
+}
+
+void Group::begin_barriers() {
+  while (!ending_.failed()) {
+    const auto barrier = collectives_.take_barrier();
+    if (!barrier) return;
+    begin(barrier);
+    if (!ending_.failed()) check_departures(barrier->number);
+  }
+}
+
+void Group::handed_over(uint64_t number) {
+  collectives_.handed_over(number);
+  begin_barriers();
 }
 
 bool Group::is_oldest(const Run& run) const {
-  return (!runs_.empty() && runs_.begin()->second.get() == &run) ||
-         point_to_point_.is_oldest_receive(run);
+  return collectives_.oldest() == &run || point_to_point_.is_oldest_receive(run);
 }
 
 void Group::finished(Run& run) {
-  const auto take = [this](std::unique_ptr<Run>&& ended) { retire(std::move(ended)); };
-  if (run.op()->request.endpoint) {
-    point_to_point_.finished(run, take);
-  } else {
-    const auto it = runs_.find(run.number());
-    take(std::move(it->second));
-    runs_.erase(it);
-  }
+  if (run.op()->request.endpoint)
+    point_to_point_.finished(run);
+  else
+    collectives_.finished(run);
   host_.finish_op(run.op(), {});
   check_doom();
-  start_barriers();
-  if (!runs_.empty()) runs_.begin()->second->grant_waiting();
+  begin_barriers();
+  if (Run* oldest = collectives_.oldest()) oldest->grant_waiting();
 }
 
 void Group::retire(std::unique_ptr<Run>&& run) {
   ended_.emplace_back();  // first: it may throw
   run->stop();
-  if (run->has_waited_for_credit())
-    for (Peer& peer : peers_)
-      std::erase_if(peer.blocked, [&](const auto& entry) { return entry.first == run.get(); });
+  if (run->has_waited_for_credit()) courier_.forget(*run);
   ended_.back() = std::move(run);
   lane.any_ended = true;
 }
 
-void Group::handed_over(uint64_t number) {
-  handing_over_.erase(number);
-  start_barriers();
-}
-
-// A barrier ends after all collectives before it, on all ranks: it begins when ours have ended, and
-// their results are where the caller wants them.
-bool Group::held_up(uint64_t barrier) const {
-  return (!runs_.empty() && runs_.begin()->first < barrier) ||
-         (!handing_over_.empty() && *handing_over_.begin() < barrier);
-}
-
-void Group::start_barriers() {
-  while (!ending_.failed() && !waiting_.empty() && !held_up(waiting_.front()->number)) {
-    const auto barrier = waiting_.front();
-    waiting_.pop_front();
-    start(barrier);
-    if (!ending_.failed()) check_left(barrier->number);
+void Group::on_message(const MessageHeader& header, ConstBytes payload) {
+  if (ending_.failed() || header.source < 0 || header.source >= size()) return;
+  courier_.credit_returned(header.source, header.credit);
+  if (header.type == MessageType::kCredit) return;
+  if (header.type == MessageType::kData) {
+    Statistics::add(lane.statistics.bytes_received, payload.size());
+    Statistics::add(lane.statistics.messages_received, 1);
   }
+  if (SendName::names(header.op)) return point_to_point_.on_message(header, payload);
+  if (Run* run = collectives_.find(header.op)) return deliver(*run, header, payload);
+  if (collectives_.park(header, payload)) return;
+  // Our part is done; a peer that still sends to us calls something else.
+  if (carries_fingerprint(header)) (void)agree(header.op, header.source, header.fingerprint);
+}
+
+void Group::deliver(Run& run, const MessageHeader& header, ConstBytes payload) {
+  if (carries_fingerprint(header) && !agree(header.op, header.source, header.fingerprint)) return;
+  switch (header.type) {
+    case MessageType::kData:
+      return run.on_data(header, payload);
+    case MessageType::kRequest:
+      return run.on_request(header);
+    case MessageType::kGrant:
+    case MessageType::kFirstGrant:
+      return run.on_grant(header);
+    case MessageType::kCredit:
+      return;
+  }
+}
+
+// Ours of that number: what is in flight has not been forgotten, however many ops came after it.
+std::optional<Fingerprint> Group::call_of(uint64_t number) const {
+  const auto call = collectives_.call(number);
+  return call ? call : roll_call_.find(number);
+}
+
+// True if a peer's call is ours. Else the group has failed.
+bool Group::agree(uint64_t number, int peer, const Fingerprint& theirs) {
+  const auto ours = call_of(number);
+  if (!ours || *ours == theirs.group_part()) return true;
+  fail(disagreement(number, "rank " + std::to_string(rank()), *ours, peers_.who(peer),
+                    theirs.group_part())
+           .blame(peer),
+       /*tell_others=*/true, number);
+  return false;
+}
+
+void Group::announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint) {
+  Notice notice;
+  notice.kind = kind;
+  notice.generation = generation_;
+  notice.nonce = nonce_;
+  notice.op = number;
+  notice.rank = rank();
+  notice.fingerprint = fingerprint;
+  host_.flood(notice);
+}
+
+void Group::announce_leave(NoticeKind how) {
+  if (!ending_.failed()) announce(how, collectives_.last_ended(), {});
+}
+
+void Group::on_notice(const Notice& notice) {
+  if (ending_.failed() || notice.generation != generation_ || notice.rank < 0 ||
+      notice.rank >= size() || notice.rank == rank())
+    return;
+  const bool leaves = notice.kind == NoticeKind::kLeave || notice.kind == NoticeKind::kExit;
+  if (leaves)
+    log(LogLevel::kDebug, "group '" + config_.name + "': " + peers_.who(notice.rank) +
+                              " left after op #" + std::to_string(notice.op));
+  switch (notice.kind) {
+    case NoticeKind::kAbort:
+      fail_from(notice.op, cause_of(notice), /*tell_others=*/false);
+      // Its exit, which is likely to follow, is no other failure.
+      return peers_[notice.rank].leave(std::max<uint64_t>(notice.op, 1) - 1, now());
+    case NoticeKind::kStalled:
+    case NoticeKind::kArrived:
+      return on_roll_call(notice);
+    case NoticeKind::kLeave:
+      peers_[notice.rank].leave(notice.op, now());
+      return check_departures();
+    case NoticeKind::kAbsent:
+      return roll_call_.absent(notice.rank, notice.op, now());
+    case NoticeKind::kExit:  // process_left() follows when it has ended
+      return peers_[notice.rank].announce_exit(notice.op, now());
+  }
+}
+
+void Group::on_roll_call(const Notice& notice) {
+  roll_call_.heard(notice.op, notice.rank, notice.fingerprint);
+  const uint64_t last = collectives_.last_called();
+  if (notice.op > last) {
+    if (roll_call_.answers_absence(notice.op)) announce(NoticeKind::kAbsent, last, {});
+    return;
+  }
+  const auto ours = call_of(notice.op);
+  if (!ours || !agree(notice.op, notice.rank, notice.fingerprint)) return;
+  if (notice.kind == NoticeKind::kStalled && roll_call_.tell_once(notice.op))
+    announce(NoticeKind::kArrived, notice.op, *ours);
 }
 
 void Group::fail(const Error& cause, bool tell_others, uint64_t number) {
   if (!ending_.fail(cause)) return;
   if (config_.on_failed) config_.on_failed(cause);
-  if (tell_others) announce_failure(number);
+  // It names the first op that the others cannot finish.
+  if (tell_others)
+    host_.flood(abort_notice(nonce_, generation_, rank(),
+                             std::min(number, collectives_.first_open()), cause));
   end_ops();
 }
 
 // Each op goes when it has been told: what throws half-way leaves the rest for the next tick.
 void Group::end_ops() {
-  parked_.clear();
-  for (; !runs_.empty(); runs_.erase(runs_.begin())) {
-    auto& run = runs_.begin()->second;
-    host_.finish_op(run->op(), error_of(*run->op(), run.get()));
-    retire(std::move(run));
-  }
-  point_to_point_.stop([this](const std::shared_ptr<Op>& op,
-                              const Run* run) { host_.finish_op(op, error_of(*op, run)); },
-                       [this](std::unique_ptr<Run>&& run) { retire(std::move(run)); });
-  while (!waiting_.empty()) {
-    host_.finish_op(waiting_.front(), error_of(*waiting_.front(), nullptr));
-    waiting_.pop_front();
-  }
-}
-
-// Names the first op that the others cannot finish: ours that is unfinished, or the next.
-void Group::announce_failure(uint64_t number) {
-  const uint64_t first = runs_.empty() ? last_started_ + 1 : runs_.begin()->first;
-  host_.flood(abort_notice(nonce_, generation_, rank(), std::min(number, first), failure()));
+  const auto tell = [this](const std::shared_ptr<Op>& op, const Run* run) {
+    host_.finish_op(op, error_of(*op, run));
+  };
+  collectives_.stop(tell);
+  point_to_point_.stop(tell);
 }
 
 Error Group::error_of(const Op& op, const Run* run) const {
   return op_error(op, run, rank(), config_.name, failure());
 }
 
+void Group::fail_from(uint64_t number, const Error& cause, bool tell_others) {
+  ending_.doom(number, cause, tell_others, now());
+  check_doom();
+}
+
+void Group::check_doom() {
+  std::optional<Ending::Oldest> oldest;
+  if (const Run* run = collectives_.oldest()) oldest = {run->number(), run->last_progress()};
+  if (const auto doom = ending_.due(oldest, Losses::kGrace, now()))
+    fail(doom->cause, doom->tell_others);
+}
+
+void Group::fail_if(const Error& cause) {
+  if (cause && !ending_.failed()) fail(cause, /*tell_others=*/true);
+}
+
+void Group::check_deaths() { fail_if(losses_.death()); }
+
+void Group::check_departures(uint64_t number) {
+  if (const auto departure = losses_.departure_before(number))
+    fail_from(departure->first, departure->cause, /*tell_others=*/true);
+}
+
+void Group::check_departures() {
+  if (const Run* newest = collectives_.newest()) check_departures(newest->number());
+}
+
+// Nobody will say that they arrived.
+void Group::forgive_sends(int peer) {
+  std::vector<Run*> all;
+  for (const auto& [number, run] : collectives_.runs()) all.push_back(run.get());
+  point_to_point_.for_each([&](const std::shared_ptr<Op>&, Run* run) {
+    if (run != nullptr) all.push_back(run);
+  });
+  for (Run* run : all) run->forgive_sends(peer);  // one that ends so is freed later
+}
+
+void Group::send_failed(int peer, const Error& error) {
+  const GroupMember& member = peers_[peer].member;
+  connection_lost(member.transport->name(), member.context, error);
+}
+
+void Group::connection_lost(std::string_view transport, ContextId context, const Error& cause) {
+  for (Peer& peer : peers_)
+    if (peer.member.context == context && peer.member.transport &&
+        peer.member.transport->name() == transport)
+      peer.break_connection(cause, now());
+}
+
+void Group::process_left(ContextId context) {
+  for (int peer = 0; peer < size(); ++peer)
+    if (peers_[peer].member.context == context && peers_[peer].end(now())) forgive_sends(peer);
+  check_departures();
+}
+
+void Group::process_lost(ContextId context, const Error& cause) {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peers_[peer].member.context != context) continue;
+    const Error error =
+        cause.prefixed(peers_.who(peer) + " is lost: " + std::string(kClosedByPeer)).blame(peer);
+    if (peer == rank()) return fail(error, /*tell_others=*/false);
+    if (peers_[peer].die(error, now())) forgive_sends(peer);
+  }
+  check_deaths();
+  check_departures();
+}
+
+void Group::tick() {
+  check_doom();
+  if (ending_.failed()) return end_ops();  // what fail() left, if there was no memory for it
+  fail_if(losses_.breakage(now()));
+  check_deadlines();
+  if (const Run* oldest = collectives_.oldest())
+    check_stall(*oldest->op(), oldest->last_progress());
+  fail_if(losses_.stranded(now()));
+  if (!ending_.failed()) warn_of_waits();
+}
+
+// Besides, what was not granted for want of memory is tried again.
+void Group::check_deadlines() {
+  const auto late = [this](const Op& op) { return now() > op.deadline; };
+  for (const auto& barrier : collectives_.barriers()) {
+    if (late(*barrier)) return time_out(*barrier);
+    check_stall(*barrier, barrier->started);  // others must know that it has come
+  }
+  for (const auto& [number, run] : collectives_.runs()) {
+    if (late(*run->op())) return time_out(*run->op());
+    run->grant_waiting();
+  }
+  std::shared_ptr<Op> late_message;
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, Run* run) {
+    if (late(*op)) late_message = op;
+    if (run != nullptr) run->grant_waiting();
+  });
+  if (late_message) time_out(*late_message);
+}
+
+// An op that has stood still for a while is told of, once.
+void Group::check_stall(const Op& op, TimePoint still_since) {
+  if (now() - still_since < patience(op)) return;
+  // Forgotten for a later one: that is in flight, too.
+  if (!roll_call_.find(op.number)) roll_call_.called(op.number, op.fingerprint);
+  if (roll_call_.tell_once(op.number)) announce(NoticeKind::kStalled, op.number, op.fingerprint);
+}
+
+void Group::time_out(const Op& op) { fail(waits_.timed_out(op, now()), /*tell_others=*/true); }
+
+bool Group::idle() const {
+  return collectives_.idle() && point_to_point_.idle() &&
+         (ending_.failed() || !peers_.any_in_doubt());
+}
+
 // The oldest collective that runs and the oldest that waits; sends and receives.
 template <typename Each>
 void Group::for_each_watched(const Each& each) const {
-  if (!waiting_.empty()) each(*waiting_.front(), nullptr);
-  if (!runs_.empty()) each(*runs_.begin()->second->op(), runs_.begin()->second.get());
-  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const Run* run) { each(*op, run); });
+  if (!collectives_.barriers().empty()) each(*collectives_.barriers().front(), nullptr);
+  if (Run* oldest = collectives_.oldest()) each(*oldest->op(), oldest);
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, Run* run) { each(*op, run); });
 }
 
 GroupVerdict Group::verdict() const {
@@ -154,7 +348,7 @@ GroupVerdict Group::verdict() const {
   const auto add = [&](const GroupVerdict& one) {
     if (one.worse_than(worst)) worst = one;
   };
-  add(waits_.awaited_here(last_number_));
+  add(waits_.awaited_here(collectives_.last_called()));
   for_each_watched([&](const Op& op, const Run* run) { add(waits_.verdict(op, run, now())); });
   return worst;
 }
@@ -170,10 +364,8 @@ void Group::warn_of_waits() {
 std::string Group::dump() const {
   std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank()) + " of " +
                     std::to_string(size()) + peers_.links() + ", last op #" +
-                    std::to_string(last_number_) + ": " + verdict().text;
-  for (const auto& op : waiting_) out += "\n   " + op->describe() + ": waits for what is before it";
-  for (const auto& [number, run] : runs_) out += "\n   " + run->dump();
-  out += point_to_point_.dump();
+                    std::to_string(collectives_.last_called()) + ": " + verdict().text;
+  out += collectives_.dump() + point_to_point_.dump();
   for (int peer = 0; peer < size(); ++peer) {
     const Peer& p = peers_[peer];
     if (flow.early[peer].outstanding() > 0 || !p.blocked.empty())
@@ -181,11 +373,7 @@ std::string Group::dump() const {
              " bytes of early credit in use, " + std::to_string(p.blocked.size()) +
              " steps wait for credit";
   }
-  parked_.for_each([&](uint64_t number, size_t count) {
-    out += "\n   parked for op #" + std::to_string(number) + ": " + std::to_string(count) +
-           " messages";
-  });
-  return out + "\n";
+  return out + collectives_.dump_parked() + "\n";
 }
 
 }  // namespace ringdist

@@ -1,29 +1,28 @@
-// One rank's side of a group on a lane: its ops in flight, its peers and their credit, what arrived
-// too early, and the group's end. The Communicator is what callers see of it.
+// One rank's side of a group on a lane: gives what happens to those that it is for - ops, messages,
+// notices, deaths, time - and ends the group where it cannot go on. The Communicator is what
+// callers see of it.
 //
 // Every call comes with the lane's driver token held.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "engine/group/collectives.h"
+#include "engine/group/courier.h"
 #include "engine/group/ending.h"
+#include "engine/group/losses.h"
 #include "engine/group/notice.h"
-#include "engine/group/parking.h"
 #include "engine/group/peers.h"
 #include "engine/group/point_to_point.h"
 #include "engine/group/roll_call.h"
 #include "engine/group/waits.h"
 #include "engine/op/port.h"
 #include "engine/op/run.h"
-#include "transport/transport.h"
 
 namespace ringdist {
 
@@ -78,28 +77,30 @@ class Group final : public Port {
 
   int rank() const { return flow.rank; }
   int size() const { return flow.size; }
-  uint64_t nonce() const { return nonce_; }
-  const std::string& name() const { return config_.name; }
   // Nothing in flight, and no deadline to watch.
   bool idle() const;
   const Error& failure() const { return ending_.cause(); }
   GroupVerdict verdict() const;
   std::string dump() const;
-
-  TimePoint now() const { return lane.now; }
-  // A Run that has ended, and may be on the stack still: it is freed by release_ended(), which is
-  // called where none is.
-  void retire(std::unique_ptr<Run>&& run);
+  // Frees the Runs that have ended, which may have been on the stack: called where none is.
   void release_ended() { ended_.clear(); }
 
   // Port
-  void send(MessageHeader header, ConstBytes payload, Ticket ticket) override;
-  void send_control(MessageHeader header) override;
-  Staged reserve(std::span<const EdgeName> to, size_t bytes) override;
+  void send(MessageHeader header, ConstBytes payload, Ticket ticket) override {
+    courier_.send(header, payload, ticket);
+  }
+  void send_control(MessageHeader header) override { courier_.send_control(header); }
+  Staged reserve(std::span<const EdgeName> to, size_t bytes) override {
+    return courier_.reserve(to, bytes);
+  }
   void commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,
-              std::span<const Ticket> tickets) override;
-  void report_credit(int peer) override;
-  void when_credit_returns(int peer, Run& run, int step) override;
+              std::span<const Ticket> tickets) override {
+    courier_.commit(staged, used, headers, tickets);
+  }
+  void report_credit(int peer) override { courier_.report_credit(peer); }
+  void when_credit_returns(int peer, Run& run, int step) override {
+    courier_.when_credit_returns(peer, run, step);
+  }
   bool is_oldest(const Run& run) const override;
   bool gone(int peer) const override { return peers_[peer].gone(); }
   void fail(const Error& cause) override { fail(cause, /*tell_others=*/true); }
@@ -107,48 +108,44 @@ class Group final : public Port {
   void finished(Run& run) override;
 
  private:
-  void start(std::shared_ptr<Op> op);
-  bool held_up(uint64_t barrier) const;
-  void start_barriers();
+  void begin(std::shared_ptr<Op> op);
+  void begin_barriers();
   void deliver(Run& run, const MessageHeader& header, ConstBytes payload);
-  void stamp(MessageHeader& header);
-  void count_sent(const MessageHeader& header, size_t payload);
+  std::optional<Fingerprint> call_of(uint64_t number) const;
   bool agree(uint64_t number, int peer, const Fingerprint& theirs);
-  void check_stall(Run& run);
-  void announce_failure(uint64_t number);
-  void check_doom();
-  void check_broken();
-  bool waits_in_vain(int peer) const;
-  void check_left(uint64_t number);
-  void check_lost();
-  bool lacks(int peer) const;
-  void forgive_sends(int peer);
-  void check_point_to_point();
-  bool waits_for_leaver(const Op& op, const Run* run) const;
-  void end_ops();
-  void time_out(const Op& op);
-  void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
   void on_roll_call(const Notice& notice);
+  void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
+
+  void check_stall(const Op& op, TimePoint still_since);
+  void check_deadlines();
+  void check_doom();
+  void check_departures(uint64_t number);
+  void check_departures();
+  void check_deaths();
+  void fail_if(const Error& cause);
+  void forgive_sends(int peer);
+  void time_out(const Op& op);
+  void end_ops();
+  void retire(std::unique_ptr<Run>&& run);
   void warn_of_waits();
   Error error_of(const Op& op, const Run* run) const;
   template <typename Each>
   void for_each_watched(const Each& each) const;
+
+  TimePoint now() const { return lane.now; }
 
   GroupHost& host_;
   const GroupConfig config_;
   const uint64_t nonce_;
   const uint32_t generation_;
   Peers peers_;
+  Courier courier_;
   RollCall roll_call_;
   const Waits waits_;
-  std::deque<std::shared_ptr<Op>> waiting_;        // barriers
-  std::set<uint64_t> handing_over_;                // ops of which handed_over() has not told yet
-  std::map<uint64_t, std::unique_ptr<Run>> runs_;  // by number: the first is the oldest
-  Parking<uint64_t> parked_;                       // by op: those that are not enqueued yet
-  PointToPoint point_to_point_{*this};
+  Collectives collectives_;
+  PointToPoint point_to_point_;
+  const Losses losses_;
   std::vector<std::unique_ptr<Run>> ended_;
-  uint64_t last_number_ = 0;
-  uint64_t last_started_ = 0;
   Ending ending_;
 };
 

@@ -92,21 +92,21 @@ void PointToPoint::deliver(Run& run, const MessageHeader& header, ConstBytes pay
     run.on_data(header, payload);
 }
 
-void PointToPoint::finished(const Run& run, const RetireRun& retire) {
+void PointToPoint::finished(const Run& run) {
   Runs& runs = run.op()->request.endpoint->sends ? sends_ : receives_;
   const auto it = runs.find({run.peer(), run.number()});
-  retire(std::move(it->second));
+  retire_(std::move(it->second));
   runs.erase(it);
   grant_waiting();
 }
 
-void PointToPoint::stop(const EachOp& tell, const RetireRun& retire) {
+void PointToPoint::stop(const EachOp& tell) {
   parked_.clear();
   for (Runs* runs : {&sends_, &receives_})
     for (; !runs->empty(); runs->erase(runs->begin())) {
       auto& run = runs->begin()->second;
       tell(run->op(), run.get());
-      retire(std::move(run));
+      retire_(std::move(run));
     }
   for (; !waiting_.empty(); waiting_.erase(waiting_.begin()))
     for (auto& posted = waiting_.begin()->second.posted; !posted.empty(); posted.pop_front())

@@ -11,13 +11,13 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/group/each_op.h"
 #include "engine/group/parking.h"
 #include "engine/op/port.h"
 #include "engine/op/run.h"
@@ -27,20 +27,16 @@ namespace ringdist {
 
 class PointToPoint {
  public:
-  // An op, and its Run if it has begun.
-  using EachOp = std::function<void(const std::shared_ptr<Op>& op, Run* run)>;
-  // Takes one that has ended and may be on the stack still. What throws has taken nothing.
-  using RetireRun = std::function<void(std::unique_ptr<Run>&& run)>;
+  PointToPoint(Port& port, RetireRun retire)
+      : port_(port), retire_(std::move(retire)), parked_(port.lane.scratch) {}
 
-  explicit PointToPoint(Port& port) : port_(port), parked_(port.lane.scratch) {}
-
-  // The group is ready: starts a send, binds a receive or keeps it until something arrives.
+  // Starts a send, binds a receive or keeps it until something arrives.
   void enqueue(std::shared_ptr<Op> op);
   void on_message(const MessageHeader& header, ConstBytes payload);
-  void finished(const Run& run, const RetireRun& retire);
+  void finished(const Run& run);
 
   // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
-  void stop(const EachOp& tell, const RetireRun& retire);
+  void stop(const EachOp& tell);
 
   bool idle() const { return sends_.empty() && receives_.empty() && posted_count_ == 0; }
   bool is_oldest_receive(const Run& run) const;
@@ -67,6 +63,7 @@ class PointToPoint {
   void deliver(Run& run, const MessageHeader& header, ConstBytes payload);
 
   Port& port_;
+  const RetireRun retire_;
   std::map<std::pair<int, int32_t>, uint32_t> sent_;  // (destination, tag) -> sends so far
   Runs sends_;
   Runs receives_;  // bound

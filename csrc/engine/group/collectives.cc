@@ -1,0 +1,91 @@
+#include "engine/group/collectives.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ringdist {
+
+void Collectives::called(const Op& op) {
+  last_called_ = std::max(last_called_, op.number);
+  if (op.request.hands_over) handing_over_.insert(op.number);
+}
+
+bool Collectives::held_up(uint64_t barrier) const {
+  return (!runs_.empty() && runs_.begin()->first < barrier) ||
+         (!handing_over_.empty() && *handing_over_.begin() < barrier);
+}
+
+bool Collectives::keep(const std::shared_ptr<Op>& op) {
+  if (op->request.kind != Collective::kBarrier) return false;
+  if (barriers_.empty() && !held_up(op->number)) return false;
+  barriers_.push_back(op);
+  return true;
+}
+
+std::shared_ptr<Op> Collectives::take_barrier() {
+  if (barriers_.empty() || held_up(barriers_.front()->number)) return nullptr;
+  auto barrier = std::move(barriers_.front());
+  barriers_.pop_front();
+  return barrier;
+}
+
+std::vector<ParkedMessage> Collectives::start(std::shared_ptr<Op> op) {
+  const uint64_t number = op->number;
+  last_started_ = std::max(last_started_, number);
+  Run& run = *(runs_[number] = std::make_unique<Run>(port_, std::move(op), number));
+  run.start();
+  return parked_.take(number);
+}
+
+bool Collectives::park(const MessageHeader& header, ConstBytes payload) {
+  const bool waits = std::ranges::any_of(
+      barriers_, [&](const auto& barrier) { return barrier->number == header.op; });
+  if (header.op <= last_called_ && !waits) return false;
+  parked_.park(header.op, header, payload);
+  return true;
+}
+
+void Collectives::finished(const Run& run) {
+  const auto it = runs_.find(run.number());
+  retire_(std::move(it->second));
+  runs_.erase(it);
+}
+
+void Collectives::stop(const EachOp& tell) {
+  parked_.clear();
+  for (; !runs_.empty(); runs_.erase(runs_.begin())) {
+    auto& run = runs_.begin()->second;
+    tell(run->op(), run.get());
+    retire_(std::move(run));
+  }
+  for (; !barriers_.empty(); barriers_.pop_front()) tell(barriers_.front(), nullptr);
+}
+
+Run* Collectives::find(uint64_t number) const {
+  const auto it = runs_.find(number);
+  return it == runs_.end() ? nullptr : it->second.get();
+}
+
+std::optional<Fingerprint> Collectives::call(uint64_t number) const {
+  const Run* run = find(number);
+  return run ? std::optional(run->op()->fingerprint) : std::nullopt;
+}
+
+std::string Collectives::dump() const {
+  std::string out;
+  for (const auto& barrier : barriers_)
+    out += "\n   " + barrier->describe() + ": waits for what is before it";
+  for (const auto& [number, run] : runs_) out += "\n   " + run->dump();
+  return out;
+}
+
+std::string Collectives::dump_parked() const {
+  std::string out;
+  parked_.for_each([&](uint64_t number, size_t count) {
+    out += "\n   parked for op #" + std::to_string(number) + ": " + std::to_string(count) +
+           " messages";
+  });
+  return out;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,75 @@
+// A group's collectives in flight, by number; barriers, which begin when all before them has ended
+// and is where the caller wants it; and what has come for collectives that are not called here yet.
+//
+// Every call comes with the lane's driver token held.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/group/each_op.h"
+#include "engine/group/parking.h"
+#include "engine/op/port.h"
+
+namespace ringdist {
+
+class Collectives {
+ public:
+  Collectives(Port& port, RetireRun retire)
+      : port_(port), retire_(std::move(retire)), parked_(port.lane.scratch) {}
+
+  void called(const Op& op);
+  // True for a barrier that has to wait: it is kept until take_barrier().
+  bool keep(const std::shared_ptr<Op>& op);
+  // Runs it; what has come for it is the caller's to deliver, as long as find() knows it.
+  std::vector<ParkedMessage> start(std::shared_ptr<Op> op);
+  // The next barrier, if it may begin now.
+  std::shared_ptr<Op> take_barrier();
+  // Of an op that has ended: its caller has the results.
+  void handed_over(uint64_t number) { handing_over_.erase(number); }
+  void finished(const Run& run);
+
+  // True if it is of an op that has not begun: it is kept.
+  bool park(const MessageHeader& header, ConstBytes payload);
+
+  // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
+  void stop(const EachOp& tell);
+
+  // Null if it does not run.
+  Run* find(uint64_t number) const;
+  Run* oldest() const { return runs_.empty() ? nullptr : runs_.begin()->second.get(); }
+  Run* newest() const { return runs_.empty() ? nullptr : runs_.rbegin()->second.get(); }
+  // The call of an op that runs.
+  std::optional<Fingerprint> call(uint64_t number) const;
+  // The number of the last one that was called; of the last before which all have ended.
+  uint64_t last_called() const { return last_called_; }
+  uint64_t last_ended() const { return runs_.empty() ? last_called_ : runs_.begin()->first - 1; }
+  // The first that is not finished, or the next to begin.
+  uint64_t first_open() const { return runs_.empty() ? last_started_ + 1 : runs_.begin()->first; }
+  bool idle() const { return runs_.empty() && barriers_.empty(); }
+
+  const std::map<uint64_t, std::unique_ptr<Run>>& runs() const { return runs_; }
+  const std::deque<std::shared_ptr<Op>>& barriers() const { return barriers_; }  // that wait
+  std::string dump() const;
+  std::string dump_parked() const;
+
+ private:
+  bool held_up(uint64_t barrier) const;
+
+  Port& port_;
+  const RetireRun retire_;
+  std::map<uint64_t, std::unique_ptr<Run>> runs_;  // the first is the oldest
+  std::deque<std::shared_ptr<Op>> barriers_;
+  std::set<uint64_t> handing_over_;  // ops of which handed_over() has not told yet
+  Parking<uint64_t> parked_;
+  uint64_t last_called_ = 0;
+  uint64_t last_started_ = 0;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,45 @@
+// Takes a group's messages to its members: stamps them with the group's name and what is due of
+// early credit, and counts them. Knows which steps wait for a member's early credit.
+//
+// Every call comes with the lane's driver token held.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/group/peers.h"
+#include "engine/op/port.h"
+
+namespace ringdist {
+
+class Courier {
+ public:
+  Courier(LaneState& lane, GroupFlow& flow, Peers& peers, uint64_t nonce, uint32_t generation)
+      : lane_(lane), flow_(flow), peers_(peers), nonce_(nonce), generation_(generation) {}
+
+  // As of Port.
+  void send(MessageHeader header, ConstBytes payload, Ticket ticket);
+  void send_control(MessageHeader header);
+  Staged reserve(std::span<const EdgeName> to, size_t bytes);
+  void commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,
+              std::span<const Ticket> tickets);
+  void report_credit(int peer);
+  void when_credit_returns(int peer, Run& run, int step);
+
+  // A member has consumed so much of what it was sent: steps that waited for that go on.
+  void credit_returned(int peer, int64_t report);
+  // A Run has ended: its steps wait for nothing.
+  void forget(const Run& run);
+
+ private:
+  void stamp(MessageHeader& header);
+  void count_sent(const MessageHeader& header, size_t payload);
+
+  LaneState& lane_;
+  GroupFlow& flow_;
+  Peers& peers_;
+  const uint64_t nonce_;
+  const uint32_t generation_;
+};
+
+}  // namespace ringdist

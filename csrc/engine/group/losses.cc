@@ -1,0 +1,77 @@
+#include "engine/group/losses.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/closed_by_peer.h"
+
+namespace ringdist {
+
+Error Losses::death() const {
+  for (int peer = 0; peer < peers_.size(); ++peer)
+    if (peers_[peer].loss() && lacks(peer)) return peers_[peer].loss();
+  return {};
+}
+
+bool Losses::lacks(int peer) const {
+  const auto does = [peer](const Run& run) { return run.waits_for(peer) || run.owes(peer); };
+  bool any = std::ranges::any_of(collectives_.runs(),
+                                 [&](const auto& entry) { return does(*entry.second); });
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
+    any |= run != nullptr ? does(*run) : op->request.endpoint->peer == peer;
+  });
+  return any;
+}
+
+std::optional<Losses::Departure> Losses::departure_before(uint64_t number) const {
+  const int first = peers_.first_leaver();
+  if (first < 0 || number <= *peers_[first].last_op()) return std::nullopt;
+  return Departure{*peers_[first].last_op() + 1, peers_.departure(first)};
+}
+
+Error Losses::breakage(TimePoint now) const {
+  for (int peer = 0; peer < peers_.size(); ++peer) {
+    const Peer& one = peers_[peer];
+    if (!one.broken_for(kGrace, now) || one.loss()) continue;
+    if (one.said_last() && !waits_in_vain(peer, now)) continue;
+    return Error(ErrorKind::kPeerLost,
+                 "the connection to " + peers_.who(peer) + " broke: " + one.breakage().message())
+        .blame(peer);
+  }
+  return {};
+}
+
+// The peer has left, its connection is gone, and something that it sent us is still missing.
+bool Losses::waits_in_vain(int peer, TimePoint now) const {
+  return std::ranges::any_of(collectives_.runs(), [&](const auto& entry) {
+    const Run& run = *entry.second;
+    return entry.first <= *peers_[peer].said_last() && run.waits_for(peer) &&
+           now - run.last_progress() > kGrace;
+  });
+}
+
+Error Losses::stranded(TimePoint now) const {
+  std::shared_ptr<Op> stranded;
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
+    if (waits_for_leaver(*op, run, now)) stranded = op;
+  });
+  if (!stranded) return {};
+  const int peer = stranded->request.endpoint->peer;
+  if (peer != Endpoint::kAnySource) return peers_.departure(peer);
+  return Error(ErrorKind::kPeerLost,
+               std::string(kClosedByPeer) + "all other ranks have left the group or died");
+}
+
+bool Losses::waits_for_leaver(const Op& op, const Run* run, TimePoint now) const {
+  const auto over = [&](int peer) {
+    if (!peers_[peer].gone() || now - peers_[peer].gone_at() < kGrace) return false;
+    return run == nullptr || now - run->last_progress() > kGrace;
+  };
+  const int other = op.source() >= 0 ? op.source() : op.request.endpoint->peer;
+  if (other >= 0) return over(other);
+  for (int peer = 0; peer < peers_.size(); ++peer)
+    if (peer != peers_.rank() && !over(peer)) return false;
+  return true;
+}
+
+}  // namespace ringdist
