@@ -5,9 +5,9 @@
 
 #include "bindings/bind.h"
 #include "codec/none.h"
-#include "torch/coding.h"
 #include "torch/comm_hook.h"
 #include "torch/errors.h"
+#include "torch/ops/coding.h"
 
 namespace py = pybind11;
 

@@ -1,32 +1,27 @@
 #include "torch/backend.h"
 
-#include <ATen/record_function.h>
-
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
 
 #include "torch/errors.h"
+#include "torch/monitored_barrier.h"
+#include "torch/ops/all_to_all.h"
+#include "torch/ops/barrier.h"
+#include "torch/ops/move.h"
+#include "torch/ops/point_to_point.h"
+#include "torch/ops/reduce.h"
+#include "torch/ops/sparse.h"
 #include "torch/store.h"
-#include "torch/tensors.h"
-#include "torch/work/ring_work.h"
 
 namespace ringdist {
-namespace {
-
-// "ringdist:all_reduce(int4)"; empty if it has no codec, or no profiler asks.
-std::string coded_title(const Call& call) {
-  if (!call.request.blocks || !at::hasCallbacks()) return {};
-  const std::string codecs = call.request.blocks->describe();  // "int4, 3 parts"
-  return call.title + ("(" + codecs.substr(0, codecs.rfind(", ")) + ")");
-}
-
-}  // namespace
 
 ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Communicator> communicator, CodecPair codecs)
     : Backend(communicator->rank(), communicator->size()),
       communicator_(std::move(communicator)),
-      codecs_(std::move(codecs)),
-      coalescing_(getRank(), communicator_->hooks()),
+      place_{getRank(), getSize()},
+      coder_(getSize(), std::move(codecs)),
+      runner_(std::make_shared<CallRunner>(communicator_)),
       sparse_(communicator_) {}
 
 // Dropped without shutdown(): what is in flight may still finish, so that others are not left
@@ -86,64 +81,9 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
   return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs.value());
 }
 
-ProcessGroupRing::WorkPtr ProcessGroupRing::submit(Call call) {
-  call.request.keep_alive = std::make_shared<Tensors>(std::move(call.memory));
-  if (call.completions.front()->wanted() && !call.staging.must_finish())
-    call.request.succeeded = [completions = call.completions] {
-      for (const auto& completion : completions) completion->arrive();
-    };
-  call.request.hands_over = call.staging.must_finish();
-  const std::string coded = coded_title(call);
-  auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
-  if (op.error()) communicator_->tell_failure();
-  throw_if(op.error());
-  return RingWork::create(communicator_, op.value(), call.type,
-                          coded.empty() ? call.title : coded.c_str(), std::move(call.inputs),
-                          std::move(call.outputs), std::move(call.staging),
-                          std::move(call.completions));
-}
+void ProcessGroupRing::startCoalescing() { runner_->begin_region(); }
 
-ProcessGroupRing::WorkPtr ProcessGroupRing::run(const std::function<Call()>& make) {
-  return run_all(c10d::OpType::UNKNOWN, [&] {
-    std::vector<Call> out;
-    out.push_back(make());
-    return out;
-  });
-}
-
-ProcessGroupRing::WorkPtr ProcessGroupRing::run_all(
-    c10d::OpType type, const std::function<std::vector<Call>()>& make) {
-  JoinedWork::Parts parts;
-  CompletionPtr completion;
-  try {
-    std::vector<Call> calls = make();
-    completion = std::make_shared<Completion>(communicator_->hooks(), calls.size());
-    for (Call& call : calls) {
-      call.completions = {completion};
-      WorkPtr work = coalescing_.collect(call);
-      if (!work) coalescing_.adopt(work = submit(std::move(call)));
-      parts.push_back(std::move(work));
-    }
-  } catch (...) {
-    coalescing_.drop();
-    throw;
-  }
-  return join_works(std::move(completion), getRank(), type, std::move(parts));
-}
-
-void ProcessGroupRing::startCoalescing() {
-  const c10::weak_intrusive_ptr<ProcessGroupRing> weak(
-      c10::intrusive_ptr<ProcessGroupRing>::reclaim_copy(this));
-  coalescing_.begin([weak](Call call) {
-    const auto self = weak.lock();
-    if (!self)
-      throw_error(
-          Error(ErrorKind::kAborted, "ringdist: the group of this work has been destroyed"));
-    return self->submit(std::move(call));
-  });
-}
-
-ProcessGroupRing::WorkPtr ProcessGroupRing::endCoalescing() { return coalescing_.end(); }
+WorkPtr ProcessGroupRing::endCoalescing() { return runner_->end_region(); }
 
 #if RINGDIST_TORCH_HAS_ABORT_HOOKS
 void ProcessGroupRing::registerAbortHook(int64_t hook_id, c10d::AbortHook hook) {
@@ -167,5 +107,180 @@ void ProcessGroupRing::unregisterCompletionHook(int64_t hook_id) {
   communicator_->hooks()->succeeded.remove(hook_id);
 }
 #endif
+
+WorkPtr ProcessGroupRing::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  return runner_->run([&] { return broadcast_call(place_, tensors, opts); });
+}
+
+WorkPtr ProcessGroupRing::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  if (tensors.size() == 1 && tensors[0].defined() && tensors[0].layout() == at::kSparse)
+    return allreduce_sparse(tensors, opts);
+  return runner_->run([&] {
+    Call call = allreduce_call(tensors, opts);
+    coder_.apply_option(call);
+    return call;
+  });
+}
+
+WorkPtr ProcessGroupRing::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  return runner_->run_started([&] { return sparse_.reduce(sparse_allreduce_call(tensors, opts)); });
+}
+
+WorkPtr ProcessGroupRing::allreduce_coalesced(Tensors& tensors,
+                                              const c10d::AllreduceCoalescedOptions& opts) {
+  return runner_->run_all(c10d::OpType::ALLREDUCE_COALESCED, [&] {
+    auto calls = allreduce_calls(tensors, opts);
+    for (Call& call : calls) coder_.apply_option(call);
+    return calls;
+  });
+}
+
+WorkPtr ProcessGroupRing::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  return runner_->run([&] { return reduce_call(place_, tensors, opts); });
+}
+
+WorkPtr ProcessGroupRing::allgather(TensorLists& outputs, Tensors& inputs,
+                                    const c10d::AllgatherOptions& opts) {
+  return runner_->run([&] { return allgather_call(place_, outputs, inputs, opts); });
+}
+
+WorkPtr ProcessGroupRing::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                          const c10d::AllgatherOptions& opts) {
+  return runner_->run([&] { return allgather_into_tensor_call(place_, output, input, opts); });
+}
+
+WorkPtr ProcessGroupRing::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& opts) {
+  return runner_->run_all(c10d::OpType::ALLGATHER_COALESCED,
+                          [&] { return allgather_calls(place_, outputs, inputs, opts); });
+}
+
+WorkPtr ProcessGroupRing::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                          const c10d::AllgatherOptions& opts) {
+  return runner_->run_all(c10d::OpType::ALLGATHER_COALESCED, [&] {
+    return allgather_into_tensor_calls(place_, outputs, inputs, opts);
+  });
+}
+
+WorkPtr ProcessGroupRing::gather(TensorLists& outputs, Tensors& inputs,
+                                 const c10d::GatherOptions& opts) {
+  return runner_->run([&] { return gather_call(place_, outputs, inputs, opts); });
+}
+
+#if RINGDIST_TORCH_HAS_GATHER_INTO_TENSOR
+WorkPtr ProcessGroupRing::gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                                             const c10d::GatherOptions& opts) {
+  return runner_->run([&] { return gather_into_tensor_call(place_, output, input, opts); });
+}
+#endif
+
+WorkPtr ProcessGroupRing::scatter(Tensors& outputs, TensorLists& inputs,
+                                  const c10d::ScatterOptions& opts) {
+  return runner_->run([&] { return scatter_call(place_, outputs, inputs, opts); });
+}
+
+WorkPtr ProcessGroupRing::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                         const c10d::ReduceScatterOptions& opts) {
+  return runner_->run([&] { return reduce_scatter_call(place_, outputs, inputs, opts); });
+}
+
+WorkPtr ProcessGroupRing::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                               const c10d::ReduceScatterOptions& opts) {
+  return runner_->run([&] {
+    Call call = reduce_scatter_tensor_call(place_, output, input, opts);
+    coder_.apply_option(call);
+    return call;
+  });
+}
+
+WorkPtr ProcessGroupRing::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                          const c10d::ReduceScatterOptions& opts) {
+  return runner_->run_all(reduce_scatter_coalesced<c10d::OpType>(), [&] {
+    auto calls = reduce_scatter_tensor_calls(place_, outputs, inputs, opts);
+    for (Call& call : calls) coder_.apply_option(call);
+    return calls;
+  });
+}
+
+WorkPtr ProcessGroupRing::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                        std::vector<int64_t>& output_splits,
+                                        std::vector<int64_t>& input_splits,
+                                        const c10d::AllToAllOptions& opts) {
+  return runner_->run(
+      [&] { return alltoall_call(place_, output, input, output_splits, input_splits, opts); });
+}
+
+WorkPtr ProcessGroupRing::alltoall(Tensors& outputs, Tensors& inputs,
+                                   const c10d::AllToAllOptions& opts) {
+  return runner_->run([&] { return alltoall_list_call(place_, outputs, inputs, opts); });
+}
+
+WorkPtr ProcessGroupRing::send(Tensors& tensors, int to, int tag) {
+  return runner_->run([&] { return send_call(place_, tensors, to, tag); });
+}
+
+WorkPtr ProcessGroupRing::recv(Tensors& tensors, int from, int tag) {
+  return runner_->run([&] { return recv_call(place_, tensors, from, tag); });
+}
+
+WorkPtr ProcessGroupRing::recvAnysource(Tensors& tensors, int tag) {
+  return runner_->run([&] { return recv_any_call(place_, tensors, tag); });
+}
+
+WorkPtr ProcessGroupRing::barrier(const c10d::BarrierOptions& opts) {
+  return runner_->run([&] { return barrier_call(opts); });
+}
+
+void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) {
+  monitored_barrier(*communicator_, opts, all_ranks);
+}
+
+WorkPtr ProcessGroupRing::allreduce_coded(const at::Tensor& tensor,
+                                          const c10d::AllreduceOptions& opts,
+                                          const Coding& coding) {
+  return runner_->run([&] {
+    Call call = allreduce_call({tensor}, opts);
+    coder_.apply(call, tensor, coding, {tensor});
+    return call;
+  });
+}
+
+WorkPtr ProcessGroupRing::allreduce_of_state(const at::Tensor& tensor) {
+  return runner_->run([&] {
+    Call call = allreduce_call({tensor}, {});
+    call.request.of_state = true;
+    return call;
+  });
+}
+
+WorkPtr ProcessGroupRing::allgather_coded(const at::Tensor& output, const at::Tensor& input,
+                                          const c10d::AllgatherOptions& opts,
+                                          const Coding& coding) {
+  return runner_->run([&] {
+    Call call = allgather_into_tensor_call(place_, output, input, opts);
+    coder_.apply(call, input, coding, {});
+    return call;
+  });
+}
+
+WorkPtr ProcessGroupRing::reduce_scatter_coded(const at::Tensor& output, const at::Tensor& input,
+                                               const c10d::ReduceScatterOptions& opts,
+                                               const Coding& coding) {
+  return runner_->run([&] {
+    Call call = reduce_scatter_tensor_call(place_, output, input, opts);
+    coder_.apply(call, input, coding, {input, output});
+    return call;
+  });
+}
+
+WorkPtr ProcessGroupRing::allreduce_blocks(const Tensors& pieces,
+                                           const c10d::AllreduceOptions& opts,
+                                           std::shared_ptr<const BlockMap> blocks) {
+  return runner_->run([&] {
+    Call call = allreduce_list_call(pieces, "tensor", opts);
+    call.request.blocks = std::move(blocks);
+    return call;
+  });
+}
 
 }  // namespace ringdist

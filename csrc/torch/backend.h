@@ -1,30 +1,25 @@
-// What PyTorch's dispatcher calls: checks arguments, turns tensors into buffers, and hands an op to
-// the communicator. One instance serves all devices of a group. Any thread, without the GIL; ranks
-// match ops by their order of call, sends and receives by rank and tag. docs/operations.md says
-// what each takes.
+// What PyTorch's dispatcher calls: has arguments checked and tensors turned into buffers (ops/),
+// and hands the call to its runner. One instance serves all devices of a group. Any thread, without
+// the GIL; ranks match ops by their order of call, sends and receives by rank and tag.
+// docs/operations.md says what each takes.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "base/scratch_pool.h"
 #include "engine/communicator.h"
-#include "torch/call.h"
-#include "torch/coalescing.h"
-#include "torch/coding.h"
+#include "torch/call_runner.h"
 #include "torch/features.h"
+#include "torch/ops/call.h"
+#include "torch/ops/call_coder.h"
 #include "torch/sparse_reducer.h"
 
 namespace ringdist {
 
 class ProcessGroupRing final : public c10d::Backend {
  public:
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  using TensorLists = std::vector<Tensors>;
-
   // `codecs` compress the group's float SUMs and AVGs of at least kMinCompressed elements, without
   // error feedback.
   ProcessGroupRing(std::shared_ptr<Communicator> communicator, CodecPair codecs);
@@ -131,56 +126,10 @@ class ProcessGroupRing final : public c10d::Backend {
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
 
  private:
-  Call broadcast_call(const Tensors& tensors, const c10d::BroadcastOptions& opts);
-  // Of one dtype; `argument` names the first.
-  Call allreduce_call(const Tensors& tensors, const std::string& argument,
-                      const c10d::AllreduceOptions& opts);
-  Call reduce_call(const Tensors& tensors, const c10d::ReduceOptions& opts);
-  Call allgather_call(const TensorLists& outputs, const Tensors& inputs,
-                      const c10d::AllgatherOptions& opts);
-  Call gather_call(const TensorLists& outputs, const Tensors& inputs,
-                   const c10d::GatherOptions& opts);
-  // Checked, but without input and output.
-  Call start_gather(const at::Tensor& input, const c10d::GatherOptions& opts) const;
-  Call scatter_call(const Tensors& outputs, const TensorLists& inputs,
-                    const c10d::ScatterOptions& opts);
-  Call reduce_scatter_list_call(const Tensors& outputs, const TensorLists& inputs,
-                                const c10d::ReduceScatterOptions& opts);
-  Call alltoall_call(const at::Tensor& output, const at::Tensor& input,
-                     const std::vector<int64_t>& output_splits,
-                     const std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts);
-  Call alltoall_list_call(const Tensors& outputs, const Tensors& inputs,
-                          const c10d::AllToAllOptions& opts);
-  // Pairs of tensors of one dtype, known to fit each other; `type` tells one from a list.
-  Call allgather_into_call(const Tensors& outputs, const Tensors& inputs, c10d::OpType type,
-                           const c10d::AllgatherOptions& opts);
-  Call reduce_scatter_call(const Tensors& outputs, const Tensors& inputs,
-                           const std::string& argument, c10d::OpType type,
-                           const c10d::ReduceScatterOptions& opts);
-  void check_allgather_into(const std::string& suffix, const at::Tensor& output,
-                            const at::Tensor& input) const;
-  void check_reduce_scatter(const std::string& suffix, const at::Tensor& output,
-                            const at::Tensor& input) const;
-  Error check_peer(std::string_view op, std::string_view what, int peer) const;
-
-  // Runs what `make` returns, or adds it to this thread's coalescing region; an exception of `make`
-  // ends that region.
-  WorkPtr run(const std::function<Call()>& make);
-  WorkPtr run_all(c10d::OpType type, const std::function<std::vector<Call>()>& make);
-  WorkPtr submit(Call call);
-  // Compresses a call that reduces as the caller says; `memory` as of make_blocks().
-  void compress(Call& call, const at::Tensor& contribution, Coding coding,
-                const Tensors& memory) const;
-  // A tensor of a call that reduces, for its block map.
-  Contribution reduced(const Call& call, const at::Tensor& tensor) const;
-  // Compresses an allreduce, or a reduce-scatter whose inputs are each cut into one part per rank,
-  // as the group's own option says.
-  void apply_option(Call& call) const;
-
   const std::shared_ptr<Communicator> communicator_;
-  const CodecPair codecs_;
-  const std::shared_ptr<ScratchPool> shadows_ = std::make_shared<ScratchPool>();  // of residuals
-  Coalescing coalescing_;
+  const Place place_;
+  const CallCoder coder_;
+  const std::shared_ptr<CallRunner> runner_;
   SparseReducer sparse_;
 };
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "torch/call.h"
+#include "torch/ops/call.h"
 #include "torch/work/joined_work.h"
 
 namespace ringdist {

@@ -4,8 +4,8 @@
 
 #include "codec/none.h"
 #include "compress/auto_codec.h"
-#include "torch/coding.h"
 #include "torch/errors.h"
+#include "torch/ops/coding.h"
 
 namespace ringdist {
 

@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "codec/none.h"
-#include "torch/coding.h"
 #include "torch/memory_order.h"
+#include "torch/ops/coding.h"
 
 namespace ringdist {
 namespace {

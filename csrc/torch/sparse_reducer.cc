@@ -22,8 +22,9 @@ constexpr size_t kSizes = 4;
 constexpr size_t kEntries = kSizes + kMaxDimensions;
 using Outline = std::array<int64_t, kEntries + 1>;
 
-Outline outline_of(const at::Tensor& tensor, DType dtype, ReduceOp op, int64_t entries) {
-  Outline out{static_cast<int64_t>(dtype), static_cast<int64_t>(op), tensor.sparse_dim(),
+Outline outline_of(const SparseCall& call, int64_t entries) {
+  const at::Tensor& tensor = call.tensor;
+  Outline out{static_cast<int64_t>(call.dtype), static_cast<int64_t>(call.op), tensor.sparse_dim(),
               tensor.dim()};
   std::ranges::copy(tensor.sizes(), out.begin() + kSizes);
   out[kEntries] = entries;
@@ -113,12 +114,9 @@ at::Tensor combine(const at::Tensor& indices, const at::Tensor& values, at::IntA
 }  // namespace
 
 struct SparseReducer::Job {
-  at::Tensor tensor;
-  at::Tensor indices;  // int64[sparse dimensions, entries], contiguous
-  at::Tensor values;   // [entries, dense dimensions...], contiguous
-  DType dtype;
-  ReduceOp op;
-  Milliseconds timeout;
+  SparseCall call;
+  at::Tensor indices;                            // int64[sparse dimensions, entries], contiguous
+  at::Tensor values;                             // [entries, dense dimensions...], contiguous
   std::shared_ptr<std::vector<Outline>> shapes;  // of all ranks, once `first` has ended
   std::shared_ptr<Op> first;
   c10::intrusive_ptr<SparseWork> work;
@@ -127,20 +125,17 @@ struct SparseReducer::Job {
 SparseReducer::SparseReducer(std::shared_ptr<Communicator> group)
     : state_(std::make_shared<State>(std::move(group))) {}
 
-c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(const at::Tensor& tensor, DType dtype,
-                                                     ReduceOp op, Milliseconds timeout) {
+c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(const SparseCall& call) {
+  const at::Tensor& tensor = call.tensor;
   if (tensor.dim() > static_cast<int64_t>(kMaxDimensions))
     throw_error(invalid_argument("all_reduce", "a sparse tensor of more than 64 dimensions"));
   const at::Tensor entries = tensor.detach().coalesce();
   auto job = std::make_shared<Job>();
-  job->tensor = tensor;
+  job->call = call;
   job->indices = entries._indices().contiguous();
   job->values = entries._values().contiguous();
-  job->dtype = dtype;
-  job->op = op;
-  job->timeout = timeout;
   job->shapes = std::make_shared<std::vector<Outline>>(state_->group->size());
-  const auto mine = std::make_shared<Outline>(outline_of(tensor, dtype, op, entries._nnz()));
+  const auto mine = std::make_shared<Outline>(outline_of(call, entries._nnz()));
   OpRequest request;
   request.kind = Collective::kAllgather;
   request.dtype = DType::kInt64;
@@ -149,7 +144,7 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(const at::Tensor& tensor, D
   request.input.append(mine->data(), request.count);
   request.output = Buffer(sizeof(int64_t));
   for (Outline& shape : *job->shapes) request.output.append(shape.data(), request.count);
-  request.timeout = timeout;
+  request.timeout = call.timeout;
   request.hands_over = true;
   request.keep_alive = std::make_shared<std::pair<std::shared_ptr<Outline>, decltype(job->shapes)>>(
       mine, job->shapes);
@@ -215,16 +210,16 @@ void SparseReducer::finish(State& state, Job& job) {
   sizes[0] = entries;
   const at::Tensor values = at::empty(sizes, job.values.options());
   run(*state.second,
-      {gather_parts(job.indices, flat, DType::kInt64, index_parts, job.timeout),
-       gather_parts(job.values, values, job.dtype, std::move(value_parts), job.timeout)});
+      {gather_parts(job.indices, flat, DType::kInt64, index_parts, job.call.timeout),
+       gather_parts(job.values, values, job.call.dtype, std::move(value_parts), job.call.timeout)});
   std::vector<at::Tensor> indices;  // by rank: [dimensions, entries of the rank]
   for (const at::Tensor& part : flat.split_with_sizes(index_parts))
     indices.push_back(dimensions > 0 ? part.view({dimensions, -1})
                                      : part.view({0, (*job.shapes)[indices.size()][kEntries]}));
   const c10::NoGradGuard no_grad;
-  const at::Tensor sum = combine(at::cat(indices, 1), values, job.tensor.sizes(), job.op,
+  const at::Tensor sum = combine(at::cat(indices, 1), values, job.call.tensor.sizes(), job.call.op,
                                  static_cast<int64_t>(job.shapes->size()));
-  write_result(job.tensor, sum.to(job.tensor.scalar_type()));
+  write_result(job.call.tensor, sum.to(job.call.tensor.scalar_type()));
 }
 
 void SparseReducer::wait_until_idle() {

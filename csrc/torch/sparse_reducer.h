@@ -4,9 +4,6 @@
 // their own, one after the other, so that their order is the same on all ranks.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -15,6 +12,7 @@
 
 #include "base/thread_annotations.h"
 #include "engine/communicator.h"
+#include "torch/ops/sparse.h"
 
 namespace ringdist {
 
@@ -22,12 +20,10 @@ class SparseReducer {
  public:
   explicit SparseReducer(std::shared_ptr<Communicator> group);
 
-  // Replaces the indices and values of `tensor`, as its coalesced sum or average over the group.
+  // Replaces the indices and values of the tensor, as its coalesced sum or average over the group.
   // All ranks give the same shape, dtype and number of sparse dimensions, else all get an Error
-  // (kMismatch) and may go on. `op`: kSum or kAvg, which the dtype has. Any thread; throws what
-  // hindered the start.
-  c10::intrusive_ptr<c10d::Work> reduce(const at::Tensor& tensor, DType dtype, ReduceOp op,
-                                        Milliseconds timeout);
+  // (kMismatch) and may go on. Any thread; throws what hindered the start.
+  c10::intrusive_ptr<c10d::Work> reduce(const SparseCall& call);
 
   // Until nothing is in flight; each call ends by its timeout.
   void wait_until_idle();

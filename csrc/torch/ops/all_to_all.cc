@@ -1,9 +1,9 @@
-// Operations in which each rank has something else for each.
+#include "torch/ops/all_to_all.h"
+
 #include <numeric>
 
-#include "torch/arguments.h"
-#include "torch/backend.h"
 #include "torch/errors.h"
+#include "torch/ops/arguments.h"
 
 namespace ringdist {
 namespace {
@@ -48,44 +48,34 @@ void check_own_part(std::string_view op, int64_t in, int64_t out, int rank) {
 
 }  // namespace
 
-Call ProcessGroupRing::alltoall_call(const at::Tensor& output, const at::Tensor& input,
-                                     const std::vector<int64_t>& output_splits,
-                                     const std::vector<int64_t>& input_splits,
-                                     const c10d::AllToAllOptions& opts) {
+Call alltoall_call(Place place, const at::Tensor& output, const at::Tensor& input,
+                   const std::vector<int64_t>& output_splits,
+                   const std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
   throw_if(check_tensor(kSingle, "input", input, /*written=*/false));
   throw_if(check_tensor(kSingle, "output", output, /*written=*/true));
   throw_if(check_same_dtype(kSingle, "output", output, input));
-  auto dtype = to_dtype(kSingle, "input", input);
-  throw_if(dtype.error());
-  Call call(Collective::kAlltoall, dtype.value(), c10d::OpType::ALLTOALL_BASE,
-            "ringdist:all_to_all", Call::manner(opts));
+  const DType dtype = value_of(to_dtype(kSingle, "input", input));
+  Call call(Collective::kAlltoall, dtype, c10d::OpType::ALLTOALL_BASE, "ringdist:all_to_all",
+            Call::manner(opts));
   call.inputs = {input};
   call.outputs = {output};
-  call.request.input_parts = parts_of("input", input, input_splits, getSize());
-  call.request.output_parts = parts_of("output", output, output_splits, getSize());
-  check_own_part(kSingle, call.request.input_parts[getRank()], call.request.output_parts[getRank()],
-                 getRank());
+  call.request.input_parts = parts_of("input", input, input_splits, place.size);
+  call.request.output_parts = parts_of("output", output, output_splits, place.size);
+  check_own_part(kSingle, call.request.input_parts[place.rank],
+                 call.request.output_parts[place.rank], place.rank);
   const at::Tensor to = call.write(output);
   call.read(input, /*apart=*/share_memory(input, to));
   return call;
 }
 
-ProcessGroupRing::WorkPtr ProcessGroupRing::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                                          std::vector<int64_t>& output_splits,
-                                                          std::vector<int64_t>& input_splits,
-                                                          const c10d::AllToAllOptions& opts) {
-  return run([&] { return alltoall_call(output, input, output_splits, input_splits, opts); });
-}
-
-Call ProcessGroupRing::alltoall_list_call(const Tensors& outputs, const Tensors& inputs,
-                                          const c10d::AllToAllOptions& opts) {
+Call alltoall_list_call(Place place, const Tensors& outputs, const Tensors& inputs,
+                        const c10d::AllToAllOptions& opts) {
   throw_if(check_list(kList, "input", inputs, /*written=*/false));
-  throw_if(check_rank_list(kList, "input", inputs, inputs[0], getSize(), /*written=*/false));
-  throw_if(check_rank_list(kList, "output", outputs, inputs[0], getSize(), /*written=*/true));
-  auto dtype = to_dtype(kList, "input[0]", inputs[0]);
-  throw_if(dtype.error());
-  check_own_part(kList, inputs[getRank()].numel(), outputs[getRank()].numel(), getRank());
-  Call call(Collective::kAlltoall, dtype.value(), c10d::OpType::ALLTOALL, "ringdist:all_to_all",
+  throw_if(check_rank_list(kList, "input", inputs, inputs[0], place.size, /*written=*/false));
+  throw_if(check_rank_list(kList, "output", outputs, inputs[0], place.size, /*written=*/true));
+  const DType dtype = value_of(to_dtype(kList, "input[0]", inputs[0]));
+  check_own_part(kList, inputs[place.rank].numel(), outputs[place.rank].numel(), place.rank);
+  Call call(Collective::kAlltoall, dtype, c10d::OpType::ALLTOALL, "ringdist:all_to_all",
             Call::manner(opts));
   call.inputs = inputs;
   call.outputs = outputs;
@@ -95,11 +85,6 @@ Call ProcessGroupRing::alltoall_list_call(const Tensors& outputs, const Tensors&
   for (size_t i = 0; i < outputs.size(); ++i) call.write(outputs[i], /*apart=*/shared[i]);
   for (const at::Tensor& input : inputs) call.read(input, share_memory(input, outputs));
   return call;
-}
-
-ProcessGroupRing::WorkPtr ProcessGroupRing::alltoall(Tensors& outputs, Tensors& inputs,
-                                                     const c10d::AllToAllOptions& opts) {
-  return run([&] { return alltoall_list_call(outputs, inputs, opts); });
 }
 
 }  // namespace ringdist

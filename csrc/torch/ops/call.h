@@ -15,6 +15,13 @@
 namespace ringdist {
 
 using Tensors = std::vector<at::Tensor>;
+using TensorLists = std::vector<Tensors>;
+
+// The caller's, in its group.
+struct Place {
+  int rank;
+  int size;
+};
 
 // Elements of each.
 inline std::vector<int64_t> sizes_of(const Tensors& tensors) {

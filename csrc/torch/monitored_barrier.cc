@@ -1,5 +1,9 @@
-// Operations without data.
-#include "torch/backend.h"
+#include "torch/monitored_barrier.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "torch/errors.h"
 #include "torch/work/interrupts.h"
 
@@ -21,17 +25,10 @@ std::string failed_to_pass(const std::vector<int>& absent, bool all_ranks,
 
 }  // namespace
 
-ProcessGroupRing::WorkPtr ProcessGroupRing::barrier(const c10d::BarrierOptions& opts) {
-  return run([&] {
-    return Call(Collective::kBarrier, DType::kBytes, c10d::OpType::BARRIER, "ringdist:barrier",
-                Call::manner(opts));
-  });
-}
-
 // An ordinary barrier, because the engine's roll call knows who has not come, also when the others
 // have come to another collective.
-void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) {
-  const std::string us = "ringdist: Rank " + std::to_string(getRank());
+void monitored_barrier(Communicator& group, const c10d::BarrierOptions& opts, bool all_ranks) {
+  const std::string us = "ringdist: Rank " + std::to_string(group.rank());
   const std::string reached =
       us + " successfully reached monitoredBarrier, but received errors while waiting for " +
       "send/recv from rank 0: ";
@@ -44,16 +41,16 @@ void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool a
   request.kind = Collective::kBarrier;
   request.dtype = DType::kBytes;
   if (!unset) request.timeout = opts.timeout;
-  auto op = communicator_->submit(std::move(request), /*will_wait=*/true);
-  if (op.error()) communicator_->tell_failure();
+  auto op = group.submit(std::move(request), /*will_wait=*/true);
+  if (op.error()) group.tell_failure();
   throw_if(op.error());
-  wait_in_slices(std::nullopt, [&](auto slice) { return communicator_->wait(*op.value(), slice); });
+  wait_in_slices(std::nullopt, [&](auto slice) { return group.wait(*op.value(), slice); });
   const Error error = op.value()->error();
   if (!error) return;
-  communicator_->tell_failure();
+  group.tell_failure();
   const std::vector<int> absent =
       error.kind() == ErrorKind::kTimeout ? error.ranks() : std::vector<int>();
-  if (!absent.empty() && getRank() == 0)
+  if (!absent.empty() && group.rank() == 0)
     throw_error(error.prefixed("ringdist: " + failed_to_pass(absent, all_ranks, limit) + ": "));
   if (!absent.empty())
     throw_error(error.prefixed(reached + failed_to_pass(absent, all_ranks, limit) + ": "));

@@ -1,4 +1,4 @@
-#include "torch/coding.h"
+#include "torch/ops/coding.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "torch/arguments.h"
+#include "torch/ops/arguments.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "base/scratch_pool.h"
+#include "torch/ops/call.h"
+#include "torch/ops/coding.h"
+
+namespace ringdist {
+
+// Compresses the calls of a group: gives them their block maps. Any thread.
+class CallCoder {
+ public:
+  // `codecs` compress float SUMs and AVGs of at least kMinCompressed elements, without error
+  // feedback.
+  CallCoder(int size, CodecPair codecs) : size_(size), codecs_(std::move(codecs)) {}
+
+  // An allreduce, or a reduce-scatter whose inputs are each cut into one part per rank, as the
+  // group's own codecs say.
+  void apply_option(Call& call) const;
+
+  // A call to which `given` contributes, as the caller of the call says. `memory` and what is
+  // thrown: as of make_blocks().
+  void apply(Call& call, const at::Tensor& given, Coding coding, const Tensors& memory) const;
+
+ private:
+  // A tensor of a call, for its block map.
+  Contribution contribution(const Call& call, const at::Tensor& tensor) const;
+
+  const int size_;
+  const CodecPair codecs_;
+  const std::shared_ptr<ScratchPool> shadows_ = std::make_shared<ScratchPool>();  // of residuals
+};
+
+}  // namespace ringdist

@@ -1,0 +1,144 @@
+#include "torch/ops/reduce.h"
+
+#include "torch/errors.h"
+#include "torch/ops/by_dtype.h"
+#include "torch/ops/reduction.h"
+
+namespace ringdist {
+namespace {
+
+void check_reduce_scatter(Place place, const std::string& suffix, const at::Tensor& output,
+                          const at::Tensor& input) {
+  constexpr std::string_view kOp = "reduce_scatter_tensor";
+  throw_if(check_tensor(kOp, "input" + suffix, input, /*written=*/false));
+  throw_if(check_tensor(kOp, "output" + suffix, output, /*written=*/true));
+  throw_if(check_same_dtype(kOp, "output" + suffix, output, input));
+  if (input.numel() != output.numel() * place.size)
+    throw_error(
+        invalid_argument(kOp, "invalid tensor size: input" + suffix + " is " + describe(input) +
+                                  ", but the output is " + describe(output) + " on " +
+                                  std::to_string(place.size) + " ranks, so it must have " +
+                                  std::to_string(output.numel() * place.size) + " elements"));
+}
+
+// Pairs of tensors of one dtype, known to fit each other; `type` tells one from a list. Rank r's
+// part of the input is what all tensors have for r, one after the other.
+Call reduce_scatter_pairs(Place place, const Tensors& outputs, const Tensors& inputs,
+                          const std::string& argument, c10d::OpType type,
+                          const c10d::ReduceScatterOptions& opts) {
+  const Reduction how = Reduction::of("reduce_scatter_tensor", argument, inputs[0], opts.reduceOp);
+  Call call(Collective::kReduceScatter, how.dtype, type, "ringdist:reduce_scatter_tensor",
+            Call::manner(opts));
+  call.inputs = inputs;
+  call.outputs = outputs;
+  call.request.reduce_op = how.op;
+  for (const at::Tensor& input : inputs) {
+    call.memory.push_back(
+        call.staging.use(input, /*reads=*/true, /*writes=*/false, /*apart=*/!!how.factor));
+    how.prepare(call.memory.back());
+  }
+  const Tensors from = call.memory;
+  append_by_rank(call.request.input, from, place.size);
+  const std::vector<bool> shared = overlapping(outputs);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    call.write(outputs[i], /*apart=*/shared[i] || share_memory(outputs[i], from));
+  call.request.count = call.request.output.count();
+  return call;
+}
+
+}  // namespace
+
+Call allreduce_list_call(const Tensors& tensors, const std::string& argument,
+                         const c10d::AllreduceOptions& opts) {
+  const bool one = tensors.size() == 1;
+  const Reduction how = Reduction::of("all_reduce", argument, tensors[0], opts.reduceOp);
+  Call call(Collective::kAllreduce, how.dtype,
+            one ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED,
+            "ringdist:all_reduce", Call::manner(opts));
+  call.inputs = call.outputs = tensors;
+  call.request.reduce_op = how.op;
+  const std::vector<bool> shared = overlapping(tensors);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    how.prepare(call.update(tensors[i], /*apart=*/shared[i] || how.factor));
+  call.request.count = call.request.output.count();
+  return call;
+}
+
+Call allreduce_call(const Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  throw_if(check_single("all_reduce", "tensor", tensors, /*written=*/true));
+  return allreduce_list_call(tensors, "tensor", opts);
+}
+
+std::vector<Call> allreduce_calls(const Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  throw_if(check_list("all_reduce", "tensors", tensors, /*written=*/true));
+  std::vector<Call> calls;
+  for (const auto& group : by_dtype(tensors))
+    calls.push_back(allreduce_list_call(pick(tensors, group), "tensors" + index(group[0]), opts));
+  return calls;
+}
+
+Call reduce_call(Place place, const Tensors& tensors, const c10d::ReduceOptions& opts) {
+  throw_if(check_single("reduce", "tensor", tensors, /*written=*/true));
+  throw_if(check_root("reduce", opts.rootRank, place.size));
+  throw_if(check_root_tensor("reduce", opts.rootTensor));
+  const Reduction how = Reduction::of("reduce", "tensor", tensors[0], opts.reduceOp);
+  Call call(Collective::kReduce, how.dtype, c10d::OpType::REDUCE, "ringdist:reduce",
+            Call::manner(opts));
+  call.inputs = call.outputs = tensors;
+  call.request.reduce_op = how.op;
+  call.request.root = static_cast<int>(opts.rootRank);
+  const bool is_root = opts.rootRank == place.rank;
+  const at::Tensor ours =
+      call.staging.use(tensors[0], /*reads=*/true, /*writes=*/is_root, /*apart=*/!!how.factor);
+  how.prepare(call.add(call.request.output, ours));
+  call.request.count = ours.numel();
+  return call;
+}
+
+Call reduce_scatter_call(Place place, const Tensors& outputs, const TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& opts) {
+  constexpr std::string_view kOp = "reduce_scatter";
+  throw_if(check_single(kOp, "output", outputs, /*written=*/true));
+  throw_if(check_rank_lists(kOp, "input", inputs, place.size));
+  const at::Tensor& output = outputs[0];
+  const Tensors& list = inputs[0];
+  throw_if(check_rank_list(kOp, "input", list, output, place.size, /*written=*/false));
+  const std::string own = "input[" + std::to_string(place.rank) + "]";
+  throw_if(check_same_size(kOp, "output", output, own, list[place.rank]));
+  const Reduction how = Reduction::of(kOp, "output", output, opts.reduceOp);
+  Call call(Collective::kReduceScatter, how.dtype, c10d::OpType::REDUCE_SCATTER,
+            "ringdist:reduce_scatter", Call::manner(opts));
+  call.inputs = list;
+  call.outputs = outputs;
+  call.request.reduce_op = how.op;
+  call.request.input_parts = sizes_of(list);
+  call.request.count = settle_parts(call.request.input_parts);
+  for (const at::Tensor& input : list) how.prepare(call.read(input, /*apart=*/!!how.factor));
+  call.write(output, /*apart=*/share_memory(output, call.memory));
+  return call;
+}
+
+Call reduce_scatter_tensor_call(Place place, const at::Tensor& output, const at::Tensor& input,
+                                const c10d::ReduceScatterOptions& opts) {
+  check_reduce_scatter(place, "", output, input);
+  return reduce_scatter_pairs(place, {output}, {input}, "input", c10d::OpType::_REDUCE_SCATTER_BASE,
+                              opts);
+}
+
+std::vector<Call> reduce_scatter_tensor_calls(Place place, const Tensors& outputs,
+                                              const Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& opts) {
+  constexpr std::string_view kOp = "reduce_scatter_tensor";
+  throw_if(check_list(kOp, "inputs", inputs, /*written=*/false));
+  throw_if(check_same_length(kOp, "outputs", outputs.size(), "the inputs", inputs.size()));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    check_reduce_scatter(place, index(i), outputs[i], inputs[i]);
+  std::vector<Call> calls;
+  for (const auto& group : by_dtype(inputs))
+    calls.push_back(reduce_scatter_pairs(place, pick(outputs, group), pick(inputs, group),
+                                         "inputs" + index(group[0]),
+                                         reduce_scatter_coalesced<c10d::OpType>(), opts));
+  return calls;
+}
+
+}  // namespace ringdist
