@@ -1,28 +1,19 @@
-"""Options: the settings of one process group."""
+"""Options: the settings of one process group, a dataclass made from the native module's table."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 from torch_ringdist import _native
 
-
-class _Field(NamedTuple):
-    """One row of the native module's list of options; that list is the only one."""
-
-    name: str
-    type: str
-    default: str
-    meaning: str
+_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 
 
-def _fields() -> dict[str, _Field]:
-    return {row[0]: _Field(*row) for row in _native.load().options()}
-
-
-class Options:
+class _Settings:
     """Settings of one "ringdist" process group.
 
         options = torch_ringdist.Options(algorithm="ring", segment_bytes=1 << 18)
@@ -30,11 +21,12 @@ class Options:
         dist.init_process_group("ringdist", pg_options=options)
 
     A field that is None, as all are at first, is left to the RINGDIST_* variable of the same name,
-    and without that to the default. ``print(Options())`` lists the fields with their types, their
-    defaults and what they mean. All ranks of a group have to be given the same.
+    and without that to the default. ``print(Options())`` lists the fields, too. All ranks of a
+    group have to be given the same.
 
     Options compare by value, can be copied and pickled, and may be changed until given to a group,
-    which keeps a copy. Constructing one loads the native module, which has the list of fields.
+    which keeps a copy. The first use of the class loads the native module, which has the list of
+    fields.
 
     Raises:
         TypeError: an unknown field (the message lists them), or a value of the wrong type.
@@ -45,80 +37,111 @@ class Options:
     An object that is being changed must not be used by another thread.
     """
 
-    __hash__ = None  # type: ignore[assignment]  # mutable, compared by value
-
-    _values: dict[str, str | int | float | bool]
-
-    def __init__(self, **fields: str | int | float | bool | None) -> None:
-        object.__setattr__(self, "_values", {})
-        known = _fields()
-        for name, value in fields.items():
-            if name not in known:
-                raise TypeError(_unknown(name, known))
-            self._put(known[name], value)
-
-    def _put(self, field: _Field, value: Any) -> None:
-        if value is None:
-            self._values.pop(field.name, None)
-        else:
-            _check(field, value)
-            self._values[field.name] = value
-
     def __setattr__(self, name: str, value: Any) -> None:
-        known = _fields()
-        if name not in known:
-            raise AttributeError(_unknown(name, known))
-        self._put(known[name], value)
+        fields = _fields(type(self))
+        if name not in fields:
+            raise AttributeError(_unknown(name, fields))
+        if value is not None:
+            _check(fields[name], value)
+        object.__setattr__(self, name, value)
 
-    def __getattr__(self, name: str) -> Any:
-        # Copying and pickling look for special names on an object that is not initialised yet.
-        if not name.startswith("_"):
-            known = _fields()
-            if name in known:
-                return self._values.get(name)
-            raise AttributeError(_unknown(name, known))
-        raise AttributeError(f"Options has no attribute {name!r}")
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *_fields()})
-
-    def __eq__(self, other: object) -> bool:
-        return self._values == other._values if isinstance(other, Options) else NotImplemented
-
-    def __reduce__(self) -> tuple[Callable[..., Options], tuple[dict[str, Any]]]:
-        return _restore, (dict(self._values),)
+    def __getattr__(self, name: str) -> Any:  # of what is no field
+        if name.startswith("_"):
+            raise AttributeError(f"Options has no attribute {name!r}")
+        raise AttributeError(_unknown(name, _fields(type(self))))
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in sorted(self._values.items()))
+        given = ", ".join(f"{name}={value!r}" for name, value in sorted(self._given().items()))
         return f"Options({given})"
 
     def __str__(self) -> str:
-        return "\n".join(["torch_ringdist.Options", *self._lines()])
-
-    def _lines(self) -> Iterator[str]:
-        rows = [
-            (field, repr(self._values[name]) if name in self._values else "not set")
-            for name, field in _fields().items()
-        ]
-        names = max((len(field.name) for field, _ in rows), default=0)
-        values = max((len(value) for _, value in rows), default=0)
-        for field, value in rows:
-            yield (
-                f"  {field.name:{names}}  {value:{values}}  {field.type:5}  {field.meaning} "
-                f"(default: {field.default or 'empty'})"
-            )
+        values = {name: repr(value) for name, value in self._given().items()}
+        lines = _lines(type(self), {"": "not set", **values})
+        return "\n".join(["torch_ringdist.Options", *(f"  {line}" for line in lines)])
 
     def as_text(self) -> dict[str, str]:
         """The fields that are set, each as the text its RINGDIST_* variable would have."""
-        return {name: _text(value) for name, value in self._values.items()}
+        return {name: _text(value) for name, value in self._given().items()}
+
+    def _given(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in _fields(type(self))}
+        return {name: value for name, value in values.items() if value is not None}
 
 
-def _restore(values: dict[str, Any]) -> Options:
-    return Options(**values)
+def made_of(rows: Iterable[tuple[str, str, str, str]]) -> type[_Settings]:
+    """The class of these fields, as native options() lists them: name, type, default, meaning."""
+    fields = [
+        (
+            name,
+            _TYPES[kind] | None,
+            dataclasses.field(
+                default=None, metadata={"type": kind, "default": default, "meaning": meaning}
+            ),
+        )
+        for name, kind, default, meaning in rows
+    ]
+    made = dataclasses.make_dataclass(
+        "Options",
+        fields,
+        bases=(_Settings,),
+        namespace={"__module__": __name__},  # for pickle
+        kw_only=True,
+        repr=False,
+    )
+    if _Settings.__doc__:
+        head, raises, tail = _Settings.__doc__.partition("    Raises:\n")
+        listed = "".join(f"        {line}\n" for line in _lines(made, {"": ""}))
+        made.__doc__ = f"{head}    Fields:\n{listed}\n{raises}{tail}"
+    _name_unknown_fields(made)
+    return made
 
 
-def _unknown(name: str, known: dict[str, _Field]) -> str:
-    return f"Options has no field {name!r}; have: {', '.join(sorted(known))}"
+def _name_unknown_fields(made: type) -> None:
+    """Python's own message has no list of those that there are."""
+    init = made.__init__
+
+    @wraps(init)
+    def __init__(self: Any, **given: Any) -> None:
+        for name in given:
+            if name not in _fields(made):
+                raise TypeError(_unknown(name, _fields(made)))
+        init(self, **given)
+
+    made.__init__ = __init__
+
+
+if TYPE_CHECKING:
+
+    class Options(_Settings):
+        def __init__(self, **fields: str | int | float | bool | None) -> None: ...
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Options":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault(name, made_of(_native.load().options()))
+
+
+def _fields(made: type) -> dict[str, dataclasses.Field]:
+    return made.__dataclass_fields__
+
+
+def _unknown(name: str, fields: Iterable[str]) -> str:
+    return f"Options has no field {name!r}; have: {', '.join(sorted(fields))}"
+
+
+def _lines(made: type, values: dict[str, str]) -> Iterator[str]:
+    """One for each field, with its value; "" is that of those without."""
+    fields = _fields(made).values()
+    column = max((len(values.get(field.name, values[""])) for field in fields), default=0)
+    names = max((len(field.name) for field in fields), default=0)
+    for field in fields:
+        value = f"{values.get(field.name, values['']):{column}}  " if column else ""
+        row = field.metadata
+        yield (
+            f"{field.name:{names}}  {value}{row['type']:5}  {row['meaning']} "
+            f"(default: {row['default'] or 'empty'})"
+        )
 
 
 def _text(value: str | int | float | bool) -> str:
@@ -127,20 +150,21 @@ def _text(value: str | int | float | bool) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def _check(field: _Field, value: Any) -> None:
-    accepted = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}[field.type]
+def _check(field: dataclasses.Field, value: Any) -> None:
+    kind, meaning = field.metadata["type"], field.metadata["meaning"]
+    accepted = (float, int) if kind == "float" else _TYPES[kind]
     # A bool is an int to Python; segment_bytes=True is a mistake to everyone else.
-    if not isinstance(value, accepted) or (isinstance(value, bool) and field.type != "bool"):
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind != "bool"):
         raise TypeError(
-            f"Options.{field.name}: expected {field.type} or None, "
-            f"got {value!r} of type {type(value).__name__} ({field.meaning})"
+            f"Options.{field.name}: expected {kind} or None, "
+            f"got {value!r} of type {type(value).__name__} ({meaning})"
         )
     problem = ""
-    if field.type == "int" and not -(2**63) <= value < 2**63:
+    if kind == "int" and not -(2**63) <= value < 2**63:
         problem = "an int of 64 bits"
-    elif field.type == "float" and not math.isfinite(value):
+    elif kind == "float" and not math.isfinite(value):
         problem = "a finite number"
-    elif field.type == "str" and "\0" in value:
+    elif kind == "str" and "\0" in value:
         problem = "text without NUL"
     if problem:
         raise ValueError(f"Options.{field.name}: expected {problem}, got {value!r}")

@@ -69,6 +69,7 @@ std::string format_number(double value) {
 // One setting. parse() returns false for what is not accepted.
 struct Row {
   std::string_view field;
+  std::string_view type;  // of Variable
   std::string_view meaning;
   std::string_view accepted;
   std::function<bool(Config&, std::string_view)> parse;
@@ -79,6 +80,7 @@ struct Row {
 Row text_row(std::string_view field, std::string Config::* member, std::string_view meaning,
              std::string_view accepted) {
   return {field,
+          "str",
           meaning,
           accepted,
           [member](Config& c, std::string_view text) {
@@ -93,6 +95,7 @@ Row choice_row(std::string_view field, std::string Config::* member, std::string
                std::string_view accepted, std::vector<std::string_view> choices) {
   bool has_empty = std::find(choices.begin(), choices.end(), "") != choices.end();
   return {field,
+          "str",
           meaning,
           accepted,
           [member, choices = std::move(choices)](Config& c, std::string_view text) {
@@ -106,7 +109,10 @@ Row choice_row(std::string_view field, std::string Config::* member, std::string
 
 Row bytes_row(std::string_view field, int64_t Config::* member, std::string_view meaning,
               std::string_view accepted, int64_t low, int64_t high) {
-  return {field, meaning, accepted,
+  return {field,
+          "int",
+          meaning,
+          accepted,
           [=](Config& c, std::string_view text) {
             auto value = parse_bytes(text);
             if (!value || *value < low || *value > high) return false;
@@ -118,7 +124,10 @@ Row bytes_row(std::string_view field, int64_t Config::* member, std::string_view
 
 Row seconds_row(std::string_view field, double Config::* member, std::string_view meaning,
                 std::string_view accepted, double low) {
-  return {field, meaning, accepted,
+  return {field,
+          "float",
+          meaning,
+          accepted,
           [member, low](Config& c, std::string_view text) {
             auto value = parse_number(text);
             if (!value || *value < low) return false;
@@ -129,7 +138,10 @@ Row seconds_row(std::string_view field, double Config::* member, std::string_vie
 }
 
 Row log_level_row() {
-  return {"log_level", "which lines go to stderr", "error, warn, info or debug",
+  return {"log_level",
+          "str",
+          "which lines go to stderr",
+          "error, warn, info or debug",
           [](Config& c, std::string_view text) {
             auto level = parse_log_level(text);
             if (level) c.log_level = *level;
@@ -259,8 +271,8 @@ std::vector<Config::Variable> Config::variables() const {
     std::string field(row.field);
     auto source = sources_.find(field);
     bool set = source != sources_.end();
-    out.push_back({variable_name(row.field), field, row.format(*this), row.format(defaults),
-                   std::string(row.meaning), std::string(row.accepted),
+    out.push_back({variable_name(row.field), field, std::string(row.type), row.format(*this),
+                   row.format(defaults), std::string(row.meaning), std::string(row.accepted),
                    set ? source->second : "default", set});
   }
   return out;

@@ -36,6 +36,7 @@ struct Config {
   struct Variable {
     std::string name;   // "RINGDIST_MEMORY"
     std::string field;  // "memory"
+    std::string type;   // "str", "int" or "float", as of Python
     std::string value;
     std::string default_value;
     std::string meaning;

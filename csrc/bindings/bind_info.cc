@@ -86,18 +86,12 @@ py::dict info() {
   return out;
 }
 
-std::string option_type(const std::string& field) {
-  if (field == "segment_bytes" || field == "memory") return "int";
-  if (field == "peer_timeout" || field == "warn_after") return "float";
-  return "str";
-}
-
 py::list options() {
   auto config = Config::parse({}, {});
   throw_if(config.error());
   py::list out;
   for (const Config::Variable& v : config.value().variables())
-    out.append(py::make_tuple(v.field, option_type(v.field), v.default_value, v.meaning));
+    out.append(py::make_tuple(v.field, v.type, v.default_value, v.meaning));
   return out;
 }
 

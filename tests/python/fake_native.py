@@ -33,7 +33,8 @@ INFO = {
 
 def install(monkeypatch) -> SimpleNamespace:
     """Put the stand-in where the package looks for _C; returns what it recorded."""
-    from torch_ringdist import _native
+    import torch_ringdist
+    from torch_ringdist import _native, _options
 
     calls = SimpleNamespace(created=[], exits=[], shutdowns=0)
 
@@ -57,6 +58,10 @@ def install(monkeypatch) -> SimpleNamespace:
     monkeypatch.setattr(_native, "atexit", exits)
     # The package remembers what it loaded: give it an empty memory for the length of the test.
     monkeypatch.setattr(_native, "load", functools.cache(_native.load.__wrapped__))
+    # In place of the class that is made of the true one, or has been.
+    made = _options.made_of(OPTIONS)
+    for module in (torch_ringdist, _options):
+        monkeypatch.setitem(vars(module), "Options", made)
     return calls
 
 

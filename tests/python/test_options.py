@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import inspect
 import pickle
 
 import fake_native
@@ -95,6 +97,18 @@ def test_equality_and_copies():
 
 def test_fields_are_offered_for_completion():
     assert {name for name, *_ in fake_native.OPTIONS} <= set(dir(torch_ringdist.Options()))
+
+
+def test_they_are_a_dataclass_that_describes_itself():
+    options = dataclasses.replace(torch_ringdist.Options(trace=True), algorithm="ring")
+    assert options == torch_ringdist.Options(algorithm="ring", trace=True)
+    names = [name for name, *_ in fake_native.OPTIONS]
+    parameters = inspect.signature(torch_ringdist.Options).parameters
+    assert list(parameters) == names
+    assert str(parameters["peer_timeout"]) == "peer_timeout: float | None = None"
+    assert all(name in torch_ringdist.Options.__doc__ for name in names)
+    with pytest.raises(TypeError, match="expected str or None"):
+        dataclasses.replace(options, algorithm=1)
 
 
 def test_built_module_lists_fields_that_can_be_set():

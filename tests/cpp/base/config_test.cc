@@ -74,6 +74,7 @@ TEST(Config, ListsItself) {
   EXPECT_EQ(find("RINGDIST_MEMORY").value, "2MiB");
   EXPECT_EQ(find("RINGDIST_MEMORY").default_value, "64MiB");
   EXPECT_EQ(find("RINGDIST_MEMORY").source, "environment");
+  EXPECT_EQ(find("RINGDIST_MEMORY").type, "int");
   EXPECT_EQ(find("RINGDIST_PEER_TIMEOUT").value, "2.5");
   EXPECT_EQ(find("RINGDIST_PEER_TIMEOUT").source, "option");
   EXPECT_FALSE(find("RINGDIST_UCX").set);
