@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import _arguments as arguments
 from torch_ringdist import _native, _rules
 from torch_ringdist._collectives import backend_of
-
-Schedule = Mapping[int, str] | Callable[[int], str]
+from torch_ringdist._settings import Settings, StateSettings, takes
 
 
 class CompressState:
@@ -22,20 +21,7 @@ class CompressState:
 
     For ``ddp_model.register_comm_hook(CompressState(...), compress_hook)``, and so for Lightning,
     Accelerate and others that take such a pair. ``torch_ringdist.ddp.compress`` makes one and
-    registers a hook without Python in it; the arguments are described there. Besides:
-
-    Args:
-        model: the model, before or after it went into DistributedDataParallel. It gives parameters
-            their names. Without it, `rules` cannot be given, norms and embeddings are not known,
-            and state_dict() calls parameters by the order of their first gradients.
-        process_group: of the backend ringdist; the default group if None.
-        measure_every: steps between two measurements of the relative error, which read the
-            gradients once more; 0 for never.
-
-    Raises:
-        TypeError: an argument of the wrong type, a model that is not on the CPU.
-        ValueError: a value that is not accepted. Some show when the group is known, at the first
-            step.
+    registers a hook without Python in it.
 
     Its methods are called between steps, not while a backward pass runs. A copy of it (as of a
     whole DDP model, by copy.deepcopy or pickle) has neither group nor model: using it raises.
@@ -43,41 +29,27 @@ class CompressState:
 
     _copied = False
 
-    def __init__(
-        self,
-        codec: str = "int4",
-        *,
-        model: nn.Module | None = None,
-        process_group: dist.ProcessGroup | None = None,
-        rules: Mapping[str, str] | None = None,
-        warmup_steps: int = 0,
-        schedule: Schedule | None = None,
-        error_feedback: bool | None = None,
-        scaler: Any = None,
-        guard: float | None = None,
-        measure_every: int = 10,
-    ) -> None:
-        arguments.check_text("codec", codec)
-        arguments.check_count("warmup_steps", warmup_steps)
-        arguments.check_count("measure_every", measure_every)
-        arguments.check_rules(rules, model)
-        arguments.check_schedule(schedule)
-        arguments.check_guard(guard)
-        if error_feedback is not None and not isinstance(error_feedback, bool):
-            raise TypeError(
-                arguments.message("error_feedback", "True, False or None", error_feedback)
-            )
-        if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
-            raise TypeError(arguments.message("scaler", "a torch.amp.GradScaler or None", scaler))
-        self._codec, self._rules, self._schedule = codec, rules, schedule
-        self._model, self._scaler = model, scaler
-        self._group = _group_of(model, process_group)
-        self._settings = {
-            "warmup_steps": warmup_steps,
-            "error_feedback": error_feedback,
-            "guard": guard or 0.0,
-            "measure_every": measure_every,
-        }
+    @takes(StateSettings)
+    def __init__(self, settings: StateSettings) -> None:
+        """Take what ``torch_ringdist.ddp.compress`` takes, the model being optional.
+
+        Args:
+            {settings}
+            model: the model, before or after it went into DistributedDataParallel. It gives
+                parameters their names. Without it, `rules` cannot be given, norms and embeddings
+                are not known, and state_dict() calls parameters by the order of their first
+                gradients.
+            process_group: of the backend ringdist; the default group if None.
+
+        Raises:
+            TypeError: an argument of the wrong type, a model that is not on the CPU.
+            ValueError: a value that is not accepted. Some show when the group is known, at the
+                first step.
+        """
+        settings.check(settings.model)
+        self._settings: Settings = replace(settings, model=None, process_group=None)
+        self._model = settings.model
+        self._group = _group_of(settings.model, settings.process_group)
         self._shapes: dict[str, torch.Size] = {}
         self._native: Any = None
         if dist.is_initialized():
@@ -87,19 +59,13 @@ class CompressState:
         if self._native is None:  # not in use yet: nothing of it is of this process
             return dict(self.__dict__)
         # Neither group nor connections can be copied; a DDP model that has this state can.
-        here = ("_native", "_group", "_model", "_schedule", "_scaler")
-        return {**self.__dict__, **dict.fromkeys(here), "_copied": True}
+        here = dict.fromkeys(("_native", "_group", "_model"))
+        settings = self._settings.without_objects()
+        return {**self.__dict__, **here, "_settings": settings, "_copied": True}
 
     def __repr__(self) -> str:
-        given = {
-            "rules": self._rules,
-            "schedule": self._schedule,
-            "scaler": self._scaler,
-            **self._settings,
-        }
-        defaults = {"warmup_steps": 0, "guard": 0.0, "measure_every": 10}
-        said = [f"{k}={v!r}" for k, v in given.items() if v != defaults.get(k)]
-        text = ", ".join([repr(self._codec), *said])
+        said = [f"{name}={value!r}" for name, value in self._settings.changed().items()]
+        text = ", ".join([repr(self._settings.codec), *said])
         return f"CompressState({text})" + (", a copy" if self._copied else "")
 
     def state_dict(self, *, local: bool = False) -> dict[str, Any]:
@@ -213,15 +179,20 @@ class CompressState:
             )
         backend = self._backend()
         native = _native.load()
+        settings = self._settings
+        schedule = settings.schedule
         made = native.Compression(
             group=backend,
-            codec=self._codec,
-            schedule=dict(self._schedule) if isinstance(self._schedule, Mapping) else {},
+            codec=settings.codec,
+            schedule=dict(schedule) if isinstance(schedule, Mapping) else {},
             at_step=self._at_step(),
-            **self._settings,
+            warmup_steps=settings.warmup_steps,
+            error_feedback=settings.error_feedback,
+            guard=settings.guard or 0.0,
+            measure_every=settings.measure_every,
         )
         if self._model is not None:
-            for rule in _rules.resolve(self._model, self._rules, native.MIN_COMPRESSED):
+            for rule in _rules.resolve(self._model, settings.rules, native.MIN_COMPRESSED):
                 if rule.parameter.device.type != "cpu":
                     raise TypeError(
                         f"ringdist: compress: parameter {rule.name!r} is on "
@@ -235,7 +206,7 @@ class CompressState:
 
     def _at_step(self) -> Callable[[int], tuple[str, float]] | None:
         # It must not hold this state, which would then never be freed.
-        scaler, schedule = self._scaler, self._schedule
+        scaler, schedule = self._settings.scaler, self._settings.schedule
         if scaler is None and not callable(schedule):
             return None
 

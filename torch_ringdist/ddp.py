@@ -10,31 +10,21 @@ docs/compression.md says which codec to take, and when not to compress.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import _native
-from torch_ringdist._compress import CompressState, Schedule, compress_hook
+from torch_ringdist._compress import CompressState, compress_hook
+from torch_ringdist._settings import Settings, takes
 
 Compression = CompressState
 
 __all__ = ["Compression", "compress", "log_to"]
 
 
-def compress(
-    model: DistributedDataParallel,
-    codec: str = "int4",
-    *,
-    rules: Mapping[str, str] | None = None,
-    warmup_steps: int = 0,
-    schedule: Schedule | None = None,
-    error_feedback: bool | None = None,
-    scaler: Any = None,
-    guard: float | None = None,
-    measure_every: int = 10,
-) -> Compression:
+@takes(Settings)
+def compress(model: DistributedDataParallel, settings: Settings) -> Compression:
     """Compress the gradients of `model`, with error feedback where the codec is coarse.
 
     Gradients are averaged over the group, as DDP does, by a hook without Python. All ranks call
@@ -42,24 +32,7 @@ def compress(
 
     Args:
         model: over a group of the backend ringdist, on the CPU, without another hook.
-        codec: "int4", "topk:0.01", "onebit>int4", ...; ``python -m torch_ringdist info`` lists
-            them.
-        rules: codecs by pattern (as of fnmatch) of parameter names, the first match wins:
-            ``{"embed*": "int8", "*norm*": "none"}``. Where none matches, parameters of less than
-            1024 elements and those of norms stay uncompressed, and embeddings take at least the
-            bits of int8.
-        warmup_steps: so many steps are uncompressed at first.
-        schedule: from step to the codec in place of `codec` from then on, or a function that is
-            asked for it at the start of each step, in Python, and says the same on all ranks.
-            Steps are backward passes that synchronise and succeed, counted from 0. Rules hold
-            whatever it says, "none" included; only warm-up steps are without.
-        error_feedback: keep what is lost and add it to the next gradients. None: where the codec
-            has it by default, that is below 8 bits. Costs 8 bytes per element on each rank.
-        scaler: the GradScaler of the training, whose changes of scale the residuals follow.
-            Without it their norm is in units of the scaled loss.
-        guard: cap the norm of a parameter's local gradient at so many times its running mean (10
-            is a good number): through error feedback a spike would act for many steps.
-        measure_every: steps between two measurements of the relative error; 0 for never.
+        {settings}
 
     Returns:
         Its stats(), residual_norm(), state_dict() and load_state_dict().
@@ -76,20 +49,9 @@ def compress(
         )
     if hooks := model._comm_hooks:
         raise RuntimeError(_has_hook(*hooks[0]))
-    state = CompressState(
-        codec,
-        model=model,
-        process_group=model.process_group,
-        rules=rules,
-        warmup_steps=warmup_steps,
-        schedule=schedule,
-        error_feedback=error_feedback,
-        scaler=scaler,
-        guard=guard,
-        measure_every=measure_every,
-    )
+    state = CompressState(**vars(settings), model=model, process_group=model.process_group)
     _native.load().register_comm_hook(model.reducer, state._bind())
-    model.logger._set_comm_hook_name(f"torch_ringdist.ddp.compress({codec!r})")
+    model.logger._set_comm_hook_name(f"torch_ringdist.ddp.compress({settings.codec!r})")
     # DDP with a compiled reducer looks here: it then gets an error, not silence.
     model._comm_hooks.append((compress_hook, state))
     return state
