@@ -11,7 +11,7 @@ void SelfTransport::enqueue(const Outgoing& to, ConstBytes payload, const std::b
 
 void SelfTransport::end(const Parcel& parcel, const Error& error) {
   if (parcel.staged != nullptr) staging_.release(parcel.staged);
-  if (parcel.ticket != kNoTicket) receiver_.on_sent(parcel.ticket, error);
+  receiver_.end_send(parcel.ticket, error);
 }
 
 void SelfTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) {

@@ -38,6 +38,10 @@ class Receiver {
   // A send has ended: its memory is free. Once for each but those with kNoTicket, possibly before
   // send() or commit() returns, never after close() returned.
   virtual void on_sent(Ticket ticket, const Error& error) = 0;
+  // The same, of any send: nobody is told of one without a ticket.
+  void end_send(Ticket ticket, const Error& error) {
+    if (ticket != kNoTicket) on_sent(ticket, error);
+  }
   // The connection to a peer broke. The engine decides whether that is a death: a process that left
   // in good order closes connections too.
   virtual void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) = 0;

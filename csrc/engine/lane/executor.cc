@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "engine/op/dispatch.h"
 
 namespace ringdist {
 namespace {
@@ -79,12 +80,9 @@ void Executor::on_message(ConstBytes bytes, ConstBytes payload) {
   it->second->on_message(header, payload);
 }
 
-// The memory goes when the Run has heard of it.
 void Executor::on_sent(Ticket ticket, const Error& error) {
   check_token();
-  const auto home = state_.tickets.redeem(ticket);
-  if (!home || home->what.run == nullptr) return;
-  home->what.run->on_sent(home->what.step, home->what.target, home->what.segment, error);
+  bring_home(state_, ticket, error);
 }
 
 bool Executor::is_closed(uint64_t nonce) const { return std::ranges::count(closed_, nonce) > 0; }
@@ -152,10 +150,7 @@ bool Executor::run_work() {
   check_token();
   int done = 0;
   for (const Notice& notice : std::exchange(own_notices_, {})) (void)give_to_groups(notice);
-  for (; done < kWorkBatch && !state_.work.empty(); ++done) {
-    const WorkItem item = state_.work.pop();
-    item.run->work(item.step);
-  }
+  for (; done < kWorkBatch && !state_.work.empty(); ++done) work_next(state_);
   release_ended();
   return done > 0;
 }

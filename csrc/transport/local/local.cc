@@ -97,8 +97,7 @@ class LocalTransport final : public Transport {
   bool reaches(ContextId peer) const override { return network_->find(peer) != nullptr; }
 
   void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override {
-    const Error error = post(peer, header, payload);
-    if (ticket != kNoTicket) receiver_.on_sent(ticket, error);
+    receiver_.end_send(ticket, post(peer, header, payload));
   }
 
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }

@@ -71,9 +71,7 @@ void Outlink::fail(Parcel& parcel) {
   tell(parcel.ticket, error_);
 }
 
-void Outlink::tell(Ticket ticket, const Error& error) {
-  if (ticket != kNoTicket) receiver_.on_sent(ticket, error);
-}
+void Outlink::tell(Ticket ticket, const Error& error) { receiver_.end_send(ticket, error); }
 
 void Outlink::give_back(Chunks::Id chunk) {
   large_ -= own_.chunks().is_large(chunk);

@@ -106,8 +106,7 @@ void ShmTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing>
 }
 
 void ShmTransport::refuse(Ticket ticket) {
-  if (ticket != kNoTicket)
-    receiver_.on_sent(ticket, Error(ErrorKind::kPeerLost, "no address of this peer is known"));
+  receiver_.end_send(ticket, Error(ErrorKind::kPeerLost, "no address of this peer is known"));
 }
 
 // After a call to its link: it may have a socket now, or be broken, or over.

@@ -116,7 +116,7 @@ void UcxTransport::finish(Request* request, const Error& error) {
 
 void UcxTransport::end(Ticket ticket, const std::byte* staged, const Error& error) {
   if (staged != nullptr) staging_.release(staged);
-  if (ticket != kNoTicket) receiver_.on_sent(ticket, error);
+  receiver_.end_send(ticket, error);
 }
 
 void UcxTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) {

@@ -1,6 +1,10 @@
-// A transport that sends nothing: it holds back the ends of its sends until the test wants them.
+// A transport that sends nothing: it keeps messages by destination, and ends their sends at once or
+// when the test wants them to.
 #pragma once
 
+#include <deque>
+#include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -10,11 +14,21 @@ namespace ringdist {
 
 class FakeTransport final : public Transport {
  public:
-  explicit FakeTransport(Receiver& receiver) : receiver_(receiver) {}
+  struct Message {
+    std::vector<std::byte> header;
+    std::vector<std::byte> payload;
+  };
 
-  // Ends every send so far, as a transport does whose receiver has got it.
-  void complete() {
-    for (const Ticket ticket : std::exchange(held_, {})) receiver_.on_sent(ticket, {});
+  // `on_sent` is told of each send's end.
+  explicit FakeTransport(std::function<void(Ticket)> on_sent) : on_sent_(std::move(on_sent)) {}
+
+  std::map<ContextId, std::deque<Message>> sent;
+  bool ends_sends = true;
+  bool reaches_all = true;
+
+  // Of all sends so far, as a transport does whose receiver has got them.
+  void end_sends() {
+    for (const Ticket ticket : std::exchange(held_, {})) on_sent_(ticket);
   }
   size_t held() const { return held_.size(); }
 
@@ -22,11 +36,16 @@ class FakeTransport final : public Transport {
   size_t max_payload() const override { return memory_.size(); }
   std::vector<std::byte> address() const override { return {}; }
   Error add_peer(ContextId, ConstBytes) override { return {}; }
-  bool reaches(ContextId) const override { return true; }
-  void send(ContextId, ConstBytes, ConstBytes, Ticket ticket) override { hold(ticket); }
+  bool reaches(ContextId) const override { return reaches_all; }
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override {
+    sent[peer].push_back({{header.begin(), header.end()}, {payload.begin(), payload.end()}});
+    if (ticket == kNoTicket) return;
+    held_.push_back(ticket);
+    if (ends_sends) end_sends();
+  }
   std::optional<Bytes> reserve(size_t bytes) override { return Bytes(memory_).first(bytes); }
-  void commit(Bytes, size_t, std::span<const Outgoing> to) override {
-    for (const Outgoing& out : to) hold(out.ticket);
+  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override {
+    for (const Outgoing& out : to) send(out.peer, out.header, reserved.first(used), out.ticket);
   }
   bool progress() override { return false; }
   int event_fd() const override { return -1; }
@@ -34,14 +53,10 @@ class FakeTransport final : public Transport {
   void drop_peer(ContextId) override {}
   void ask_delivery() override {}
   bool delivered() const override { return true; }
-  void close() override { complete(); }
+  void close() override { end_sends(); }
 
  private:
-  void hold(Ticket ticket) {
-    if (ticket != kNoTicket) held_.push_back(ticket);
-  }
-
-  Receiver& receiver_;
+  const std::function<void(Ticket)> on_sent_;
   std::vector<std::byte> memory_ = std::vector<std::byte>(size_t{1} << 18);
   std::vector<Ticket> held_;
 };

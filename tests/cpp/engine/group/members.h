@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/group/fake_host.h"
+#include "support/fake_transport.h"
 #include "support/requests.h"
 
 namespace ringdist::test {
@@ -74,7 +75,7 @@ struct Member {
 
   std::vector<float> data = std::vector<float>(4, 1.0f);
   FakeHost host;
-  FakeWire wire{host.state};
+  FakeTransport wire{host.on_sent()};
   Planner planner;
   Group group;
   uint64_t calls = 0;

@@ -36,7 +36,7 @@ class SeatTest : public testing::Test {
 
   std::vector<float> data_ = std::vector<float>(4, 1.0f);
   FakeHost host_;
-  FakeWire wire_{host_.state};
+  FakeTransport wire_{host_.on_sent()};
   Planner planner_{{0, 2, "", false, kGroupSegment}};
   uint64_t calls_ = 0;
   std::vector<Error> failures_;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/op/dispatch.h"
 #include "engine/op/port.h"
 #include "engine/op/run.h"
 #include "support/requests.h"
@@ -71,18 +72,13 @@ class FakePort final : public Port {
 
   // Runs what can run.
   void work() {
-    while (!lane.work.empty()) {
-      const WorkItem item = lane.work.pop();
-      item.run->work(item.step);
-    }
+    while (!lane.work.empty()) work_next(lane);
   }
   // The i-th of the sends that have not ended, ends.
   void end_send(size_t i, const Error& error = {}) {
     const Ticket ticket = tickets[i];
     tickets.erase(tickets.begin() + static_cast<ptrdiff_t>(i));
-    const auto home = lane.tickets.redeem(ticket);
-    if (home && home->what.run != nullptr)
-      home->what.run->on_sent(home->what.step, home->what.target, home->what.segment, error);
+    bring_home(lane, ticket, error);
   }
   // What has been sent to a rank, by type.
   int count(int destination, MessageType type) const {
