@@ -1,4 +1,5 @@
-# Gives the target ringdist_libtorch: torch's headers and libraries by plain paths.
+# Gives torch's headers and libraries by plain paths: the targets ringdist_libtorch_cpu, and
+# ringdist_libtorch, which has what needs Python, too.
 #
 # Not find_package(Torch): with a CUDA build of torch its config looks for the CUDA toolkit, which
 # this library does not need.
@@ -18,10 +19,12 @@ set(TORCH_MINOR ${CMAKE_MATCH_2})
 set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
   ${torch_dir}/version.py)
 
-add_library(ringdist_libtorch INTERFACE)
-target_include_directories(ringdist_libtorch SYSTEM INTERFACE
+add_library(ringdist_libtorch_cpu INTERFACE)
+target_include_directories(ringdist_libtorch_cpu SYSTEM INTERFACE
   ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
+target_link_libraries(ringdist_libtorch_cpu INTERFACE
+  ${torch_dir}/lib/libtorch.so ${torch_dir}/lib/libtorch_cpu.so ${torch_dir}/lib/libc10.so)
+add_library(ringdist_libtorch INTERFACE)
 target_link_libraries(ringdist_libtorch INTERFACE
-  ${torch_dir}/lib/libtorch_python.so ${torch_dir}/lib/libtorch.so
-  ${torch_dir}/lib/libtorch_cpu.so ${torch_dir}/lib/libc10.so)
+  ${torch_dir}/lib/libtorch_python.so ringdist_libtorch_cpu)
 message(STATUS "torch: ${TORCH_VERSION}, ${torch_dir}")
