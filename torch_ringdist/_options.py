@@ -96,7 +96,7 @@ def made_of(rows: Iterable[tuple[str, str, str, str]]) -> type[_Settings]:
     return made
 
 
-def _name_unknown_fields(made: type) -> None:
+def _name_unknown_fields(made: Any) -> None:
     """Python's own message has no list of those that there are."""
     init = made.__init__
 
@@ -122,7 +122,7 @@ def __getattr__(name: str) -> Any:
     return globals().setdefault(name, made_of(_native.load().options()))
 
 
-def _fields(made: type) -> dict[str, dataclasses.Field]:
+def _fields(made: Any) -> dict[str, dataclasses.Field[Any]]:
     return made.__dataclass_fields__
 
 
@@ -130,7 +130,7 @@ def _unknown(name: str, fields: Iterable[str]) -> str:
     return f"Options has no field {name!r}; have: {', '.join(sorted(fields))}"
 
 
-def _lines(made: type, values: dict[str, str]) -> Iterator[str]:
+def _lines(made: Any, values: dict[str, str]) -> Iterator[str]:
     """One for each field, with its value; "" is that of those without."""
     fields = _fields(made).values()
     column = max((len(values.get(field.name, values[""])) for field in fields), default=0)
@@ -150,9 +150,9 @@ def _text(value: str | int | float | bool) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def _check(field: dataclasses.Field, value: Any) -> None:
+def _check(field: dataclasses.Field[Any], value: Any) -> None:
     kind, meaning = field.metadata["type"], field.metadata["meaning"]
-    accepted = (float, int) if kind == "float" else _TYPES[kind]
+    accepted: Any = (float, int) if kind == "float" else _TYPES[kind]
     # A bool is an int to Python; segment_bytes=True is a mistake to everyone else.
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind != "bool"):
         raise TypeError(

@@ -102,6 +102,7 @@ def takes(
 
     Its signature lists them, and its docstring in place of "{settings}".
     """
+    make: Callable[..., _Settings] = kind
     listed = list(inspect.signature(kind).parameters.values())
 
     def decorate(
@@ -118,7 +119,7 @@ def takes(
             except TypeError as error:
                 raise TypeError(f"{function.__qualname__}() {error}") from None
             first: Any = given.pop(subject.name)
-            return function(first, kind(**given))
+            return function(first, make(**given))
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         if function.__doc__ and Settings.__doc__:

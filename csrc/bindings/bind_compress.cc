@@ -14,8 +14,6 @@ namespace py = pybind11;
 namespace ringdist {
 namespace {
 
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-
 CodecPair codecs_of(const ProcessGroupRing& group, const std::string& spec) {
   auto codecs = parse_coding("codec", spec, group.getSize());
   throw_if(codecs.error());
