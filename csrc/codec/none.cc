@@ -78,7 +78,7 @@ Result<CodecPtr> make(std::string_view parameter) {
   return CodecPtr(std::make_shared<NoneCodec>());
 }
 
-constexpr std::array<std::string_view, 1> kExamples{"none"};
+constexpr std::array<std::string_view, 1> kExamples{kNoCodec};
 
 }  // namespace
 

@@ -17,15 +17,14 @@ std::string_view take_until(std::string_view& text, char end) {
   return out;
 }
 
-const CodecRow* find_row(std::string_view spec) {
-  const std::string_view name = spec.substr(0, spec.find_first_of(":+"));
+const CodecRow* find_row(std::string_view name) {
   const auto row = std::ranges::find(codecs(), name, &CodecRow::name);
   return row == codecs().end() ? nullptr : &*row;
 }
 
 std::string default_result(const Codec& contribution, int size) {
   std::string_view name = contribution.name();
-  const CodecRow* row = find_row(name);
+  const CodecRow* row = find_row(name.substr(0, name.find_first_of(":+")));
   if (row == nullptr || row->result_of == nullptr) return std::string(name);
   const bool rotated = name.ends_with(kRotation);
   if (rotated) name.remove_suffix(kRotation.size());
@@ -51,18 +50,16 @@ Result<CodecPtr> parse_codec(std::string_view spec) {
   const bool rotated = text.ends_with(kRotation);
   if (rotated) text.remove_suffix(kRotation.size());
   const std::string_view name = take_until(text, ':');
-  for (const CodecRow& row : codecs()) {
-    if (row.name != name) continue;
-    Result<CodecPtr> made = row.make(text);
-    return made.ok() && rotated ? rotate(made.value()) : made;
-  }
-  return unknown(name);
+  const CodecRow* row = find_row(name);
+  if (row == nullptr) return unknown(name);
+  Result<CodecPtr> made = row->make(text);
+  return made.ok() && rotated ? rotate(made.value()) : made;
 }
 
 Result<CodecPair> parse_codec_pair(std::string_view spec, int size) {
   if (spec.empty()) spec = kNoCodec;
-  if (const CodecRow* row = find_row(spec); row != nullptr && spec == row->name)
-    spec = row->alone.empty() ? spec : row->alone;
+  if (const CodecRow* row = find_row(spec); row != nullptr && !row->alone.empty())
+    spec = row->alone;
   const bool two = spec.find('>') != std::string_view::npos;
   std::string_view rest = spec;
   const std::string_view first = take_until(rest, '>');

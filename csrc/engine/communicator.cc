@@ -14,7 +14,6 @@ namespace ringdist {
 namespace {
 
 constexpr auto kTaskTime = std::chrono::seconds(10);
-constexpr auto kTellTime = std::chrono::seconds(2);
 constexpr Duration kLeaveTime = std::chrono::seconds(1);
 
 // Freeing a tensor may need the GIL, which a lane never takes. So where a lane is the last to hold
@@ -262,7 +261,7 @@ void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   for (const auto& sibling : siblings()) sibling->abort(why);
   // Ranks that have found their peers no longer look into the store: ours must be found to be told.
-  formation_->shorten(Clock::now() + kTellTime);
+  formation_->shorten(Clock::now() + Context::kFinishTime);
   formation_->withdraw(ErrorKind::kAborted, std::string(kClosedByPeer) + why);
   const Error cause(ErrorKind::kAborted, why);
   context_->lane().post([seat = seat_, cause] { seat->fail(cause, /*tell_others=*/true); });
@@ -299,7 +298,7 @@ void Communicator::close() {
   }
   Lane& lane = context_->lane();
   wait_until_idle(TimePoint::max());
-  finish(NoticeKind::kLeave, Clock::now() + kTellTime);
+  finish(NoticeKind::kLeave, Clock::now() + Context::kFinishTime);
   // First what was sent, then that nothing follows: others compare calls before they are told.
   if (!failure()) lane.flush(Clock::now() + Lane::kFlushTime);
   leave(NoticeKind::kLeave);

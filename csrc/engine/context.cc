@@ -11,7 +11,6 @@
 namespace ringdist {
 namespace {
 
-constexpr auto kFinishTime = std::chrono::seconds(2);
 constexpr auto kCallbackTime = std::chrono::milliseconds(1000);
 constexpr auto kDumpTime = std::chrono::milliseconds(300);
 

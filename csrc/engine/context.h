@@ -53,6 +53,8 @@ class Context final : private ControlEvents, private LaneHost {
   // Why that process is lost; success if it is not known to be.
   Error lost(ContextId context_id);
 
+  // How long an end waits for others: for a formation under way, for what was sent to arrive.
+  static constexpr auto kFinishTime = std::chrono::seconds(2);
   // For leaving in good order. Groups add themselves while they are open.
   struct Leaver {
     std::function<void(NoticeKind, TimePoint until)> finish;  // waits for what is in flight

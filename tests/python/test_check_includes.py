@@ -1,13 +1,9 @@
 """tools/check_includes.py finds each kind of violation, and none in a good tree."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-CHECK = ROOT / "tools" / "check_includes.py"
+from support.tree_check import run_check
 
 TABLE = """\
 # Map
@@ -38,13 +34,7 @@ GOOD = {
 
 
 def check(root: Path, files: dict[str, str]) -> tuple[int, list[str]]:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    run = subprocess.run([sys.executable, CHECK, root], capture_output=True, text=True, check=False)
-    assert run.stderr == ""
-    return run.returncode, run.stdout.splitlines()
+    return run_check("check_includes.py", root, files)
 
 
 def test_a_tree_that_keeps_the_rules(tmp_path):

@@ -5,9 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-CHECK = ROOT / "tools" / "check_row_names.py"
+from support.tree_check import TOOLS, run_check
 
 GOOD = {
     "csrc/algorithm/star.cc": 'return {.name = "star", .description = "a star"};\n',
@@ -23,13 +21,7 @@ GOOD = {
 
 
 def check(root: Path, files: dict[str, str]) -> tuple[int, list[str]]:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    run = subprocess.run([sys.executable, CHECK, root], capture_output=True, text=True, check=False)
-    assert run.stderr == ""
-    return run.returncode, run.stdout.splitlines()
+    return run_check("check_row_names.py", root, files)
 
 
 def test_a_tree_that_names_no_rows(tmp_path):
@@ -61,5 +53,6 @@ def test_registries_must_be_found(tmp_path):
 
 
 def test_ours():
-    run = subprocess.run([sys.executable, CHECK], capture_output=True, text=True, check=False)
+    check_ours = [sys.executable, TOOLS / "check_row_names.py"]
+    run = subprocess.run(check_ours, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (0, "")

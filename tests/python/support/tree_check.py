@@ -1,0 +1,22 @@
+"""Runs a check of tools/ on a tree that a test makes up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parents[3] / "tools"
+
+
+def run_check(tool: str, root: Path, files: dict[str, str]) -> tuple[int, list[str]]:
+    """Writes the files below `root`. The check's exit status there, and the lines it prints."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    run = subprocess.run(
+        [sys.executable, TOOLS / tool, root], capture_output=True, text=True, check=False
+    )
+    assert run.stderr == ""
+    return run.returncode, run.stdout.splitlines()
