@@ -13,7 +13,7 @@ from torch_ringdist import _native
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 
 
-class _Settings:
+class _Options:
     """Settings of one "ringdist" process group.
 
         options = torch_ringdist.Options(algorithm="ring", segment_bytes=1 << 18)
@@ -68,7 +68,7 @@ class _Settings:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def made_of(rows: Iterable[tuple[str, str, str, str]]) -> type[_Settings]:
+def made_of(rows: Iterable[tuple[str, str, str, str]]) -> type[_Options]:
     """The class of these fields, as native options() lists them: name, type, default, meaning."""
     fields = [
         (
@@ -83,13 +83,13 @@ def made_of(rows: Iterable[tuple[str, str, str, str]]) -> type[_Settings]:
     made = dataclasses.make_dataclass(
         "Options",
         fields,
-        bases=(_Settings,),
+        bases=(_Options,),
         namespace={"__module__": __name__},  # for pickle
         kw_only=True,
         repr=False,
     )
-    if _Settings.__doc__:
-        head, raises, tail = _Settings.__doc__.partition("    Raises:\n")
+    if _Options.__doc__:
+        head, raises, tail = _Options.__doc__.partition("    Raises:\n")
         listed = "".join(f"        {line}\n" for line in _lines(made, {"": ""}))
         made.__doc__ = f"{head}    Fields:\n{listed}\n{raises}{tail}"
     _name_unknown_fields(made)
@@ -112,7 +112,7 @@ def _name_unknown_fields(made: Any) -> None:
 
 if TYPE_CHECKING:
 
-    class Options(_Settings):
+    class Options(_Options):
         def __init__(self, **fields: str | int | float | bool | None) -> None: ...
 
 
