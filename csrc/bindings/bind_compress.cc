@@ -5,7 +5,7 @@
 
 #include "bindings/bind.h"
 #include "codec/none.h"
-#include "torch/comm_hook.h"
+#include "torch/ddp/comm_hook.h"
 #include "torch/errors.h"
 #include "torch/ops/coding.h"
 

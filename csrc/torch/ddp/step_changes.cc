@@ -1,4 +1,4 @@
-#include "torch/step_changes.h"
+#include "torch/ddp/step_changes.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "torch/memory_order.h"
+#include "torch/ddp/memory_order.h"
 
 #include <cstdint>
 

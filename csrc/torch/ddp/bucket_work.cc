@@ -1,4 +1,4 @@
-#include "torch/bucket_work.h"
+#include "torch/ddp/bucket_work.h"
 
 #include "torch/errors.h"
 #include "torch/work/future_join.h"

@@ -14,11 +14,11 @@
 
 #include "base/thread_annotations.h"
 #include "compress/auto_codec.h"
-#include "torch/bucket_work.h"
-#include "torch/compression_options.h"
-#include "torch/link_probe.h"
-#include "torch/parameter_table.h"
-#include "torch/step_changes.h"
+#include "torch/ddp/bucket_work.h"
+#include "torch/ddp/compression_options.h"
+#include "torch/ddp/link_probe.h"
+#include "torch/ddp/parameter_table.h"
+#include "torch/ddp/step_changes.h"
 
 namespace ringdist {
 

@@ -1,4 +1,4 @@
-#include "torch/compression_options.h"
+#include "torch/ddp/compression_options.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "torch/parameter_table.h"
+#include "torch/ddp/parameter_table.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "codec/none.h"
-#include "torch/memory_order.h"
+#include "torch/ddp/memory_order.h"
 #include "torch/ops/coding.h"
 
 namespace ringdist {

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "torch/parameter_table.h"
+#include "torch/ddp/parameter_table.h"
 
 namespace ringdist {
 

@@ -1,4 +1,4 @@
-#include "torch/link_probe.h"
+#include "torch/ddp/link_probe.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "torch/compression.h"
+#include "torch/ddp/compression.h"
 
 #include <torch/csrc/autograd/engine.h>
 
@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "codec/none.h"
+#include "torch/ddp/memory_order.h"
 #include "torch/errors.h"
-#include "torch/memory_order.h"
 
 namespace ringdist {
 namespace {
