@@ -40,6 +40,7 @@ class FrameStream {
 };
 
 enum class LinkKind : uint8_t { kLocal = 0, kTcp = 1 };
+inline constexpr LinkKind kLinkKinds[] = {LinkKind::kLocal, LinkKind::kTcp};
 
 struct ControlConnection {
   enum class State : uint8_t {

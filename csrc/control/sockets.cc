@@ -302,9 +302,14 @@ void ControlSockets::readmit(TimePoint now) {
     if (!c->dialed && c->state == State::kHeld) answer(*c, now);
 }
 
-ControlConnection* ControlSockets::find(uint64_t peer, LinkKind kind) {
+void ControlSockets::give_up(uint64_t key) {
+  if (const auto found = connections_.find(key); found != connections_.end())
+    found->second->broken = true;
+}
+
+ControlConnection* ControlSockets::find(uint64_t peer, LinkKind kind) const {
   ControlConnection* best = nullptr;
-  for (auto& [key, c] : connections_) {
+  for (const auto& [key, c] : connections_) {
     if (c->peer != peer || c->kind != kind || c->closed() || c->state == State::kClosing) continue;
     if (stranger(*c)) continue;
     if (!best || c->open()) best = c.get();

@@ -2,7 +2,7 @@
 // going, and tells its owner what happens. It knows no groups and judges nobody.
 //
 // Of two connections between the same pair the one dialed by the lower context id wins, so that
-// both sides keep the same one. Owned by ControlLoop; control thread only.
+// both sides keep the same one. Owned by ControlPlane; control thread only.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,14 @@
 #include <memory>
 #include <string>
 
-#include "control/connection.h"
+#include "control/reach.h"
 #include "os/epoll.h"
 
 namespace ringdist {
 
 inline constexpr Duration kControlHeartbeat = Milliseconds(200);
 
-class ControlSockets {
+class ControlSockets final : public ControlReach {
  public:
   enum class Verdict { kAccept, kHold, kRefuse };
   struct Admission {
@@ -52,10 +52,23 @@ class ControlSockets {
   // Ends what broke and frees what was closed; until then pointers stay good. Once per turn.
   void reap(TimePoint now);
 
-  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
-            TimePoint now);
   // The open connection to a peer, else one on the way, else null.
-  ControlConnection* find(uint64_t peer, LinkKind kind);
+  ControlConnection* find(uint64_t peer, LinkKind kind) const;
+  // Something was thrown while an event of that key was handled: its connection ends, if it is one.
+  void give_up(uint64_t key);
+
+  // ControlReach
+  bool tried(uint64_t peer, LinkKind kind) const override { return find(peer, kind) != nullptr; }
+  bool reached(uint64_t peer, LinkKind kind) const override {
+    const ControlConnection* found = find(peer, kind);
+    return found != nullptr && found->reached();
+  }
+  bool open(uint64_t peer, LinkKind kind) const override {
+    const ControlConnection* found = find(peer, kind);
+    return found != nullptr && found->open();
+  }
+  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
+            TimePoint now) override;
   // Asks the owner again about connections whose group was unknown.
   void readmit(TimePoint now);
 

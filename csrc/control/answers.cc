@@ -1,0 +1,90 @@
+#include "control/answers.h"
+
+#include "base/closed_by_peer.h"
+
+namespace ringdist {
+namespace {
+
+// "rank 3 (pid 123 on host X)"
+std::string describe_member(const ControlMember& member) {
+  return "rank " + std::to_string(member.rank) + " (" +
+         describe_process(member.pid, member.host_name) + ")";
+}
+
+}  // namespace
+
+std::optional<Error> ControlAnswers::proof(uint64_t id, const std::string& who,
+                                           const Patience& patience, TimePoint now) {
+  if (reach_.open(id, LinkKind::kLocal)) return Error();
+  if (ledger_.gone(id)) return Error(ErrorKind::kPeerLost, who + " is gone");
+  const ControlPeer::Line& line = processes_[id].line(LinkKind::kLocal);
+  if (!line.rejection.empty())
+    return Error(ErrorKind::kPeerLost, who + " refused: " + line.rejection);
+  if (line.refusals > 0)
+    return Error(ErrorKind::kPeerLost, who + " does not share this host: " + line.failure);
+  if (!patience.over(now)) return std::nullopt;
+  return Error(ErrorKind::kTimeout, who + " did not answer on its local control socket" +
+                                        (line.failure.empty() ? "" : ": " + line.failure));
+}
+
+std::optional<Error> ControlAnswers::links(uint64_t nonce, const ControlGroup& group,
+                                           const Patience& patience, TimePoint now) {
+  // Of who has left, or dies later, the engine tells, after what it had sent.
+  for (const auto& [id, member] : group.roster.processes()) {
+    const auto why = ledger_.lost(id);
+    if (!why || arrivals_.has(nonce, id)) continue;
+    return Error(ErrorKind::kPeerLost,
+                 describe_member(member) + " is lost: " + std::string(kClosedByPeer) + *why)
+        .blame(member.rank);
+  }
+  const bool expired = patience.over(now);
+  bool complete = true;
+  const auto check = [&](uint64_t id, LinkKind kind) -> std::optional<Error> {
+    if (reach_.reached(id, kind) || ledger_.gone(id)) return std::nullopt;
+    complete = false;
+    return missing(group, id, kind, expired);
+  };
+  for (const uint64_t id : group.roster.local_peers())
+    if (auto error = check(id, LinkKind::kLocal)) return error;
+  const auto gone = [this](uint64_t id) { return ledger_.gone(id); };
+  for (const int host : group.roster.neighbours())
+    for (const uint64_t id : group.roster.links_to(host, gone))
+      if (auto error = check(id, LinkKind::kTcp)) return error;
+  return complete ? std::optional(Error()) : std::nullopt;
+}
+
+// The error for a peer that is not connected yet, if it is time for one.
+std::optional<Error> ControlAnswers::missing(const ControlGroup& group, uint64_t id, LinkKind kind,
+                                             bool expired) {
+  const ControlMember& member = group.roster.member(id);
+  const ControlPeer::Line& line = processes_[id].line(kind);
+  const bool local = kind == LinkKind::kLocal;
+  const bool refused = !line.rejection.empty() || (local && line.deserted());
+  if (!refused && !expired) return std::nullopt;
+  const std::string who = describe_member(member);
+  const std::string& address = local ? member.unix_name : member.tcp_address;
+  if (line.rejection.empty() && refused)
+    return Error(ErrorKind::kPeerLost, who + " is lost: " + std::string(kClosedByPeer) +
+                                           "nothing listens on its control socket " + address +
+                                           ": its process died or exited")
+        .blame(member.rank);
+  const std::string seen = !line.rejection.empty() ? line.rejection : line.failure;
+  return Error(refused ? ErrorKind::kPeerLost : ErrorKind::kTimeout,
+               who + " cannot be reached on its control socket " + address + ": " +
+                   (seen.empty() ? "it did not connect in time" : seen))
+      .blame(member.rank);
+}
+
+std::optional<Error> ControlAnswers::formed(uint64_t nonce, const ControlGroup& group,
+                                            const Patience& patience, TimePoint now) const {
+  for (const auto& [id, member] : group.roster.processes()) {
+    if (arrivals_.has(nonce, id) || ledger_.gone(id)) continue;
+    if (!patience.over(now)) return std::nullopt;
+    return Error(ErrorKind::kTimeout,
+                 describe_member(member) + " has not found all others of the group in time")
+        .blame(member.rank);
+  }
+  return Error();
+}
+
+}  // namespace ringdist

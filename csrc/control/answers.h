@@ -1,0 +1,45 @@
+// What those hear who ask the control plane and wait: whether a process shares our host, whether a
+// group is linked, whether all of it is. No answer yet: nothing. Control thread only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "base/patience.h"
+#include "control/arrivals.h"
+#include "control/groups.h"
+#include "control/ledger.h"
+#include "control/processes.h"
+#include "control/reach.h"
+
+namespace ringdist {
+
+class ControlAnswers {
+ public:
+  ControlAnswers(ControlProcesses& processes, const ControlLedger& ledger,
+                 const ControlArrivals& arrivals, const ControlReach& reach)
+      : processes_(processes), ledger_(ledger), arrivals_(arrivals), reach_(reach) {}
+
+  // Success once the process has answered on its abstract socket. `who`: its name.
+  std::optional<Error> proof(uint64_t id, const std::string& who, const Patience& patience,
+                             TimePoint now);
+  // Success once all links that the group needs of this process are up.
+  std::optional<Error> links(uint64_t nonce, const ControlGroup& group, const Patience& patience,
+                             TimePoint now);
+  // Success once all members have connected, but for those that have left: of these the engine
+  // tells.
+  std::optional<Error> formed(uint64_t nonce, const ControlGroup& group, const Patience& patience,
+                              TimePoint now) const;
+
+ private:
+  std::optional<Error> missing(const ControlGroup& group, uint64_t id, LinkKind kind, bool expired);
+
+  ControlProcesses& processes_;
+  const ControlLedger& ledger_;
+  const ControlArrivals& arrivals_;
+  const ControlReach& reach_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,43 @@
+#include "control/arrivals.h"
+
+#include <algorithm>
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMaxGroups = 4096;  // that this process does not know yet, and its own
+
+}  // namespace
+
+std::vector<uint64_t> ControlArrivals::learn(uint64_t nonce, const std::vector<uint64_t>& processes,
+                                             const std::function<bool(uint64_t nonce)>& ours) {
+  if (!known_.contains(nonce)) {
+    order_.push_back(nonce);
+    if (order_.size() > kMaxGroups) {
+      const auto old = std::ranges::find_if(order_, [&](uint64_t one) { return !ours(one); });
+      if (old != order_.end()) forget(uint64_t{*old});
+    }
+  }
+  std::vector<uint64_t> news;
+  for (const uint64_t process : processes)
+    if (known_[nonce].insert(process).second) news.push_back(process);
+  return news;
+}
+
+void ControlArrivals::forget(uint64_t nonce) {
+  known_.erase(nonce);
+  std::erase(order_, nonce);
+}
+
+bool ControlArrivals::has(uint64_t nonce, uint64_t process) const {
+  const auto known = known_.find(nonce);
+  return known != known_.end() && known->second.contains(process);
+}
+
+std::vector<uint64_t> ControlArrivals::of(uint64_t nonce) const {
+  const auto known = known_.find(nonce);
+  if (known == known_.end()) return {};
+  return {known->second.begin(), known->second.end()};
+}
+
+}  // namespace ringdist

@@ -1,0 +1,33 @@
+// Dials the processes that should be connected and are not, when it is time to. Control thread
+// only.
+#pragma once
+
+#include <cstdint>
+
+#include "control/groups.h"
+#include "control/ledger.h"
+#include "control/processes.h"
+#include "control/reach.h"
+
+namespace ringdist {
+
+class ControlDialer {
+ public:
+  ControlDialer(ControlProcesses& processes, const ControlGroups& groups,
+                const ControlLedger& ledger, ControlReach& reach)
+      : processes_(processes), groups_(groups), ledger_(ledger), reach_(reach) {}
+
+  // `first`: it is for this side to dial; the other side does if nothing comes for a while, or
+  // where a connection was before.
+  void want(uint64_t id, LinkKind kind, bool first, TimePoint now);
+  // All that the group needs of this process.
+  void keep_linked(const ControlGroup& group, TimePoint now);
+
+ private:
+  ControlProcesses& processes_;
+  const ControlGroups& groups_;
+  const ControlLedger& ledger_;
+  ControlReach& reach_;
+};
+
+}  // namespace ringdist

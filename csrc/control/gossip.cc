@@ -1,0 +1,81 @@
+#include "control/gossip.h"
+
+#include "base/log.h"
+#include "control/wire.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMaxFlood = kMaxFrameBody - 64;  // the record's own fields come with it
+
+}  // namespace
+
+void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) {
+  if (payload.size() > kMaxFlood)
+    return log(LogLevel::kError,
+               "a notice of " + std::to_string(payload.size()) + " bytes was not sent");
+  const FloodRecord record{id_, sequence_++, payload};
+  ledger_.record_flood(record, now);
+  sockets_.send_to_all(record.frame());
+}
+
+void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
+  const auto record = FloodRecord::decode(frame.body);
+  if (!record || record->origin == id_ || !ledger_.record_flood(*record, now)) return;
+  sockets_.send_to_all(make_frame(FrameType::kFlood, frame.body), &from);
+  events_.on_flood(record->payload);
+}
+
+bool ControlGossip::learn_lost(uint64_t id, const std::string& cause,
+                               const ControlConnection* from) {
+  if (!ledger_.record_lost(id, cause)) return false;
+  // The culprit is told as well: if it was only stopped it learns that it is out.
+  sockets_.send_to_all(Fate{id, cause}.frame(FrameType::kLost), from);
+  return true;
+}
+
+bool ControlGossip::learn_left(uint64_t id, const ControlConnection* from) {
+  if (id == id_ || !ledger_.record_left(id)) return false;
+  sockets_.send_to_all(Fate{id, ""}.frame(FrameType::kLeft), from);
+  return true;
+}
+
+void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
+                                 const ControlConnection* from) {
+  const auto ours = [this](uint64_t one) { return groups_.find(one) != nullptr; };
+  const auto news = arrivals_.learn(nonce, processes, ours);
+  if (const ControlGroup* group = groups_.find(nonce); group != nullptr && !news.empty())
+    tell_formed(nonce, group->roster, news, from);
+}
+
+void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
+  if (const auto told = Formed::decode(frame.body))
+    learn_formed(told->nonce, told->processes, &from);
+}
+
+void ControlGossip::tell_members(uint64_t nonce) {
+  const auto known = arrivals_.of(nonce);
+  const ControlGroup* group = groups_.find(nonce);
+  if (group != nullptr && !known.empty()) tell_formed(nonce, group->roster, known, nullptr);
+}
+
+void ControlGossip::tell_formed(uint64_t nonce, const ControlRoster& roster,
+                                const std::vector<uint64_t>& processes,
+                                const ControlConnection* from) {
+  const auto frame = Formed{nonce, processes}.frame();
+  sockets_.for_each([&](ControlConnection& c) {
+    const bool heard_it = from && from->kind == LinkKind::kLocal && c.kind == LinkKind::kLocal;
+    if (c.open() && &c != from && !heard_it && roster.has(c.peer)) sockets_.send(c, frame);
+  });
+}
+
+void ControlGossip::bring_up_to_date(ControlConnection& connection, TimePoint now) {
+  for (const auto& [nonce, group] : groups_.all()) {
+    const auto known = arrivals_.of(nonce);
+    if (!known.empty() && group.roster.has(connection.peer))
+      sockets_.send(connection, Formed{nonce, known}.frame());
+  }
+  for (const auto& frame : ledger_.frames(now)) sockets_.send(connection, frame);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,61 @@
+// What goes around: each process passes on what is new to it, and tells a new connection all that
+// is known. Control thread only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "control/arrivals.h"
+#include "control/events.h"
+#include "control/groups.h"
+#include "control/ledger.h"
+#include "control/sockets.h"
+
+namespace ringdist {
+
+class ControlGossip {
+ public:
+  ControlGossip(uint64_t id, ControlSockets& sockets, ControlLedger& ledger,
+                ControlArrivals& arrivals, ControlGroups& groups, ControlEvents& events)
+      : id_(id),
+        sockets_(sockets),
+        ledger_(ledger),
+        arrivals_(arrivals),
+        groups_(groups),
+        events_(events) {}
+
+  // A payload of ours, to all processes. One that is too long is logged and not sent.
+  void flood(const std::vector<std::byte>& payload, TimePoint now);
+  // Another's: passed on, and told to the owner, once.
+  void on_flood(ControlConnection& from, const Frame& frame, TimePoint now);
+
+  // A process died or left. True if that is news, which is passed on.
+  bool learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
+  bool learn_left(uint64_t id, const ControlConnection* from);
+
+  // Processes have found all others of a group. Inside a host everyone tells everyone;
+  // representatives pass on what comes from, and goes to, other hosts. Words on one link stay in
+  // order: that a process had connected is known before its end is.
+  void learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
+                    const ControlConnection* from);
+  void on_formed(ControlConnection& from, const Frame& frame);
+  // What came before we knew whom else of the group to tell.
+  void tell_members(uint64_t nonce);
+
+  void bring_up_to_date(ControlConnection& connection, TimePoint now);
+
+ private:
+  void tell_formed(uint64_t nonce, const ControlRoster& roster,
+                   const std::vector<uint64_t>& processes, const ControlConnection* from);
+
+  const uint64_t id_;
+  ControlSockets& sockets_;
+  ControlLedger& ledger_;
+  ControlArrivals& arrivals_;
+  ControlGroups& groups_;
+  ControlEvents& events_;
+  uint64_t sequence_ = 0;  // of our floods
+};
+
+}  // namespace ringdist

@@ -1,0 +1,73 @@
+#include "control/groups.h"
+
+#include <algorithm>
+
+#include "control/processes.h"
+
+namespace ringdist {
+namespace {
+
+constexpr Duration kLeftTime = std::chrono::minutes(1);
+
+}  // namespace
+
+ControlGroup& ControlGroups::join(uint64_t nonce, uint64_t id, int rank,
+                                  const std::vector<ControlMember>& members) {
+  auto found = groups_.find(nonce);
+  if (found == groups_.end())
+    found = groups_.emplace(nonce, ControlGroup(ControlRoster(id, rank, members))).first;
+  found->second.ranks.insert(rank);
+  return found->second;
+}
+
+bool ControlGroups::leave(uint64_t nonce, int rank, TimePoint now) {
+  ControlGroup* group = find(nonce);
+  if (group == nullptr || group->ranks.erase(rank) == 0 || !group->left()) return false;
+  group->left_at = now;
+  return true;
+}
+
+std::vector<uint64_t> ControlGroups::forget_left(
+    const std::function<bool(uint64_t nonce, const ControlGroup&)>& heard, TimePoint now) {
+  std::vector<uint64_t> out;
+  for (const auto& [nonce, group] : groups_)
+    if (group.left() && (now - group.left_at >= kLeftTime || heard(nonce, group)))
+      out.push_back(nonce);
+  for (const uint64_t nonce : out) groups_.erase(nonce);
+  return out;
+}
+
+ControlGroup* ControlGroups::find(uint64_t nonce) {
+  const auto found = groups_.find(nonce);
+  return found == groups_.end() ? nullptr : &found->second;
+}
+
+const ControlMember* ControlGroups::member(uint64_t id) const {
+  for (const auto& [nonce, group] : groups_)
+    if (group.roster.has(id)) return &group.roster.member(id);
+  return nullptr;
+}
+
+bool ControlGroups::relied_on(uint64_t id) const {
+  return std::ranges::any_of(groups_, [id](const auto& entry) {
+    return !entry.second.left() && entry.second.roster.has(id);
+  });
+}
+
+ControlGroups::Address ControlGroups::address_of(uint64_t id, LinkKind kind) const {
+  Address out;
+  for (const auto& [nonce, group] : groups_) {
+    if (!group.roster.has(id)) continue;
+    const ControlMember& member = group.roster.member(id);
+    out.address = kind == LinkKind::kLocal ? member.unix_name : member.tcp_address;
+    // Of a group that was left the peer may never know, and keep us waiting.
+    if (kind == LinkKind::kTcp && (out.nonce == 0 || !group.left())) out.nonce = nonce;
+  }
+  return out;
+}
+
+void ControlGroups::forgive(Duration pause, TimePoint now) {
+  for (auto& [nonce, group] : groups_) forgive_pause(group.judged_since, pause, now);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,103 @@
+#include "control/judge.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace ringdist {
+namespace {
+
+constexpr Duration kSuspectAfter = Milliseconds(800);
+constexpr Duration kOwnPause = std::chrono::seconds(1);
+
+std::string format_seconds(Duration d) {
+  const auto tenths = std::chrono::duration_cast<Milliseconds>(d).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+}  // namespace
+
+Duration ControlJudge::suspect_after() const { return std::min(kSuspectAfter, peer_timeout_ / 2); }
+
+void ControlJudge::forgive_own_pause(Duration late, TimePoint now) {
+  if (late <= std::min(kOwnPause, peer_timeout_ / 2)) return;
+  processes_.forgive(late, now);
+  groups_.forgive(late, now);
+}
+
+void ControlJudge::judge_hosts(ControlGroup& group, TimePoint now) {
+  const bool representative =
+      group.roster.representative([this](uint64_t id) { return ledger_.gone(id); });
+  if (representative != group.representative) {
+    group.representative = representative;
+    group.judged_since = now;  // a host may not be blamed for silence before we listened
+  }
+  if (!representative || !group.connected) return;
+  for (const int host : group.roster.neighbours()) judge_host(group, host, now);
+}
+
+// A host is silent when nothing comes from any of its processes; before that, each is tried.
+void ControlJudge::judge_host(ControlGroup& group, int host, TimePoint now) {
+  std::vector<uint64_t> alive;
+  TimePoint heard = group.judged_since;
+  for (const uint64_t id : group.roster.processes_of(host)) {
+    if (ledger_.gone(id) || processes_.exiting(id)) continue;
+    alive.push_back(id);
+    const ControlPeer* peer = processes_.find(id);
+    if (peer == nullptr) continue;
+    for (const auto& line : peer->lines) heard = std::max(heard, line.heard);
+  }
+  const Duration silence = now - heard;
+  if (alive.empty() || silence < suspect_after()) return;
+  dialer_.want(alive[group.scan[host]++ % alive.size()], LinkKind::kTcp, true, now);
+  if (silence <= peer_timeout_) return;
+  const std::string cause = "host " + group.roster.member(alive[0]).host_name +
+                            " fell silent: nothing was heard from its processes for " +
+                            format_seconds(silence) + " (";
+  for (const uint64_t id : alive)
+    court_.learn_lost(id, cause + court_.name_of(id) + " among them)");
+}
+
+void ControlJudge::judge_processes(TimePoint now) {
+  for (const uint64_t id : processes_.ids()) {  // judging changes them
+    for (const LinkKind kind : kLinkKinds) {
+      ControlPeer* peer = processes_.find(id);
+      if (peer == nullptr || judge_line(id, *peer, kind, now)) break;
+    }
+  }
+}
+
+// True if the peer was given up.
+bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now) {
+  if (peer.exiting()) {  // its heartbeats have ended
+    if (now - peer.exits_since <= peer_timeout_) return false;
+    court_.learn_left(id);
+    return true;
+  }
+  const ControlPeer::Line& line = peer.line(kind);
+  if (!line.reached || !relied_on(id)) return false;
+  const bool local = kind == LinkKind::kLocal;
+  if (local && now - line.heard > peer_timeout_) {
+    court_.learn_lost(id, "its process (" + court_.name_of(id) + ") has been silent for " +
+                              format_seconds(now - line.heard) +
+                              " (stopped, frozen or unreachable)");
+    return true;
+  }
+  if (reach_.reached(id, kind)) return false;
+  // A hang-up is not death where the kernel can be asked: somebody may have closed the connection.
+  const bool kernel_knows = local && peer.pidfd;
+  if (line.deserted() && !kernel_knows) {
+    court_.learn_lost(id,
+                      "its process (" + court_.name_of(id) +
+                          ") died: its connection ended and nothing listens on its control socket");
+    return true;
+  }
+  dialer_.want(id, kind, true, now);
+  return false;
+}
+
+bool ControlJudge::relied_on(uint64_t id) const {
+  const ControlPeer* peer = processes_.find(id);
+  return (peer != nullptr && peer->proven) || groups_.relied_on(id);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,65 @@
+// Decides who is lost: processes and hosts that fall silent, processes whose sockets nobody serves
+// any more, those that said they would end and did not come back. Control thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "control/dialer.h"
+#include "control/groups.h"
+#include "control/ledger.h"
+#include "control/processes.h"
+#include "control/reach.h"
+
+namespace ringdist {
+
+class ControlJudge {
+ public:
+  // What it finds out. It may change processes and the ledger.
+  struct Court {
+    virtual ~Court() = default;
+    virtual void learn_lost(uint64_t id, const std::string& cause) = 0;
+    virtual void learn_left(uint64_t id) = 0;
+    virtual std::string name_of(uint64_t id) const = 0;
+  };
+
+  ControlJudge(Duration peer_timeout, ControlProcesses& processes, ControlGroups& groups,
+               const ControlLedger& ledger, const ControlReach& reach, ControlDialer& dialer,
+               Court& court)
+      : peer_timeout_(peer_timeout),
+        processes_(processes),
+        groups_(groups),
+        ledger_(ledger),
+        reach_(reach),
+        dialer_(dialer),
+        court_(court) {}
+
+  // The hosts that the group is linked to from here.
+  void judge_hosts(ControlGroup& group, TimePoint now);
+  void judge_processes(TimePoint now);
+  // When this thread did not run (the process was stopped, the machine suspended) it is not the
+  // others who were silent. `late`: beyond what it meant to sleep.
+  void forgive_own_pause(Duration late, TimePoint now);
+
+  // After that silence a process is suspect, which changes nothing but words.
+  Duration suspect_after() const;
+  // Of this process somebody would miss it, so that its end must be noticed.
+  bool relied_on(uint64_t id) const;
+  // Or it has yet to hear that a group was left.
+  bool needed(uint64_t id) const { return relied_on(id) || groups_.has(id); }
+
+ private:
+  void judge_host(ControlGroup& group, int host, TimePoint now);
+  bool judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now);
+
+  const Duration peer_timeout_;
+  ControlProcesses& processes_;
+  ControlGroups& groups_;
+  const ControlLedger& ledger_;
+  const ControlReach& reach_;
+  ControlDialer& dialer_;
+  Court& court_;
+};
+
+}  // namespace ringdist

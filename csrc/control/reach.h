@@ -1,0 +1,25 @@
+// Whom this process is connected to: what those who judge, dial and answer need of ControlSockets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
+#include "control/connection.h"
+
+namespace ringdist {
+
+class ControlReach {
+ public:
+  virtual ~ControlReach() = default;
+  // A connection is there, or on its way.
+  virtual bool tried(uint64_t peer, LinkKind kind) const = 0;
+  // The other side has it, and may hold it until it knows the group.
+  virtual bool reached(uint64_t peer, LinkKind kind) const = 0;
+  // Both sides talk.
+  virtual bool open(uint64_t peer, LinkKind kind) const = 0;
+  virtual void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
+                    TimePoint now) = 0;
+};
+
+}  // namespace ringdist
