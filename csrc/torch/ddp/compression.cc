@@ -10,6 +10,7 @@
 #include "codec/none.h"
 #include "torch/ddp/memory_order.h"
 #include "torch/errors.h"
+#include "torch/work/interrupts.h"
 
 namespace ringdist {
 namespace {
@@ -43,6 +44,13 @@ void tell_end_of_backward(std::shared_ptr<std::atomic<bool>> ended) {
       [ended = std::move(ended)] { *ended = true; });
 }
 
+// Hears of Ctrl-C.
+LinkProbe::Wait wait_in(std::shared_ptr<Communicator> group) {
+  return [group = std::move(group)](const Op& op) {
+    wait_in_slices(std::nullopt, [&](auto slice) { return group->wait(op, slice); });
+  };
+}
+
 // Elements of the bucket: complex gradients lie there as pairs of real numbers.
 int64_t count_in(const at::Tensor& buffer, const at::Tensor& parameter) {
   return parameter.numel() * (parameter.is_complex() && !buffer.is_complex() ? 2 : 1);
@@ -57,7 +65,7 @@ Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, Compression
       at_step_(std::move(at_step)),
       none_(value_of(make_treatment("codec", std::string(kNoCodec), group_->getSize(), false))),
       auto_(ever_auto(options_) ? std::make_shared<Watch>(group_->getSize()) : nullptr),
-      probe_(group_),
+      probe_(group_->communicator(), wait_in(group_->communicator())),
       work_(group_),
       table_(group_->getSize(), options_.error_feedback) {
   check_options(options_, *group_);
@@ -159,13 +167,13 @@ void Compression::choose_codecs() {
   std::lock_guard lock(auto_->mutex);
   auto_->codec.begin_step(Clock::now());
   if (!auto_->codec.due()) return;
-  if (!AutoCodec::agree(probe_.mean(auto_->codec.view()))) return auto_->codec.put_off();
-  const double latency = probe_.latency();
+  if (!AutoCodec::agree(value_of(probe_.mean(auto_->codec.view())))) return auto_->codec.put_off();
+  const double latency = value_of(probe_.latency());
   const auto candidates = AutoCodec::candidates();
-  const auto costs = probe_.codec_seconds(candidates.first(candidates.size() - 1), latency,
-                                          options_.error_feedback);
-  auto_->codec.choose(
-      probe_.mean(auto_->codec.measurement(latency, costs, low_rank_seconds(latency, costs[0]))));
+  const auto costs = value_of(probe_.codec_seconds(candidates.first(candidates.size() - 1), latency,
+                                                   options_.error_feedback));
+  auto_->codec.choose(value_of(
+      probe_.mean(auto_->codec.measurement(latency, costs, low_rank_seconds(latency, costs[0])))));
   const std::string before = now_.reason;
   use_choice();
   if (now_.reason != before && group_->getRank() == 0)
@@ -177,7 +185,7 @@ void Compression::choose_codecs() {
 std::vector<double> Compression::low_rank_seconds(double latency, double plain) {
   std::vector<double> out;
   if (!options_.error_feedback.value_or(true)) return out;
-  const double arithmetic = probe_.low_rank_seconds();
+  const double arithmetic = value_of(probe_.low_rank_seconds());
   for (const auto& parameters : auto_->buckets) {
     double seconds = 2 * latency;
     for (const Parameter* parameter : parameters) {

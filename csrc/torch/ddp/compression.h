@@ -14,9 +14,9 @@
 
 #include "base/thread_annotations.h"
 #include "compress/auto_codec.h"
+#include "compress/link_probe.h"
 #include "torch/ddp/bucket_work.h"
 #include "torch/ddp/compression_options.h"
-#include "torch/ddp/link_probe.h"
 #include "torch/ddp/parameter_table.h"
 #include "torch/ddp/step_changes.h"
 
