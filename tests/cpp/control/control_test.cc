@@ -321,5 +321,39 @@ TEST(Control, AForkedChildLeavesItAlone) {
   EXPECT_EQ(nodes[1]->events.floods(), std::multiset<std::string>{"from the parent"});
 }
 
+// Its owner has no memory, say. It ended the process once.
+class ThrowingOwner final : public ControlEvents {
+ public:
+  void on_process_lost(uint64_t, const Error&) override { throw std::bad_alloc(); }
+  void on_process_left(uint64_t) override { throw std::bad_alloc(); }
+  void on_flood(std::span<const std::byte>) override { throw std::bad_alloc(); }
+  std::string dump() override { throw std::bad_alloc(); }
+};
+
+TEST(Control, GoesOnWhereItsOwnerThrows) {
+  ThrowingOwner owner;
+  const uint64_t id = random_id();
+  auto started = Control::start(id, config_with_timeout(10), "127.0.0.1", owner);
+  ASSERT_TRUE(started.ok());
+  Control& control = *started.value();
+  Node other;
+  const ControlMember mine{0, id, 0, control.unix_name(), control.tcp_address(), getpid(), "host0"};
+  const std::vector<ControlMember> members{mine, other.member(1, 0)};
+  const auto connect = [&](uint64_t nonce) {
+    auto theirs = std::async(std::launch::async, [&] {
+      return other.control->connect_group(nonce, 1, members, in(milliseconds(8000)));
+    });
+    const Error ours = control.connect_group(nonce, 0, members, in(milliseconds(8000)));
+    EXPECT_FALSE(ours) << ours.what();
+    EXPECT_FALSE(theirs.get());
+  };
+  connect(1);
+  other.control->flood(to_bytes("it throws"));
+  connect(2);
+  control.flood(to_bytes("it lives"));
+  EXPECT_TRUE(other.events.waits_for_floods(1, kSoon));
+  EXPECT_EQ(request_dump(control.unix_name()).find("control plane of context"), 0u);
+}
+
 }  // namespace
 }  // namespace ringdist::test

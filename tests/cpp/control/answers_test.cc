@@ -1,0 +1,170 @@
+// What those hear who wait for the control plane, who arrived, who left: without I/O or time.
+#include "control/answers.h"
+
+#include <gtest/gtest.h>
+
+#include "control/fake_reach.h"
+#include "control/goodbye.h"
+#include "control/guarded_events.h"
+#include "os/epoll.h"
+
+namespace ringdist::test {
+namespace {
+
+using Link = FakeReach::Link;
+constexpr uint64_t kNonce = 77;
+const TimePoint kStart = TimePoint() + std::chrono::hours(1);
+
+class AnswersTest : public testing::Test {
+ protected:
+  Patience patience_{kStart + std::chrono::seconds(5)};
+  const TimePoint late_ = kStart + std::chrono::seconds(5);
+  Result<Epoll> epoll_ = Epoll::create();
+  ControlProcesses processes_{epoll_.value()};
+  ControlGroups groups_;
+  ControlLedger ledger_;
+  ControlArrivals arrivals_;
+  FakeReach reach_;
+  ControlAnswers answers_{processes_, ledger_, arrivals_, reach_};
+};
+
+TEST_F(AnswersTest, AProofIsAnOpenConnection) {
+  const auto ask = [this](TimePoint now) { return answers_.proof(2, "it", patience_, now); };
+  EXPECT_FALSE(ask(kStart).has_value()) << "no answer yet";
+  reach_.links[{2, LinkKind::kLocal}] = Link::kHeld;
+  EXPECT_FALSE(ask(kStart).has_value());
+  ASSERT_TRUE(ask(late_).has_value());
+  EXPECT_EQ(ask(late_)->kind(), ErrorKind::kTimeout);
+  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  ASSERT_TRUE(ask(kStart).has_value());
+  EXPECT_FALSE(*ask(kStart));
+}
+
+TEST_F(AnswersTest, AProofFailsWhereNobodyListensOrItIsRefused) {
+  ControlPeer::Line& line = processes_[2].line(LinkKind::kLocal);
+  line.failed(ECONNREFUSED, "refused");
+  EXPECT_EQ(answers_.proof(2, "it", patience_, kStart)->message(),
+            "it does not share this host: refused");
+  line.failed(EACCES, "another user");
+  EXPECT_EQ(answers_.proof(2, "it", patience_, kStart)->message(), "it refused: another user");
+  ledger_.record_left(3);
+  EXPECT_EQ(answers_.proof(3, "it", patience_, kStart)->message(), "it is gone");
+}
+
+TEST_F(AnswersTest, AGroupIsLinkedWhenAllItsLinksAreUp) {
+  const ControlGroup& group = groups_.join(kNonce, 1, 0, processes_on({0, 0, 1}));
+  const auto ask = [&](TimePoint now) { return answers_.links(kNonce, group, patience_, now); };
+  EXPECT_FALSE(ask(kStart).has_value());
+  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  EXPECT_FALSE(ask(kStart).has_value());
+  ASSERT_TRUE(ask(late_).has_value());
+  EXPECT_EQ(ask(late_)->ranks(), std::vector{2});
+  EXPECT_NE(ask(late_)->message().find("rank 2 (pid 103 on host h1) cannot be reached on its "
+                                       "control socket tcp3: it did not connect in time"),
+            std::string::npos)
+      << ask(late_)->message();
+  reach_.links[{3, LinkKind::kTcp}] = Link::kHeld;
+  ASSERT_TRUE(ask(kStart).has_value());
+  EXPECT_FALSE(*ask(kStart));
+}
+
+TEST_F(AnswersTest, AMemberThatDiedBeforeItHadConnectedFailsIt) {
+  const ControlGroup& group = groups_.join(kNonce, 1, 0, processes_on({0, 0}));
+  ledger_.record_lost(2, "killed");
+  const auto answer = answers_.links(kNonce, group, patience_, kStart);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_NE(answer->message().find("rank 1 (pid 102 on host h0) is lost: "), std::string::npos);
+  (void)arrivals_.learn(kNonce, {2}, [](uint64_t) { return true; });
+  EXPECT_FALSE(*answers_.links(kNonce, group, patience_, kStart)) << "the engine tells of it";
+}
+
+TEST_F(AnswersTest, AGroupIsFormedWhenAllHaveArrivedOrLeft) {
+  const ControlGroup& group = groups_.join(kNonce, 1, 0, processes_on({0, 0, 0}));
+  const auto ours = [](uint64_t) { return true; };
+  EXPECT_EQ(arrivals_.learn(kNonce, {1, 2}, ours), (std::vector<uint64_t>{1, 2}));
+  EXPECT_TRUE(arrivals_.learn(kNonce, {2}, ours).empty()) << "no news";
+  EXPECT_FALSE(answers_.formed(kNonce, group, patience_, kStart).has_value());
+  EXPECT_EQ(answers_.formed(kNonce, group, patience_, late_)->ranks(), std::vector{2});
+  ledger_.record_left(3);
+  EXPECT_FALSE(*answers_.formed(kNonce, group, patience_, kStart));
+}
+
+TEST(ControlArrivals, ForgetStrangersGroupsFirst) {
+  ControlArrivals arrivals;
+  const auto ours = [](uint64_t nonce) { return nonce == 1; };
+  for (uint64_t nonce = 1; nonce <= 5000; ++nonce) (void)arrivals.learn(nonce, {9}, ours);
+  EXPECT_TRUE(arrivals.has(1, 9));
+  EXPECT_FALSE(arrivals.has(2, 9));
+  EXPECT_TRUE(arrivals.has(5000, 9));
+  arrivals.forget(5000);
+  EXPECT_TRUE(arrivals.of(5000).empty());
+}
+
+TEST(ControlGroups, StayUntilAllHaveHeardThatTheyWereLeft) {
+  using State = ControlGroup::State;
+  ControlGroups groups;
+  const auto members = processes_on({0, 0});
+  EXPECT_EQ(groups.join(kNonce, 1, 0, members).state(), State::kConnecting);
+  groups.find(kNonce)->connect(kStart);
+  EXPECT_FALSE(groups.leave(kNonce, 5, kStart)) << "no rank of ours";
+  EXPECT_TRUE(groups.leave(kNonce, 0, kStart));
+  EXPECT_EQ(groups.find(kNonce)->state(), State::kLeft);
+  const auto nobody = [](uint64_t, const ControlGroup&) { return false; };
+  EXPECT_TRUE(groups.forget_left(nobody, kStart + std::chrono::seconds(59)).empty());
+  EXPECT_EQ(groups.join(kNonce, 1, 0, members).state(), State::kConnected) << "it comes back";
+  EXPECT_TRUE(groups.leave(kNonce, 0, kStart));
+  EXPECT_EQ(groups.forget_left(nobody, kStart + std::chrono::minutes(1)),
+            std::vector<uint64_t>{kNonce});
+  EXPECT_EQ(groups.member(2), nullptr);
+}
+
+TEST(ControlGroups, NameALiveGroupWhereTheyDialOtherHosts) {
+  ControlGroups groups;
+  (void)groups.join(5, 1, 0, processes_on({0, 1}));
+  (void)groups.join(6, 1, 0, processes_on({0, 1}));
+  (void)groups.leave(5, 0, kStart);
+  EXPECT_EQ(groups.address_of(2, LinkKind::kTcp).nonce, 6u);
+  EXPECT_EQ(groups.address_of(2, LinkKind::kTcp).address, "tcp2");
+  EXPECT_EQ(groups.address_of(2, LinkKind::kLocal).nonce, 0u);
+  EXPECT_EQ(groups.address_of(9, LinkKind::kLocal).address, "");
+}
+
+TEST(ControlGoodbye, IsSaidOnceAndAnswered) {
+  using State = ControlGoodbye::State;
+  ControlGoodbye goodbye;
+  EXPECT_EQ(goodbye.state(), State::kHere);
+  auto answer = std::make_shared<std::promise<Error>>();
+  auto said = answer->get_future();
+  goodbye.begin(/*process_ends=*/true, std::move(answer), kStart);
+  EXPECT_EQ(goodbye.state(), State::kSaying);
+  EXPECT_TRUE(goodbye.process_ends());
+  EXPECT_FALSE(goodbye.over(kStart + Milliseconds(199)));
+  EXPECT_TRUE(goodbye.over(kStart + Milliseconds(200)));
+  goodbye.end();
+  goodbye.end();
+  EXPECT_EQ(goodbye.state(), State::kGone);
+  EXPECT_FALSE(said.get());
+  ControlGoodbye silent;
+  silent.end();
+  EXPECT_EQ(silent.state(), State::kGone);
+}
+
+class Throwing final : public ControlEvents {
+ public:
+  void on_process_lost(uint64_t, const Error&) override { throw std::bad_alloc(); }
+  void on_process_left(uint64_t) override { throw std::bad_alloc(); }
+  void on_flood(std::span<const std::byte>) override { throw 7; }
+  std::string dump() override { throw std::bad_alloc(); }
+};
+
+TEST(GuardedEvents, LetNothingThrough) {
+  Throwing throwing;
+  GuardedEvents events(throwing);
+  events.on_process_lost(1, {});
+  events.on_process_left(1);
+  events.on_flood({});
+  EXPECT_EQ(events.dump(), "");
+}
+
+}  // namespace
+}  // namespace ringdist::test

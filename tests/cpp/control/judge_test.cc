@@ -1,0 +1,208 @@
+// Who is lost, and who is dialed: with made-up connections, and a clock that the test moves.
+#include "control/judge.h"
+
+#include <gtest/gtest.h>
+
+#include "control/fake_reach.h"
+#include "os/epoll.h"
+
+namespace ringdist::test {
+namespace {
+
+using Link = FakeReach::Link;
+constexpr uint64_t kNonce = 77;
+constexpr uint64_t kMe = 1;
+constexpr Duration kTimeout = std::chrono::seconds(10);
+
+class JudgeTest : public testing::Test, protected ControlJudge::Court {
+ protected:
+  // This is rank 0.
+  ControlGroup& join(const std::vector<int>& host, uint64_t nonce = kNonce) {
+    ControlGroup& group = groups_.join(nonce, kMe, 0, processes_on(host));
+    group.connect(now_);
+    return group;
+  }
+  void link(uint64_t id, LinkKind kind) {
+    reach_.links[{id, kind}] = Link::kOpen;
+    processes_[id].line(kind).connected(now_);
+  }
+  void unlink(uint64_t id, LinkKind kind) { reach_.links.erase({id, kind}); }
+  void judge(Duration passed) {
+    now_ += passed;
+    for (auto& [nonce, group] : groups_.all())
+      if (!group.left()) judge_.judge_hosts(group, now_);
+    judge_.judge_processes(now_);
+  }
+
+  // Court
+  void learn_lost(uint64_t id, const std::string& cause) override {
+    ledger_.record_lost(id, cause);
+    processes_.forget(id);
+    lost_[id] = cause;
+  }
+  void learn_left(uint64_t id) override {
+    ledger_.record_left(id);
+    processes_.forget(id);
+    left_.push_back(id);
+  }
+  std::string name_of(uint64_t id) const override { return "process " + std::to_string(id); }
+
+  TimePoint now_ = TimePoint() + std::chrono::hours(1);
+  Result<Epoll> epoll_ = Epoll::create();
+  ControlProcesses processes_{epoll_.value()};
+  ControlGroups groups_;
+  ControlLedger ledger_;
+  FakeReach reach_;
+  ControlDialer dialer_{processes_, groups_, ledger_, reach_};
+  ControlJudge judge_{kTimeout, processes_, groups_, ledger_, reach_, dialer_, *this};
+  std::map<uint64_t, std::string> lost_;
+  std::vector<uint64_t> left_;
+};
+
+TEST_F(JudgeTest, ASilentProcessIsLostWhenItsTimeIsOver) {
+  (void)join({0, 0});
+  link(2, LinkKind::kLocal);
+  judge(kTimeout);
+  EXPECT_TRUE(lost_.empty());
+  judge(Milliseconds(100));
+  ASSERT_TRUE(lost_.contains(2));
+  EXPECT_EQ(lost_[2],
+            "its process (process 2) has been silent for 10.1 s (stopped, frozen or "
+            "unreachable)");
+}
+
+TEST_F(JudgeTest, WhoIsHeardOfIsThere) {
+  (void)join({0, 0});
+  link(2, LinkKind::kLocal);
+  for (int i = 0; i < 5; ++i) {
+    judge(kTimeout / 2);
+    processes_[2].line(LinkKind::kLocal).heard = now_;
+  }
+  EXPECT_TRUE(lost_.empty());
+}
+
+TEST_F(JudgeTest, OfAGroupThatWasLeftNobodyIsMissed) {
+  (void)join({0, 0});
+  link(2, LinkKind::kLocal);
+  ASSERT_TRUE(groups_.leave(kNonce, 0, now_));
+  EXPECT_FALSE(judge_.relied_on(2));
+  EXPECT_TRUE(judge_.needed(2)) << "it has yet to hear of that";
+  judge(kTimeout * 2);
+  EXPECT_TRUE(lost_.empty());
+}
+
+TEST_F(JudgeTest, WhoSaidThatItExitsIsNotLost) {
+  (void)join({0, 0});
+  link(2, LinkKind::kLocal);
+  processes_[2].exits_since = now_;
+  judge(kTimeout);
+  EXPECT_TRUE(left_.empty());
+  judge(Milliseconds(1));
+  EXPECT_EQ(left_, std::vector<uint64_t>{2});
+  EXPECT_TRUE(lost_.empty());
+}
+
+// Its connection ended, nobody listens there, and the kernel cannot be asked.
+TEST_F(JudgeTest, ADesertedSocketIsADeath) {
+  (void)join({0, 0});
+  link(2, LinkKind::kLocal);
+  unlink(2, LinkKind::kLocal);
+  judge(Milliseconds(60));
+  ASSERT_EQ(reach_.dials.size(), 1u);
+  EXPECT_EQ(reach_.dials[0].address, "@2");
+  for (int i = 0; i < 3; ++i) processes_[2].line(LinkKind::kLocal).failed(ECONNREFUSED, "refused");
+  judge(Milliseconds(1));
+  ASSERT_TRUE(lost_.contains(2));
+  EXPECT_NE(lost_[2].find("nothing listens on its control socket"), std::string::npos);
+}
+
+TEST_F(JudgeTest, AHostFallsSilentAsAWhole) {
+  ControlGroup& group = join({0, 1, 1});
+  EXPECT_EQ(group.state(), ControlGroup::State::kConnected);
+  judge(Duration(0));
+  ASSERT_TRUE(group.representative);
+  link(2, LinkKind::kTcp);
+  judge(Milliseconds(900));  // suspect: its processes are tried in turn
+  judge(Milliseconds(60));
+  ASSERT_EQ(reach_.dials.size(), 1u);
+  EXPECT_EQ(reach_.dials[0].peer, 3u) << "the other one is connected";
+  EXPECT_EQ(reach_.dials[0].nonce, kNonce);
+  judge(kTimeout);
+  EXPECT_EQ(lost_.size(), 2u);
+  EXPECT_EQ(lost_[3],
+            "host h1 fell silent: nothing was heard from its processes for 10.9 s "
+            "(process 3 among them)");
+}
+
+TEST_F(JudgeTest, OneProcessOfAHostSpeaksForIt) {
+  (void)join({0, 1, 1});
+  judge(Duration(0));
+  link(3, LinkKind::kTcp);
+  judge(kTimeout - Milliseconds(1));
+  processes_[3].line(LinkKind::kTcp).heard = now_;
+  judge(kTimeout - Milliseconds(1));
+  EXPECT_TRUE(lost_.empty());
+}
+
+// Only the two lowest live processes of a host listen to others; the next steps in.
+TEST_F(JudgeTest, ARepresentativesSuccessorDoesNotBlameForEarlierSilence) {
+  const auto members = processes_on({0, 0, 0, 1});
+  ControlGroups groups;
+  ControlJudge judge{kTimeout, processes_, groups, ledger_, reach_, dialer_, *this};
+  ControlGroup& group = groups.join(kNonce, 3, 2, members);
+  group.connect(now_);
+  judge.judge_hosts(group, now_);
+  EXPECT_FALSE(group.representative);
+  ledger_.record_lost(1, "killed");
+  now_ += kTimeout * 2;
+  judge.judge_hosts(group, now_);
+  EXPECT_TRUE(group.representative);
+  EXPECT_EQ(group.judged_since, now_);
+  EXPECT_TRUE(lost_.empty());
+  judge.judge_hosts(group, now_ + kTimeout + Milliseconds(1));
+  EXPECT_TRUE(lost_.contains(4));
+}
+
+TEST_F(JudgeTest, ItsOwnPauseIsNobodysSilence) {
+  (void)join({0, 0, 1});
+  judge(Duration(0));
+  link(2, LinkKind::kLocal);
+  now_ += kTimeout * 3;
+  judge_.forgive_own_pause(kTimeout * 3, now_);
+  judge(Duration(0));
+  EXPECT_TRUE(lost_.empty());
+  now_ += kTimeout + Milliseconds(1);
+  judge_.forgive_own_pause(Milliseconds(900), now_);  // as a busy machine makes
+  judge(Duration(0));
+  EXPECT_EQ(lost_.size(), 2u);
+}
+
+TEST_F(JudgeTest, DialsWhenItIsItsTurn) {
+  const ControlGroup& group = join({0, 0, 1});
+  EXPECT_TRUE(group.roster.dials_first(2));
+  dialer_.keep_linked(group, now_);
+  ASSERT_EQ(reach_.dials.size(), 2u);
+  dialer_.keep_linked(group, now_ + Milliseconds(40));
+  EXPECT_EQ(reach_.dials.size(), 2u) << "too soon";
+  reach_.links[{2, LinkKind::kLocal}] = Link::kTried;
+  dialer_.keep_linked(group, now_ + Milliseconds(60));
+  ASSERT_EQ(reach_.dials.size(), 3u);
+  EXPECT_EQ(reach_.dials[2].peer, 3u);
+}
+
+TEST_F(JudgeTest, TheSideThatShouldAcceptDialsAfterAWhile) {
+  ControlGroups groups;
+  ControlDialer dialer{processes_, groups, ledger_, reach_};
+  const ControlGroup& group = groups.join(kNonce, 2, 1, processes_on({0, 0}));
+  dialer.keep_linked(group, now_);
+  dialer.keep_linked(group, now_ + Milliseconds(299));
+  EXPECT_TRUE(reach_.dials.empty());
+  dialer.keep_linked(group, now_ + Milliseconds(300));
+  EXPECT_EQ(reach_.dials.size(), 1u);
+  ledger_.record_left(1);
+  dialer.keep_linked(group, now_ + std::chrono::seconds(1));
+  EXPECT_EQ(reach_.dials.size(), 1u) << "who is gone is not dialed";
+}
+
+}  // namespace
+}  // namespace ringdist::test
