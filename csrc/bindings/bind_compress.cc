@@ -114,7 +114,7 @@ py::dict report(Compression& compression) {
 }
 
 py::tuple state(Compression& compression) {
-  CompressionState s;
+  Compression::State s;
   {
     py::gil_scoped_release release;
     s = compression.state();
@@ -183,8 +183,7 @@ void bind_compress(py::module_& module) {
       .def("state", &state)
       .def(
           "load",
-          [](Compression& self, int64_t steps, double scale,
-             std::vector<std::pair<std::string, at::Tensor>> residuals) {
+          [](Compression& self, int64_t steps, double scale, Compression::Residuals residuals) {
             self.load({steps, scale, std::move(residuals)});
           },
           py::arg("steps"), py::arg("scale"), py::arg("residuals"), no_gil);

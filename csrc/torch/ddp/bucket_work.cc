@@ -4,11 +4,6 @@
 #include "torch/work/future_join.h"
 
 namespace ringdist {
-namespace {
-
-using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
-
-}  // namespace
 
 LowRankReducer& BucketWork::reducer() {
   if (!reducer_) {
@@ -33,10 +28,10 @@ c10::intrusive_ptr<c10d::Work> BucketWork::run_rest(const at::Tensor& buffer,
   return group_->allreduce_blocks(pieces, options, plan.coded ? plan.blocks : nullptr);
 }
 
-FuturePtr BucketWork::run(const at::Tensor& buffer, const BucketPlan& plan,
-                          std::vector<LowRankInput> low_rank, std::shared_ptr<void> keep_alive) {
-  if (low_rank.empty() && plan.pieces.size() <= 1)
-    return run_rest(buffer, plan, keep_alive)->getFuture();
+FuturePtr BucketWork::run(const at::Tensor& buffer, PlannedBucket planned) {
+  const BucketPlan& plan = planned.plan;
+  if (planned.low_rank.empty() && plan.pieces.size() <= 1)
+    return run_rest(buffer, plan, planned.keep_alive)->getFuture();
   if (group_->communicator()->context().forked())
     throw_error(Error(ErrorKind::kAborted,
                       "ringdist: compress: this process was forked from one that had created the "
@@ -46,7 +41,7 @@ FuturePtr BucketWork::run(const at::Tensor& buffer, const BucketPlan& plan,
   std::vector<LowRankMatrix> matrices;
   auto dtype = to_dtype("compress", "the bucket of gradients", buffer, ReduceOp::kAvg);
   throw_if(dtype.error());
-  for (const LowRankInput& input : low_rank) {
+  for (const LowRankInput& input : planned.low_rank) {
     const Slice& slice = input.matrix.slice;
     auto* values =
         static_cast<std::byte*>(buffer.data_ptr()) + slice.offset * buffer.element_size();
@@ -55,17 +50,18 @@ FuturePtr BucketWork::run(const at::Tensor& buffer, const BucketPlan& plan,
   }
   LowRankReducer& low_rank_reducer = reducer();
   if (rest)
-    run_rest(buffer, plan, keep_alive)->getFuture()->addCallback([join](c10::ivalue::Future& done) {
-      join->arrive(done.hasError() ? done.exception_ptr() : nullptr);
-    });
+    run_rest(buffer, plan, planned.keep_alive)
+        ->getFuture()
+        ->addCallback([join](c10::ivalue::Future& done) {
+          join->arrive(done.hasError() ? done.exception_ptr() : nullptr);
+        });
   // Callbacks of the Future may wait for other buckets, so the reducer's thread does not run them.
   auto communicator = group_->communicator();
-  low_rank_reducer.reduce(
-      std::move(matrices),
-      [join, communicator, keep_alive, buffer, low_rank = std::move(low_rank)](const Error& error) {
-        communicator->context().pool().run(
-            [join, buffer, error] { join->arrive(error ? to_exception(error) : nullptr); });
-      });
+  low_rank_reducer.reduce(std::move(matrices), [join, communicator, buffer,
+                                                planned = std::move(planned)](const Error& error) {
+    communicator->context().pool().run(
+        [join, buffer, error] { join->arrive(error ? to_exception(error) : nullptr); });
+  });
   return join->future();
 }
 

@@ -1,26 +1,19 @@
-#include "torch/ddp/parameter_table.h"
-
-#include <ATen/ops/empty.h>
-#include <c10/util/Exception.h>
+#include "compress/parameter_table.h"
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "codec/none.h"
-#include "torch/ddp/memory_order.h"
-#include "torch/ops/coding.h"
+#include "compress/compression_options.h"
 
 namespace ringdist {
 namespace {
 
-at::Tensor as_tensor(const Residual& residual) {
-  at::Tensor out = at::empty(static_cast<int64_t>(residual.values.size()), at::kFloat);
-  std::ranges::copy(residual.values, out.mutable_data_ptr<float>());
-  return out;
-}
-
-void fill(Residual& residual, const at::Tensor& values) {
-  std::copy_n(values.const_data_ptr<float>(), residual.values.size(), residual.values.begin());
+// "[64, 3]"
+std::string text(const std::vector<int64_t>& sizes) {
+  std::string out;
+  for (const int64_t size : sizes) out += (out.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + out + "]";
 }
 
 }  // namespace
@@ -54,7 +47,6 @@ Error ParameterTable::use(const std::string& spec) {
     if (!one.ok()) return one.error();
     resolved.push_back(one.value());
   }
-  spec_ = spec;
   own_ = own.value();
   for (size_t i = 0; i < resolved.size(); ++i) parameters_[i].treatment = resolved[i];
   return {};
@@ -73,61 +65,67 @@ Error ParameterTable::use_for(Parameter& parameter, const std::string& spec) {
   return resolved.error();
 }
 
-Error ParameterTable::add(const at::Tensor& tensor, std::string name, ParameterRule rule) {
+Result<Parameter*> ParameterTable::add(ParameterInfo info, std::string name, ParameterRule rule) {
   told_ = true;
-  return insert(tensor, std::move(name), std::move(rule));
+  return insert(std::move(info), std::move(name), std::move(rule));
 }
 
-Error ParameterTable::insert(const at::Tensor& tensor, std::string name, ParameterRule rule) {
+Result<Parameter*> ParameterTable::insert(ParameterInfo info, std::string name,
+                                          ParameterRule rule) {
   check(own_ != nullptr, "a parameter before the first codec");
-  if (tensor.is_complex()) rule = {std::string(kNoCodec), ""};
+  if (info.complex) rule = {std::string(kNoCodec), ""};
   auto treatment = resolve(rule, own_);
   if (!treatment.ok()) return treatment.error();
   Residual* loaded = nullptr;  // before its parameter was known
-  if (!tensor.is_complex() && residuals_->all().contains(name)) {
-    auto residual = residuals_->get(name, tensor.numel());
+  if (!info.complex && residuals_->all().contains(name)) {
+    auto residual = residuals_->get(name, info.order.count());
     if (!residual.ok()) return residual.error();
     loaded = residual.value();
-    fill(*loaded, memory_order(as_tensor(*loaded), tensor));
+    loaded->values = info.order.from_row_major(loaded->values);
   }
-  parameters_.push_back(
-      {tensor, std::move(name), std::move(rule), treatment.value(), loaded, nullptr, nullptr, {}});
-  by_tensor_[tensor.unsafeGetTensorImpl()] = &parameters_.back();
-  return {};
+  const ParameterKey key = info.key;
+  parameters_.push_back({std::move(info),
+                         std::move(name),
+                         std::move(rule),
+                         treatment.value(),
+                         loaded,
+                         nullptr,
+                         nullptr,
+                         {}});
+  return by_key_[key] = &parameters_.back();
 }
 
-Result<Parameter*> ParameterTable::find(const at::Tensor& tensor) {
-  const auto* key = tensor.unsafeGetTensorImpl();
-  if (auto it = by_tensor_.find(key); it != by_tensor_.end()) return it->second;
-  const std::string name = "parameter." + std::to_string(parameters_.size());
-  if (told_) {
-    TORCH_WARN_ONCE("ringdist: compress: a gradient of shape ", tensor.sizes(),
-                    " is of no parameter of the model that was given: it is compressed without "
-                    "rules, under the name ",
-                    name);
-  }
-  const ParameterRule rule{tensor.numel() < kMinCompressed ? std::string(kNoCodec) : "", ""};
-  if (Error error = insert(tensor, name, rule)) return error;
-  return by_tensor_.at(key);
+Result<Parameter*> ParameterTable::find(ParameterKey key,
+                                        const std::function<ParameterInfo()>& describe) {
+  if (auto it = by_key_.find(key); it != by_key_.end()) return it->second;
+  ParameterInfo info = describe();
+  std::string name = "parameter." + std::to_string(parameters_.size());
+  if (told_)
+    warn_("ringdist: compress: a gradient of shape " + text(info.order.sizes()) +
+          " is of no parameter of the model that was given: it is compressed without rules, under "
+          "the name " +
+          name);
+  const bool small = info.order.count() < min_compressed_;
+  return insert(std::move(info), std::move(name), {small ? std::string(kNoCodec) : "", ""});
 }
 
 Error ParameterTable::provide_residual(Parameter& parameter) {
   if (parameter.residual != nullptr) return {};
-  auto residual = residuals_->get(parameter.name, parameter.tensor.numel());
+  auto residual = residuals_->get(parameter.name, parameter.info.order.count());
   if (residual.ok()) parameter.residual = residual.value();
   return residual.error();
 }
 
 Error ParameterTable::check_residual(const std::string& name, int64_t count) const {
   const auto refuse = [&](const std::string& what) {
-    return Error(ErrorKind::kInvalidArgument,
-                 "ringdist: compress: the residual of '" + name + "' " + what);
+    return refusal_to_compress(ErrorKind::kInvalidArgument,
+                               "the residual of '" + name + "' " + what);
   };
   const std::string given = "has " + std::to_string(count) + " elements, ";
   if (const Parameter* known = named(name)) {
-    if (known->tensor.is_complex()) return refuse("is that of a complex parameter, which has none");
-    if (known->tensor.numel() != count)
-      return refuse(given + "the parameter " + std::to_string(known->tensor.numel()));
+    if (known->info.complex) return refuse("is that of a complex parameter, which has none");
+    if (const int64_t own = known->info.order.count(); own != count)
+      return refuse(given + "the parameter " + std::to_string(own));
   }
   const auto known = residuals_->all().find(name);
   if (known != residuals_->all().end() && known->second.values.size() != static_cast<size_t>(count))
@@ -136,11 +134,13 @@ Error ParameterTable::check_residual(const std::string& name, int64_t count) con
   return {};
 }
 
-Error ParameterTable::load_residual(const std::string& name, const at::Tensor& values) {
-  auto residual = residuals_->get(name, values.numel());
+Error ParameterTable::load_residual(const std::string& name, std::span<const float> values) {
+  auto residual = residuals_->get(name, std::ssize(values));
   if (!residual.ok()) return residual.error();
-  const Parameter* known = named(name);
-  fill(*residual.value(), known != nullptr ? memory_order(values, known->tensor) : values);
+  if (const Parameter* known = named(name))
+    residual.value()->values = known->info.order.from_row_major(values);
+  else
+    residual.value()->values.assign(values.begin(), values.end());
   residual.value()->owed = true;
   for (Parameter& parameter : parameters_)
     if (parameter.name == name)
@@ -148,12 +148,13 @@ Error ParameterTable::load_residual(const std::string& name, const at::Tensor& v
   return {};
 }
 
-std::vector<std::pair<std::string, at::Tensor>> ParameterTable::saved() const {
-  std::vector<std::pair<std::string, at::Tensor>> out;
+std::vector<NamedResidual> ParameterTable::saved() const {
+  std::vector<NamedResidual> out;
   for (const auto& [name, residual] : residuals_->all()) {
-    const at::Tensor copy = as_tensor(residual);
     const Parameter* known = named(name);
-    out.emplace_back(name, known != nullptr ? row_major(copy, known->tensor) : copy);
+    const bool ordered = known != nullptr && !known->info.complex;
+    out.emplace_back(name,
+                     ordered ? known->info.order.to_row_major(residual.values) : residual.values);
   }
   return out;
 }

@@ -2,16 +2,19 @@
 // whatever bucket it is in. Not thread-safe.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "codec/residual.h"
+#include "compress/bucket.h"
 #include "compress/gradient_guard.h"
 #include "compress/treatment.h"
 
@@ -24,7 +27,7 @@ struct ParameterRule {
 };
 
 struct Parameter {
-  at::Tensor tensor;  // held, so that its address stays its own
+  ParameterInfo info;
   std::string name;
   ParameterRule rule;
   TreatmentPtr treatment;
@@ -35,20 +38,25 @@ struct Parameter {
   GradientGuard guard;
 };
 
+using NamedResidual = std::pair<std::string, std::vector<float>>;
+
 class ParameterTable {
  public:
-  ParameterTable(int size, std::optional<bool> feedback) : size_(size), feedback_(feedback) {}
+  // In a group of `size`. Parameters that were never added and have fewer elements than
+  // `min_compressed` are left alone. `warn` is told of others, which it may say once.
+  ParameterTable(int size, std::optional<bool> feedback, int64_t min_compressed,
+                 std::function<void(const std::string&)> warn)
+      : size_(size), feedback_(feedback), min_compressed_(min_compressed), warn_(std::move(warn)) {}
 
   // Complex ones are never compressed. Errors (kInvalidArgument): a codec of the rule, a residual
   // of another size that was loaded before.
-  Error add(const at::Tensor& tensor, std::string name, ParameterRule rule);
-  // The entry of a parameter. One that was never added is named after its place in the table; a
-  // warning says so where others were.
-  Result<Parameter*> find(const at::Tensor& tensor);
+  Result<Parameter*> add(ParameterInfo info, std::string name, ParameterRule rule);
+  // The entry of a parameter. One that was never added is described, and named after its place in
+  // the table; a warning says so where others were.
+  Result<Parameter*> find(ParameterKey key, const std::function<ParameterInfo()>& describe);
 
   // From now on `spec` is the hook's own codec. Errors (kInvalidArgument) change nothing.
   Error use(const std::string& spec);
-  const std::string& codec() const { return spec_; }
 
   // What one parameter would have if `spec` were its codec: its rule holds. Errors as use().
   Result<TreatmentPtr> treatment_for(const Parameter& parameter, const std::string& spec);
@@ -61,26 +69,27 @@ class ParameterTable {
   const std::shared_ptr<ResidualStore>& residuals() { return residuals_; }
   // Whether a residual of so many elements may be that of `name`.
   Error check_residual(const std::string& name, int64_t count) const;
-  // The residual of `name` becomes a copy of `values` (fp32, one dimension, row-major), whether the
-  // parameter is known yet or not.
-  Error load_residual(const std::string& name, const at::Tensor& values);
+  // The residual of `name` becomes a copy of `values`, row-major, whether the parameter is known
+  // yet or not.
+  Error load_residual(const std::string& name, std::span<const float> values);
   // Copies of all residuals, as load_residual() takes them.
-  std::vector<std::pair<std::string, at::Tensor>> saved() const;
+  std::vector<NamedResidual> saved() const;
   std::deque<Parameter>& all() { return parameters_; }
 
  private:
-  Error insert(const at::Tensor& tensor, std::string name, ParameterRule rule);
+  Result<Parameter*> insert(ParameterInfo info, std::string name, ParameterRule rule);
   const Parameter* named(const std::string& name) const;
   Result<TreatmentPtr> treatment(std::string_view argument, const std::string& spec);
   Result<TreatmentPtr> resolve(const ParameterRule& rule, const TreatmentPtr& own);
 
   const int size_;
   const std::optional<bool> feedback_;
-  std::string spec_;
+  const int64_t min_compressed_;
+  const std::function<void(const std::string&)> warn_;
   TreatmentPtr own_;
   bool told_ = false;                 // of the model's parameters, by add()
   std::deque<Parameter> parameters_;  // a deque: entries stay where they are
-  std::unordered_map<const c10::TensorImpl*, Parameter*> by_tensor_;
+  std::unordered_map<ParameterKey, Parameter*> by_key_;
   std::map<std::string, TreatmentPtr> treatments_;
   const std::shared_ptr<ResidualStore> residuals_ = std::make_shared<ResidualStore>();
 };

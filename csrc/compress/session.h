@@ -1,0 +1,106 @@
+// Compresses the gradients of one model: decides per parameter and step how they travel, keeps what
+// was lost, counts what was saved. Its owner hands it buckets and starts the ops that it plans:
+// torch/ddp does for DistributedDataParallel.
+//
+// Any thread; buckets come one by one, the same on all ranks. The lock is never held while
+// `at_step` runs, which may take locks of its own. What the owner's functions throw goes back to
+// the owner; all else that fails is an Error.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "compress/auto_choice.h"
+#include "compress/bucket.h"
+#include "compress/compression_options.h"
+#include "compress/parameter_table.h"
+#include "compress/step_changes.h"
+#include "compress/step_record.h"
+
+namespace ringdist {
+
+// Asked once at the start of each step: the codec ("": no schedule, as the options say) and the
+// loss scale (0: none). Must say the same codec on all ranks.
+using AtStep = std::function<std::pair<std::string, double>(int64_t step)>;
+
+// What a Session asks of its owner.
+struct SessionOwner {
+  AtStep at_step;  // may be null
+  // A step begins: whoever knows that no bucket is to come any more sets the flag, on any thread.
+  std::function<void(std::shared_ptr<std::atomic<bool>>)> watch_pass;
+  std::function<void(const std::string&)> warn;
+  Now now;
+};
+
+struct CompressionState {
+  int64_t steps = 0;
+  double scale = 1;
+  std::vector<NamedResidual> residuals;  // this rank's, row-major
+};
+
+class Session {
+ public:
+  // `probe` outlives it. Errors as check_options().
+  static Result<std::unique_ptr<Session>> create(CostProbe& probe, CompressionGroup group,
+                                                 CompressionOptions options, SessionOwner owner);
+
+  // Before the first step. Errors (kInvalidArgument): the rule.
+  Error add_parameter(ParameterInfo info, std::string name, ParameterRule rule);
+
+  // Before each bucket: begins a step if it is the first of one, after the last step has ended.
+  // Errors: what at_step said (kInvalidArgument); those of the probe.
+  Error begin(size_t index);
+  // Averages the bucket's gradients over the group, in place, by what `start` starts. What is owed
+  // changes when all buckets of a backward pass have been averaged. A step of which one was not
+  // does not count, and leaves all as it was before it. dtypes that no codec takes go uncompressed.
+  Error run(const Bucket& bucket, const StartBucket& start);
+  // A bucket for which begin() was called does not come, or begin() or run() did not return well.
+  void fail();
+  // As the table has it, or describes it from now on.
+  Result<std::string> name_of(ParameterKey key, const std::function<ParameterInfo()>& describe);
+
+  // Between two steps; while one runs, of the last one that has ended.
+  CompressionReport report();
+  double residual_norm();
+  CompressionState state();
+  // Replaces all residuals. Errors (kInvalidArgument), with nothing changed, for one of a wrong
+  // size or a scale too far from today's.
+  Error load(const CompressionState& state);
+
+ private:
+  Session(CostProbe& probe, CompressionGroup group, CompressionOptions options, SessionOwner owner,
+          TreatmentPtr none);
+  Error begin_step(int64_t step, const std::string& wanted, double scale) RINGDIST_REQUIRES(mutex_);
+  Error use_scale(double scale) RINGDIST_REQUIRES(mutex_);
+  Error begin_auto(bool resumes) RINGDIST_REQUIRES(mutex_);
+  Error plan(const Bucket& bucket, PlannedBucket& out) RINGDIST_REQUIRES(mutex_);
+  Result<double> plan_part(Parameter& parameter, Slice slice, DType dtype, Bytes gradient,
+                           PlannedBucket& out) RINGDIST_REQUIRES(mutex_);
+  Result<ResidualSpan> prepare(Parameter& parameter, bool feedback, DType dtype, Bytes gradient)
+      RINGDIST_REQUIRES(mutex_);
+  Error watch(const Bucket& bucket, PendingBucket& pending) RINGDIST_REQUIRES(mutex_);
+  Result<Parameter*> find(const Bucket& bucket, size_t part) RINGDIST_REQUIRES(mutex_);
+  void settle() RINGDIST_REQUIRES(mutex_);
+  double unscaled_norm() RINGDIST_REQUIRES(mutex_);
+
+  const CompressionGroup group_;
+  const CompressionOptions options_;
+  const SessionOwner owner_;
+  const TreatmentPtr none_;
+
+  std::mutex mutex_;
+  std::unique_ptr<AutoChoice> auto_ RINGDIST_GUARDED_BY(mutex_);  // null: the codec never is
+  ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);
+  StepChanges changes_ RINGDIST_GUARDED_BY(mutex_);
+  StepRecord record_ RINGDIST_GUARDED_BY(mutex_);
+  int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;    // begun
+  std::string current_ RINGDIST_GUARDED_BY(mutex_);  // the codec of the step
+  double scale_ RINGDIST_GUARDED_BY(mutex_) = 1;
+};
+
+}  // namespace ringdist

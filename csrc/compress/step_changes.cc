@@ -1,0 +1,52 @@
+#include "compress/step_changes.h"
+
+#include <algorithm>
+
+namespace ringdist {
+
+bool StepChanges::begins_with(size_t index) const {
+  return state_ == State::kIdle || *all_in_ || index <= last_;
+}
+
+void StepChanges::begin() {
+  drop();
+  state_ = State::kOpen;
+}
+
+void StepChanges::arrive(const Bucket& bucket) {
+  last_ = bucket.index;
+  if (bucket.last) *all_in_ = true;
+}
+
+void StepChanges::fail() {
+  if (state_ == State::kOpen) state_ = State::kFailed;
+}
+
+void StepChanges::end() {
+  if (!*all_in_) fail();
+  for (const auto& bucket : buckets_) bucket->wait();
+}
+
+StepChanges::Outcome StepChanges::settle() {
+  if (state_ == State::kIdle || (state_ == State::kOpen && !*all_in_)) return Outcome::kOpen;
+  if (!std::ranges::all_of(buckets_, [](const auto& bucket) { return bucket->ended(); }))
+    return Outcome::kOpen;
+  const bool failed = state_ == State::kFailed ||
+                      std::ranges::any_of(buckets_, [](const auto& b) { return b->failed(); });
+  if (!failed) {
+    for (const auto& [parameter, owed] : residuals_) parameter->residual->commit(owed);
+    for (Parameter* parameter : rights_) parameter->right.swap(parameter->next_right);
+  }
+  drop();
+  return failed ? Outcome::kFailed : Outcome::kSucceeded;
+}
+
+void StepChanges::drop() {
+  state_ = State::kIdle;
+  residuals_.clear();
+  rights_.clear();
+  buckets_.clear();
+  all_in_ = std::make_shared<std::atomic<bool>>();  // the last step's may still be set
+}
+
+}  // namespace ringdist

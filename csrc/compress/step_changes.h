@@ -1,0 +1,64 @@
+// One step of a Session, that is all buckets of a backward pass, and what it changes in its
+// parameters: what they owe and where approximations begin. All of it takes effect once all buckets
+// were averaged; if one was not, or the pass was cut short, nothing does, so that the step can be
+// repeated.
+//
+// Not thread-safe, but for all_in().
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "compress/bucket.h"
+#include "compress/parameter_table.h"
+
+namespace ringdist {
+
+class StepChanges {
+ public:
+  // kIdle: between two steps. kOpen: buckets are to come or on their way. kFailed: a bucket could
+  // not even start, or the pass was cut short; others may still be on their way.
+  enum class State { kIdle, kOpen, kFailed };
+  enum class Outcome { kOpen, kSucceeded, kFailed };
+
+  State state() const { return state_; }
+  // Whether a bucket is the first of a step. They come in order of their index, but some may be
+  // missing, those that no rank used.
+  bool begins_with(size_t index) const;
+
+  // A step begins; what the last one left open is forgotten.
+  void begin();
+  // A bucket of it has come.
+  void arrive(const Bucket& bucket);
+  // What the parameter will owe has been, or is being, written; `owed`: it may be other than zero.
+  void add_residual(Parameter& parameter, bool owed) { residuals_.push_back({&parameter, owed}); }
+  void add_right(Parameter& parameter) { rights_.push_back(&parameter); }
+  void add_bucket(PendingBucketPtr bucket) { buckets_.push_back(std::move(bucket)); }
+  // A bucket of the step, if one is under way, could not even start.
+  void fail();
+  // Any thread may set it: all buckets of the step have come.
+  const std::shared_ptr<std::atomic<bool>>& all_in() const { return all_in_; }
+
+  // No bucket is to come any more, and returns when none is on its way.
+  void end();
+  // kOpen while a bucket is to come or on its way, or there is no step. Else what was added takes
+  // effect, or nothing.
+  Outcome settle();
+  // Forgets the step: nothing takes effect.
+  void drop();
+
+ private:
+  struct Changed {
+    Parameter* parameter;
+    bool owed;
+  };
+  State state_ = State::kIdle;
+  size_t last_ = 0;  // index of the last bucket, of this step or of the one before
+  std::vector<Changed> residuals_;
+  std::vector<Parameter*> rights_;
+  std::vector<PendingBucketPtr> buckets_;
+  std::shared_ptr<std::atomic<bool>> all_in_ = std::make_shared<std::atomic<bool>>();
+};
+
+}  // namespace ringdist
