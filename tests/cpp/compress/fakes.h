@@ -1,0 +1,64 @@
+// What a Session sees of its owner, without ops: buckets end, and time passes, when a test says so.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compress/bucket.h"
+#include "compress/cost_probe.h"
+
+namespace ringdist {
+
+class FakePending final : public PendingBucket {
+ public:
+  bool ended() const override { return ended_; }
+  bool failed() const override { return failed_; }
+  void wait() const override {
+    if (on_wait) on_wait();
+  }
+  void on_end(std::function<void()> callback) override {
+    callbacks_.push_back(std::move(callback));
+  }
+
+  void end(bool failed = false) {
+    ended_ = true;
+    failed_ = failed;
+    for (const auto& callback : callbacks_) callback();
+  }
+
+  std::function<void()> on_wait;
+
+ private:
+  bool ended_ = false;
+  bool failed_ = false;
+  std::vector<std::function<void()>> callbacks_;
+};
+
+// A link that is as slow as it is, in a group in which all ranks put in what we do.
+class FakeProbe final : public CostProbe {
+ public:
+  Result<std::vector<double>> mean(std::vector<double> values) override {
+    ++asked;
+    if (error) return error;
+    return values;
+  }
+  Result<double> latency() override { return 1e-4; }
+  Result<std::vector<double>> codec_seconds(std::span<const std::string> codecs, double,
+                                            std::optional<bool>) override {
+    return std::vector<double>(codecs.size(), 1e-6);
+  }
+  Result<double> low_rank_seconds() override { return 1e-6; }
+
+  int asked = 0;
+  Error error;
+};
+
+// A parameter that is its own key.
+inline ParameterInfo parameter_of(ParameterKey key, std::vector<int64_t> sizes) {
+  return {key, nullptr, MemoryOrder(std::move(sizes)), false};
+}
+
+}  // namespace ringdist
