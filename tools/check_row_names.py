@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Where names of rows are written: a pattern of files, and one of the name in them.
 ROWS = [
     ("csrc/algorithm/*.cc", re.compile(r'\.name = "(\w+)"')),
-    ("csrc/codec/rows.h", re.compile(r"CodecRow (\w+)_row\(\)")),
+    ("csrc/codec/registry.cc", re.compile(r"CodecRow (\w+)_row\(\)")),
     ("csrc/transport/registry.cc", re.compile(r'^\s*\{"(\w+)",', re.MULTILINE)),
     ("csrc/compress/*_treatment.cc", re.compile(r'kName = "(\w+)"')),
 ]

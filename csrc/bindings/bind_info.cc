@@ -100,14 +100,8 @@ py::dict stats() {
   auto context = existing_process_context();
   static const Statistics nothing_yet;
   const Statistics& s = context ? context->statistics() : nothing_yet;
-  out["bytes_sent"] = s.bytes_sent.load();
-  out["bytes_received"] = s.bytes_received.load();
-  out["messages_sent"] = s.messages_sent.load();
-  out["messages_received"] = s.messages_received.load();
-  out["control_messages"] = s.control_messages.load();
-  out["messages_kept"] = s.messages_kept.load();
-  out["ops_completed"] = s.ops_completed.load();
-  out["ops_failed"] = s.ops_failed.load();
+  for (const CounterRow& row : kCounters)
+    out[py::str(row.name.data(), row.name.size())] = (s.*row.counter).load();
   return out;
 }
 

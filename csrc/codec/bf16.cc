@@ -3,19 +3,20 @@
 #include <memory>
 
 #include "codec/block_codec.h"
-#include "codec/rows.h"
+#include "codec/codec.h"
 #include "kernel/cast.h"
 #include "kernel/round16.h"
 
 namespace ringdist {
 namespace {
 
+constexpr uint8_t kWireId = 2;
 constexpr std::string_view kStochastic = "stochastic";
 
 class BF16Codec final : public BlockCodec {
  public:
   explicit BF16Codec(bool stochastic)
-      : BlockCodec(stochastic ? "bf16:stochastic" : "bf16", bf16_row().wire_id,
+      : BlockCodec(stochastic ? "bf16:stochastic" : "bf16", kWireId,
                    stochastic ? kStochasticBit : uint16_t{0}, 1),
         stochastic_(stochastic) {}
   // But for x without an element above 2^-134, which is sent as 0. At random, what underflows may
@@ -52,7 +53,7 @@ constexpr std::array<std::string_view, 2> kExamples{"bf16", "bf16:stochastic"};
 }  // namespace
 
 CodecRow bf16_row() {
-  return {"bf16",    2,   "the upper half of a float", "stochastic: rounds at random, unbiased",
+  return {"bf16",    kWireId, "the upper half of a float", "stochastic: rounds at random, unbiased",
           kExamples, make};
 }
 

@@ -3,16 +3,17 @@
 #include <memory>
 
 #include "codec/block_codec.h"
-#include "codec/rows.h"
+#include "codec/codec.h"
 #include "kernel/cast.h"
 #include "kernel/round16.h"
 
 namespace ringdist {
 namespace {
 
+constexpr uint8_t kWireId = 1;
 class Fp16Codec final : public BlockCodec {
  public:
-  Fp16Codec() : BlockCodec("fp16", fp16_row().wire_id, 0, 1) {}
+  Fp16Codec() : BlockCodec("fp16", kWireId, 0, 1) {}
   // Below its range nothing is sent, far above it next to nothing: see the spec.
   bool keeps_values() const override { return true; }
   bool contraction() const override { return false; }
@@ -42,7 +43,7 @@ constexpr std::array<std::string_view, 1> kExamples{"fp16"};
 }  // namespace
 
 CodecRow fp16_row() {
-  return {"fp16", 1, "half precision, saturating at 65504", "", kExamples, make};
+  return {"fp16", kWireId, "half precision, saturating at 65504", "", kExamples, make};
 }
 
 }  // namespace ringdist

@@ -3,12 +3,13 @@
 #include <array>
 #include <memory>
 
+#include "codec/codec.h"
 #include "codec/quantized_codec.h"
-#include "codec/rows.h"
 
 namespace ringdist {
 namespace {
 
+constexpr uint8_t kWireId = 3;
 constexpr uint16_t kE4M3Parameter = 0;
 constexpr uint16_t kE5M2Parameter = 1;
 
@@ -18,7 +19,7 @@ Result<CodecPtr> make(std::string_view parameter) {
     return bad_parameter("fp8", parameter, "e4m3, e5m2");
   return CodecPtr(std::make_shared<QuantizedCodec>(
       QuantizedTraits{.name = e5m2 ? "fp8:e5m2" : "fp8",
-                      .wire_id = fp8_row().wire_id,
+                      .wire_id = kWireId,
                       .parameters = e5m2 ? kE5M2Parameter : kE4M3Parameter,
                       .format = e5m2 ? BlockFormat::kFp8E5M2 : BlockFormat::kFp8E4M3}));
 }
@@ -28,7 +29,8 @@ constexpr std::array<std::string_view, 2> kExamples{"fp8", "fp8:e5m2"};
 }  // namespace
 
 CodecRow fp8_row() {
-  return {"fp8", 3, "8-bit floats and a scale per 128", "e4m3 (default) or e5m2", kExamples, make};
+  return {"fp8",     kWireId, "8-bit floats and a scale per 128", "e4m3 (default) or e5m2",
+          kExamples, make};
 }
 
 }  // namespace ringdist

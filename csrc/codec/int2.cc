@@ -3,16 +3,17 @@
 #include <array>
 #include <memory>
 
+#include "codec/codec.h"
 #include "codec/quantized_codec.h"
-#include "codec/rows.h"
 
 namespace ringdist {
 namespace {
 
+constexpr uint8_t kWireId = 6;
 Result<CodecPtr> make(std::string_view parameter) {
   if (!parameter.empty()) return bad_parameter("int2", parameter, "");
   return CodecPtr(std::make_shared<QuantizedCodec>(QuantizedTraits{.name = "int2",
-                                                                   .wire_id = int2_row().wire_id,
+                                                                   .wire_id = kWireId,
                                                                    .parameters = 0,
                                                                    .format = BlockFormat::kInt2,
                                                                    .feedback_by_default = true}));
@@ -22,6 +23,6 @@ constexpr std::array<std::string_view, 1> kExamples{"int2"};
 
 }  // namespace
 
-CodecRow int2_row() { return {"int2", 6, "2 bits and a scale per 128", "", kExamples, make}; }
+CodecRow int2_row() { return {"int2", kWireId, "2 bits and a scale per 128", "", kExamples, make}; }
 
 }  // namespace ringdist

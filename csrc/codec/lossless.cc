@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "codec/block_codec.h"
-#include "codec/rows.h"
+#include "codec/codec.h"
 #include "kernel/cast.h"
 #include "kernel/exponent.h"
 #include "kernel/huffman.h"
@@ -15,6 +15,7 @@
 namespace ringdist {
 namespace {
 
+constexpr uint8_t kWireId = 10;
 constexpr size_t kChunk = 8192;  // elements that share a code
 constexpr size_t kLengthBytes = sizeof(uint32_t);
 constexpr size_t kSlack = 8;  // bytes that huffman_encode may overwrite
@@ -119,7 +120,7 @@ Result<size_t> decode_chunk(ConstBytes in, DType dtype, Bytes elements, size_t c
 class LosslessCodec final : public Codec {
  public:
   std::string_view name() const override { return "lossless"; }
-  uint8_t wire_id() const override { return lossless_row().wire_id; }
+  uint8_t wire_id() const override { return kWireId; }
   bool exact() const override { return true; }
   bool contraction() const override { return true; }
   double bits() const override { return 27.5; }
@@ -202,7 +203,7 @@ constexpr std::array<std::string_view, 1> kExamples{"lossless"};
 }  // namespace
 
 CodecRow lossless_row() {
-  return {"lossless", 10, "bit-exact, with shorter exponents", "", kExamples, make};
+  return {"lossless", kWireId, "bit-exact, with shorter exponents", "", kExamples, make};
 }
 
 }  // namespace ringdist

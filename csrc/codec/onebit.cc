@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "codec/block_codec.h"
-#include "codec/rows.h"
+#include "codec/codec.h"
 #include "kernel/cast.h"
 #include "kernel/finite_bfloat.h"
 #include "kernel/prefetch.h"
@@ -17,6 +17,7 @@
 namespace ringdist {
 namespace {
 
+constexpr uint8_t kWireId = 7;
 constexpr size_t kScaleBytes = sizeof(uint16_t);
 // A scale field with its sign bit set: only one element is sent, as a power of two. The smallest of
 // bf16 is too coarse a scale for a block that is almost all zeros and subnormals.
@@ -55,7 +56,7 @@ uint16_t scale_field(float total, const Sum& sum, size_t count) {
 
 class OnebitCodec final : public BlockCodec {
  public:
-  OnebitCodec() : BlockCodec("onebit", onebit_row().wire_id, 0, kSignBlock) {}
+  OnebitCodec() : BlockCodec("onebit", kWireId, 0, kSignBlock) {}
   bool contraction() const override { return true; }
   bool feedback_by_default() const override { return true; }
 
@@ -135,7 +136,7 @@ constexpr std::array<std::string_view, 1> kExamples{"onebit"};
 
 CodecRow onebit_row() {
   // Without a rotation, sums that are encoded again diverge.
-  return {"onebit", 7, "signs and one magnitude per 256", "", kExamples, make, "onebit+h"};
+  return {"onebit", kWireId, "signs and one magnitude per 256", "", kExamples, make, "onebit+h"};
 }
 
 }  // namespace ringdist

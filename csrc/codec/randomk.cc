@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "codec/block_codec.h"
-#include "codec/rows.h"
+#include "codec/codec.h"
 #include "codec/share.h"
 #include "kernel/cast.h"
 #include "kernel/counter.h"
@@ -18,6 +18,7 @@
 namespace ringdist {
 namespace {
 
+constexpr uint8_t kWireId = 9;
 using Indices = std::array<uint16_t, kShareBlock>;
 
 // k distinct of `count` indices, ascending (R. Floyd's method: Bentley, "A sample of brilliance",
@@ -40,8 +41,7 @@ void draw(uint64_t key, size_t count, size_t k, Indices& out) {
 class RandomkCodec final : public BlockCodec {
  public:
   explicit RandomkCodec(int k)
-      : BlockCodec("randomk:" + std::to_string(k), randomk_row().wire_id, static_cast<uint16_t>(k),
-                   kShareBlock),
+      : BlockCodec("randomk:" + std::to_string(k), kWireId, static_cast<uint16_t>(k), kShareBlock),
         k_(static_cast<size_t>(k)) {}
   // Nothing is gained where all that was drawn is zero: a contraction on average only.
   bool contraction() const override { return false; }
@@ -123,7 +123,7 @@ constexpr std::array<std::string_view, 2> kExamples{"randomk:10", "randomk:256"}
 }  // namespace
 
 CodecRow randomk_row() {
-  return {"randomk", 9, "k random ones of each 1024", kShareText, kExamples, make};
+  return {"randomk", kWireId, "k random ones of each 1024", kShareText, kExamples, make};
 }
 
 }  // namespace ringdist

@@ -13,7 +13,6 @@
 #include "codec/block_codec.h"
 #include "codec/rotated_codec.h"
 #include "codec/rotated_onebit.h"
-#include "codec/rows.h"
 #include "kernel/cast.h"
 #include "kernel/counter.h"
 #include "kernel/hadamard.h"
@@ -21,6 +20,8 @@
 #include "kernel/select.h"
 
 namespace ringdist {
+
+CodecRow onebit_row();
 namespace {
 
 constexpr size_t kScalarBlock = 256;  // rotated together for codecs without blocks

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "codec/block_codec.h"
-#include "codec/rows.h"
+#include "codec/codec.h"
 #include "codec/share.h"
 #include "kernel/finite_bfloat.h"
 #include "kernel/select.h"
@@ -16,6 +16,7 @@
 namespace ringdist {
 namespace {
 
+constexpr uint8_t kWireId = 8;
 static_assert(kSelectBlock == kShareBlock);
 constexpr uint32_t kInfinity = 0x7f800000;
 
@@ -51,8 +52,7 @@ uint16_t entry_index(Entry entry) { return entry.index & static_cast<uint16_t>(~
 class TopkCodec final : public BlockCodec {
  public:
   explicit TopkCodec(int k)
-      : BlockCodec("topk:" + std::to_string(k), topk_row().wire_id, static_cast<uint16_t>(k),
-                   kShareBlock),
+      : BlockCodec("topk:" + std::to_string(k), kWireId, static_cast<uint16_t>(k), kShareBlock),
         k_(static_cast<size_t>(k)) {}
   bool contraction() const override { return true; }
   bool feedback_by_default() const override { return true; }
@@ -148,7 +148,8 @@ constexpr std::array<std::string_view, 3> kExamples{"topk:10", "topk:40", "topk:
 }  // namespace
 
 CodecRow topk_row() {
-  return {"topk", 8, "the k largest of each 1024", kShareText, kExamples, make, {}, result_of};
+  return {"topk", kWireId,  "the k largest of each 1024", kShareText, kExamples, make,
+          {},     result_of};
 }
 
 }  // namespace ringdist

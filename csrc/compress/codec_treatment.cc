@@ -1,7 +1,7 @@
 #include <array>
 
 #include "codec/residual.h"
-#include "compress/treatment_rows.h"
+#include "compress/treatment.h"
 
 namespace ringdist {
 namespace {

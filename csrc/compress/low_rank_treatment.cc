@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "codec/none.h"
-#include "compress/treatment_rows.h"
+#include "compress/treatment.h"
 
 namespace ringdist {
 namespace {

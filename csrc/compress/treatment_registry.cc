@@ -1,9 +1,13 @@
 #include <algorithm>
 #include <array>
 
-#include "compress/treatment_rows.h"
+#include "compress/treatment.h"
 
 namespace ringdist {
+
+// To add one: a file that defines x_treatment(), and its row below.
+TreatmentRow low_rank_treatment();
+TreatmentRow codec_treatment();
 
 std::span<const TreatmentRow> treatments() {
   static const std::array rows{low_rank_treatment(), codec_treatment()};

@@ -10,7 +10,7 @@ from support.tree_check import TOOLS, run_check
 GOOD = {
     "csrc/algorithm/star.cc": 'return {.name = "star", .description = "a star"};\n',
     "csrc/algorithm/registry.cc": "Algorithm star_algorithm();\n",
-    "csrc/codec/rows.h": "CodecRow int3_row();\n",
+    "csrc/codec/registry.cc": "CodecRow int3_row();\n",
     "csrc/codec/int3.cc": 'return {"int3", 9};\n',
     "csrc/transport/registry.cc": '    {"wire", "a wire"},\n',
     "csrc/transport/wire/wire.h": 'return "wire";\n',

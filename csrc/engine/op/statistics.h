@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <iterator>
+#include <string_view>
 
 namespace ringdist {
 
@@ -21,5 +23,24 @@ struct Statistics {
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   }
 };
+
+// A counter by the name that users see.
+struct CounterRow {
+  std::string_view name;
+  std::atomic<uint64_t> Statistics::* counter;
+};
+
+inline constexpr CounterRow kCounters[] = {
+    {"bytes_sent", &Statistics::bytes_sent},
+    {"bytes_received", &Statistics::bytes_received},
+    {"messages_sent", &Statistics::messages_sent},
+    {"messages_received", &Statistics::messages_received},
+    {"control_messages", &Statistics::control_messages},
+    {"messages_kept", &Statistics::messages_kept},
+    {"ops_completed", &Statistics::ops_completed},
+    {"ops_failed", &Statistics::ops_failed},
+};
+static_assert(std::size(kCounters) * sizeof(std::atomic<uint64_t>) == sizeof(Statistics),
+              "a counter without a row");
 
 }  // namespace ringdist
