@@ -1,14 +1,13 @@
 #include "control/answers.h"
 
 #include "base/closed_by_peer.h"
+#include "base/describe.h"
 
 namespace ringdist {
 namespace {
 
-// "rank 3 (pid 123 on host X)"
 std::string describe_member(const ControlMember& member) {
-  return "rank " + std::to_string(member.rank) + " (" +
-         describe_process(member.pid, member.host_name) + ")";
+  return describe_rank(member.rank, describe_process(member.pid, member.host_name));
 }
 
 }  // namespace

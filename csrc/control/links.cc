@@ -10,11 +10,6 @@ constexpr size_t kRepresentatives = 2;
 
 }  // namespace
 
-std::string describe_process(int pid, const std::string& host_name) {
-  return "pid " + (pid > 0 ? std::to_string(pid) : "unknown") + " on host " +
-         (host_name.empty() ? "unknown" : host_name);
-}
-
 ControlRoster::ControlRoster(uint64_t my_context, int my_rank, std::vector<ControlMember> members)
     : my_context_(my_context) {
   std::sort(members.begin(), members.end(),

@@ -51,7 +51,4 @@ class ControlRoster {
   std::vector<int> neighbours_;
 };
 
-// "pid 123 on host X"
-std::string describe_process(int pid, const std::string& host_name);
-
 }  // namespace ringdist

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/describe.h"
 #include "os/host.h"
 
 namespace ringdist {

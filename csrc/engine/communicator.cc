@@ -212,7 +212,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
                           "(destroy it and create another): ");
   if (!op->request.endpoint) {
     op->schedule = planner_.schedule(op->request, op->plan);
-    op->number = next_number_.fetch_add(1);
+    op->number = next_number_;
   }
   op->fingerprint = fingerprint_of(op->request, op->plan);
   op->started = Clock::now();
@@ -221,6 +221,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   Executor& executor = context_->lane().executor();
   context_->lane().post([&executor, seat = seat_, op] { enqueue(executor, *seat, op); },
                         !will_wait);
+  if (!op->request.endpoint) ++next_number_;  // last: what was thrown before has taken none
   return op;
 }
 

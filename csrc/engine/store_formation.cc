@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/closed_by_peer.h"
+#include "base/describe.h"
 #include "base/log.h"
 #include "engine/formed_text.h"
 #include "os/interfaces.h"
@@ -42,9 +43,7 @@ std::optional<uid_t> user_of(const Entry& process) {
 
 // A rank lies on the host of another, and one of the two did not answer the other.
 Error separated(const std::vector<Entry>& entries, int rank, int other, int me) {
-  const auto name = [&](int one) {
-    return "rank " + std::to_string(one) + " (" + entries[one].where() + ") ";
-  };
+  const auto name = [&](int one) { return describe_rank(one, entries[one].where()) + " "; };
   for (const int one : {rank, other}) {
     const auto user = one == me ? std::nullopt : user_of(entries[one]);
     if (!user || *user == geteuid()) continue;
@@ -102,8 +101,8 @@ Error StoreFormation::check_addresses(const Topology& topology) const {
     if (!is_loopback(entry.tcp_address)) continue;
     auto candidates = list_interfaces();
     return Error(ErrorKind::kSystem,
-                 "rank " + std::to_string(one) + " (" + entry.where() +
-                     ") offers the loopback address " + entry.tcp_address +
+                 describe_rank(one, entry.where()) + " offers the loopback address " +
+                     entry.tcp_address +
                      " in a group of several hosts; set RINGDIST_SOCKET_IFNAME there. This " +
                      "rank's interfaces: " +
                      (candidates.ok() ? format_interfaces(candidates.value()) : "unknown"))

@@ -1,5 +1,6 @@
 #include "rendezvous/entry.h"
 
+#include "base/describe.h"
 #include "base/serialize.h"
 
 namespace ringdist {
@@ -37,6 +38,6 @@ std::optional<Entry> Entry::decode(ConstBytes bytes) {
   return out;
 }
 
-std::string Entry::where() const { return "pid " + std::to_string(pid) + " on host " + host_name; }
+std::string Entry::where() const { return describe_process(pid, host_name); }
 
 }  // namespace ringdist

@@ -4,6 +4,7 @@
 #include <map>
 #include <thread>
 
+#include "base/describe.h"
 #include "base/serialize.h"
 #include "os/pidfd.h"
 #include "rendezvous/decline.h"
@@ -26,9 +27,9 @@ std::string hash_of(const std::vector<int>& members) {
 // What differs between two entries that must agree, or success.
 Error compare(const Entry& mine, int rank, const Entry& theirs, int peer) {
   const auto differ = [&](const std::string& what, const std::string& a, const std::string& b) {
-    return Error(ErrorKind::kMismatch,
-                 "ranks cannot form a group: rank " + std::to_string(rank) + " has " + what + " " +
-                     a + ", rank " + std::to_string(peer) + " (" + theirs.where() + ") has " + b)
+    return Error(ErrorKind::kMismatch, "ranks cannot form a group: rank " + std::to_string(rank) +
+                                           " has " + what + " " + a + ", " +
+                                           describe_rank(peer, theirs.where()) + " has " + b)
         .blame(peer);
   };
   if (mine.wire_version != theirs.wire_version)
@@ -112,7 +113,7 @@ Error Rendezvous::find_withdrawal(const Patience& patience) {
     entry = Entry::decode(*bytes.value());
   if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid, patience);
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
-               "rank " + std::to_string(rank) + (entry ? " (" + entry->where() + ")" : "") +
+               describe_rank(rank, entry ? entry->where() : "") +
                    " ended the group before its first operation: " + in.get_string())
       .blame(rank);
 }
@@ -199,9 +200,7 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
   const auto given_up = [&]() -> Error {
     for (int asker : askers)
       if (Error error = lost(entries[asker]))
-        return error
-            .prefixed("rank " + std::to_string(asker) + " (" + entries[asker].where() +
-                      ") is lost: ")
+        return error.prefixed(describe_rank(asker, entries[asker].where()) + " is lost: ")
             .blame(asker);
     return {};
   };

@@ -55,6 +55,7 @@ void Collectives::stop(const EachOp& tell) {
   parked_.clear();
   for (; !runs_.empty(); runs_.erase(runs_.begin())) {
     auto& run = runs_.begin()->second;
+    run->stop();  // first: its op's owner may use the tensors once told
     tell(run->op(), run.get());
     retire_(std::move(run));
   }

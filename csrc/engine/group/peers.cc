@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/closed_by_peer.h"
+#include "base/describe.h"
 
 namespace ringdist {
 
@@ -44,10 +45,8 @@ Error Peers::departure(int peer) const {
 }
 
 std::string Peers::who(int peer) const {
-  std::string out = "rank " + std::to_string(peer);
-  if (peer >= 0 && peer < size() && !(*this)[peer].member.where.empty())
-    out += " (" + (*this)[peer].member.where + ")";
-  return out;
+  const bool known = peer >= 0 && peer < size();
+  return describe_rank(peer, known ? (*this)[peer].member.where : "");
 }
 
 std::string Peers::links() const {

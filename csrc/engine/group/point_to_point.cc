@@ -105,6 +105,7 @@ void PointToPoint::stop(const EachOp& tell) {
   for (Runs* runs : {&sends_, &receives_})
     for (; !runs->empty(); runs->erase(runs->begin())) {
       auto& run = runs->begin()->second;
+      run->stop();  // first: its op's owner may use the tensors once told
       tell(run->op(), run.get());
       retire_(std::move(run));
     }

@@ -31,8 +31,8 @@ class Arithmetic {
   // returns the bytes used. Else what it sends is there to be taken.
   virtual bool encodes(int step) const = 0;
   virtual size_t encode(int step, int64_t segment, Bytes out) = 0;
-  // What the step sends as it lies in the op's memory, or, where it lies in pieces, a copy in
-  // `held`. Not of a compressed op.
+  // What the step sends as it lies in the op's memory. `held` keeps alive what is not the op's
+  // tensors: a copy where they lie in pieces, scratch. Not of a compressed op.
   virtual ConstBytes view(int step, int64_t segment, HeldBytes& held) = 0;
 
   // A step has something to do to a segment of its own. A reduce gets one entry of `arrived` for

@@ -39,7 +39,9 @@ class PlainArithmetic final : public Arithmetic {
   }
   ConstBytes view(int step, int64_t segment, HeldBytes& held) override {
     const Range part = range(step, segment);
-    return contiguous(part, held);
+    const ConstBytes bytes = contiguous(part, held);
+    if (!held && part.buffer == BufferId::kScratch) held = scratch_memory_;
+    return bytes;
   }
 
   Error reduce(int step, int64_t segment, std::span<const ConstBytes> arrived, HeldBytes&) override;

@@ -27,11 +27,14 @@ struct SentSegment {
 
 class Tickets {
  public:
+  // `turns`: how often each place has been used already; for tests.
+  explicit Tickets(uint32_t turns = 0) : turns_(turns) {}
+
   // `memory`, which may be nobody's, is held until the ticket comes home.
   Ticket issue(const SentSegment& what, std::shared_ptr<const void> memory) {
     if (free_.empty()) {
       free_.push_back(static_cast<uint32_t>(entries_.size()));
-      entries_.emplace_back();
+      entries_.emplace_back().turn = turns_;
     }
     const uint32_t slot = free_.back();
     free_.pop_back();
@@ -39,7 +42,8 @@ class Tickets {
     entry.what = what;
     entry.memory = std::move(memory);
     entry.out = true;
-    return make(++entry.turn, slot);
+    if (++entry.turn == 0) ++entry.turn;  // with slot 0 that would be kNoTicket
+    return make(entry.turn, slot);
   }
 
   struct Home {
@@ -74,6 +78,7 @@ class Tickets {
   };
   static Ticket make(uint32_t turn, uint32_t slot) { return Ticket{turn} << 32 | slot; }
 
+  const uint32_t turns_;
   std::vector<Entry> entries_;
   std::vector<uint32_t> free_;
 };

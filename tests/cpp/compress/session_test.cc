@@ -219,6 +219,32 @@ TEST_F(Sessions, AutoLeavesGradientsAloneUntilItHasChosen) {
   EXPECT_GT(probe.asked, 0);
 }
 
+// The group has failed, say: whoever handed the bucket in is told, and nothing has changed.
+TEST_F(Sessions, AProbeThatFailsFailsTheStepAndIsAskedAgain) {
+  open(options_of(kAuto));
+  probe.error = Error(ErrorKind::kPeerLost, "rank 1 is lost");
+  const auto step = [this] {
+    if (Error error = bring(0)) {
+      session->fail();
+      return error;
+    }
+    now += Milliseconds(1);
+    EXPECT_FALSE(bring(1));
+    now += Milliseconds(5);
+    end_all();
+    return Error();
+  };
+  Error failed;
+  for (int i = 0; i < 20 && !failed; ++i) failed = step();
+  EXPECT_EQ(failed.message(), "rank 1 is lost");
+  const int64_t steps = session->state().steps;
+  EXPECT_TRUE(session->report().chosen.empty());
+  probe.error = {};
+  for (int i = 0; i < 20 && session->report().chosen.empty(); ++i) ASSERT_FALSE(step());
+  EXPECT_EQ(session->report().chosen.size(), 2U);
+  EXPECT_GT(session->state().steps, steps);
+}
+
 TEST_F(Sessions, BytesAndErrorsAreReported) {
   CompressionOptions options = options_of("int4");
   options.measure_every = 1;

@@ -146,7 +146,9 @@ TEST_F(CollectivesTest, StopGoesOnWhereItThrew) {
   const auto throws = [](const std::shared_ptr<Op>& op, const ringdist::Run*) {
     if (op->number == 2) throw std::bad_alloc();
   };
+  ASSERT_FALSE(lane_.work.empty());
   EXPECT_THROW(collectives_.stop(throws), std::bad_alloc);
+  EXPECT_TRUE(lane_.work.empty()) << "what was told, or about to be, runs on";
   std::vector<uint64_t> told;
   collectives_.stop(
       [&](const std::shared_ptr<Op>& op, const ringdist::Run*) { told.push_back(op->number); });

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 
 namespace ringdist {
 namespace {
@@ -34,6 +35,15 @@ TEST(Tickets, ComeHomeOnceWithWhatTheyWereIssuedFor) {
   EXPECT_TRUE(tickets.redeem(third));
   EXPECT_TRUE(tickets.redeem(second));
   EXPECT_EQ(tickets.out(), 0u);
+}
+
+// A place has been used four thousand million times.
+TEST(Tickets, AreNeverNone) {
+  Tickets tickets(std::numeric_limits<uint32_t>::max());
+  const Ticket ticket = tickets.issue({&run(0), 0, 0, 0}, nullptr);
+  EXPECT_NE(ticket, kNoTicket);
+  EXPECT_TRUE(tickets.redeem(ticket));
+  EXPECT_FALSE(tickets.redeem(kNoTicket));
 }
 
 TEST(Tickets, HoldMemoryUntilTheyAreHome) {
