@@ -17,6 +17,7 @@
 #include "base/thread_annotations.h"
 #include "compress/auto_choice.h"
 #include "compress/bucket.h"
+#include "compress/bucket_planner.h"
 #include "compress/compression_options.h"
 #include "compress/parameter_table.h"
 #include "compress/step_changes.h"
@@ -73,31 +74,24 @@ class Session {
   Error load(const CompressionState& state);
 
  private:
-  Session(CostProbe& probe, CompressionGroup group, CompressionOptions options, SessionOwner owner,
-          TreatmentPtr none);
+  Session(CostProbe& probe, CompressionGroup group, CompressionOptions options, SessionOwner owner);
   Error begin_step(int64_t step, const std::string& wanted, double scale) RINGDIST_REQUIRES(mutex_);
   Error use_scale(double scale) RINGDIST_REQUIRES(mutex_);
   Error begin_auto(bool resumes) RINGDIST_REQUIRES(mutex_);
-  Error plan(const Bucket& bucket, PlannedBucket& out) RINGDIST_REQUIRES(mutex_);
-  Result<double> plan_part(Parameter& parameter, Slice slice, DType dtype, Bytes gradient,
-                           PlannedBucket& out) RINGDIST_REQUIRES(mutex_);
-  Result<ResidualSpan> prepare(Parameter& parameter, bool feedback, DType dtype, Bytes gradient)
-      RINGDIST_REQUIRES(mutex_);
   Error watch(const Bucket& bucket, PendingBucket& pending) RINGDIST_REQUIRES(mutex_);
-  Result<Parameter*> find(const Bucket& bucket, size_t part) RINGDIST_REQUIRES(mutex_);
   void settle() RINGDIST_REQUIRES(mutex_);
   double unscaled_norm() RINGDIST_REQUIRES(mutex_);
 
   const CompressionGroup group_;
   const CompressionOptions options_;
   const SessionOwner owner_;
-  const TreatmentPtr none_;
 
   std::mutex mutex_;
   std::unique_ptr<AutoChoice> auto_ RINGDIST_GUARDED_BY(mutex_);  // null: the codec never is
   ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);
   StepChanges changes_ RINGDIST_GUARDED_BY(mutex_);
   StepRecord record_ RINGDIST_GUARDED_BY(mutex_);
+  BucketPlanner planner_ RINGDIST_GUARDED_BY(mutex_);
   int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;    // begun
   std::string current_ RINGDIST_GUARDED_BY(mutex_);  // the codec of the step
   double scale_ RINGDIST_GUARDED_BY(mutex_) = 1;

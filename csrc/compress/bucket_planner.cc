@@ -1,0 +1,122 @@
+#include "compress/bucket_planner.h"
+
+#include <cmath>
+#include <span>
+
+#include "base/check.h"
+#include "codec/none.h"
+
+namespace ringdist {
+namespace {
+
+// Where the approximation of a parameter begins: the last one, or the same noise on all ranks.
+LowRankInput low_rank_input(Parameter& parameter, const BucketPlan::LowRank& matrix) {
+  // Of another size: ops in flight may still have the old ones.
+  for (auto* factor : {&parameter.right, &parameter.next_right})
+    if (!*factor || std::ssize(**factor) != matrix.shape.right())
+      *factor = std::make_shared<std::vector<float>>();
+  LowRankReducer::provide_right(matrix.shape, *parameter.right);
+  LowRankReducer::provide_right(matrix.shape, *parameter.next_right);
+  return {matrix, parameter.right, parameter.next_right};
+}
+
+bool takes_codecs(DType dtype) { return dtype == DType::kFloat32 || is_half(dtype); }
+
+TreatmentPtr no_treatment(int size) {
+  const auto none = make_treatment("codec", std::string(kNoCodec), size, false);
+  check(none.ok(), "codec none is gone");
+  return none.value();
+}
+
+}  // namespace
+
+BucketPlanner::BucketPlanner(const CompressionOptions& options, int size, ParameterTable& table,
+                             StepChanges& changes, StepRecord& record)
+    : options_(options),
+      share_((size - 1.0) / size),
+      none_(no_treatment(size)),
+      table_(table),
+      changes_(changes),
+      record_(record) {}
+
+Result<Parameter*> BucketPlanner::find(const Bucket& bucket, size_t part) {
+  return table_.find(bucket.parts[part].key, [&] { return bucket.describe(part); });
+}
+
+Result<PlannedBucket> BucketPlanner::plan(const Bucket& bucket) {
+  PlannedBucket out;
+  out.keep_alive = table_.residuals();
+  const auto element = static_cast<int64_t>(dtype_size(bucket.dtype));
+  int64_t offset = 0;
+  for (size_t i = 0; i < bucket.parts.size(); ++i) {
+    const int64_t count = bucket.parts[i].count;
+    const double plain = 2 * share_ * static_cast<double>(count * element);
+    double sent = plain;
+    if (takes_codecs(bucket.dtype)) {
+      const auto found = find(bucket, i);
+      if (!found.ok()) return found.error();
+      const Bytes values = bucket.values.subspan(static_cast<size_t>(offset * element),
+                                                 static_cast<size_t>(count * element));
+      const auto bytes =
+          plan_part(*found.value(), {offset, count, found.value()->info.order.rows()},
+                    {bucket.dtype, values}, out);
+      if (!bytes.ok()) return bytes.error();
+      sent = share_ * bytes.value();
+    }
+    record_.add_bytes(plain, sent);
+    offset += count;
+  }
+  check(offset == bucket.count, "a bucket that is not the sum of its parameters");
+  return out;
+}
+
+// Returns Treatment::bytes.
+Result<double> BucketPlanner::plan_part(Parameter& parameter, Slice slice, const Gradient& gradient,
+                                        PlannedBucket& out) {
+  const bool warm = record_.now().step < options_.warmup_steps;
+  const Treatment& treatment = warm ? *none_ : *parameter.treatment;
+  cut_spike(parameter, gradient);
+  if (!treatment.feedback_of(slice))
+    pay_residual(parameter, gradient);
+  else if (Error error = lend_residual(parameter, gradient, slice))
+    return error;
+  treatment.add(slice, out.plan);
+  if (out.plan.low_rank.size() > out.low_rank.size()) {
+    out.low_rank.push_back(low_rank_input(parameter, out.plan.low_rank.back()));
+    changes_.add_right(parameter);
+  }
+  return treatment.bytes(slice, gradient.dtype);
+}
+
+void BucketPlanner::cut_spike(Parameter& parameter, const Gradient& gradient) const {
+  if (options_.guard <= 0) return;
+  const double norm = std::sqrt(squared_norm(gradient.dtype, gradient.values, {}));
+  const double factor = parameter.guard.factor(norm, options_.guard);
+  if (factor != 1) scale_gradient(gradient.dtype, gradient.values, factor);
+}
+
+// What is owed is added when the gradient is encoded, and what will be is left in another buffer.
+Error BucketPlanner::lend_residual(Parameter& parameter, const Gradient& gradient, Slice& slice) {
+  if (Error error = table_.provide_residual(parameter)) return error;
+  Residual& residual = *parameter.residual;
+  changes_.add_residual(parameter, true);
+  const int64_t every = options_.measure_every;
+  // A parameter without a gradient sends zeros: it loses nothing.
+  if (every > 0 && record_.now().step % every == 0 && !all_zero(gradient.dtype, gradient.values))
+    record_.measure(parameter, squared_norm(gradient.dtype, gradient.values, residual.values));
+  slice.residual = residual.values.data();
+  slice.next = residual.begin().to;
+  return {};
+}
+
+// The gradient travels without error feedback, and takes along what is owed from before.
+void BucketPlanner::pay_residual(Parameter& parameter, const Gradient& gradient) {
+  Residual* const residual = parameter.residual;
+  if (residual == nullptr || !residual->owed || all_zero(gradient.dtype, gradient.values)) return;
+  const ResidualSpan both = residual->begin();
+  pay(gradient.dtype, gradient.values, both);
+  changes_.add_residual(parameter,
+                        !all_zero(DType::kFloat32, std::as_bytes(std::span(both.to, both.count))));
+}
+
+}  // namespace ringdist

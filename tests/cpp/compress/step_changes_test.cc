@@ -1,0 +1,138 @@
+// What a step leaves behind, by how it ends.
+#include "compress/step_changes.h"
+
+#include <gtest/gtest.h>
+
+#include "fakes.h"
+
+namespace ringdist {
+namespace {
+
+class StepChangesTest : public ::testing::Test {
+ protected:
+  using State = StepChanges::State;
+  using Outcome = StepChanges::Outcome;
+  using Values = std::vector<float>;
+
+  StepChangesTest() {
+    residual.values = {1, 2};
+    residual.owed = true;
+    parameter.residual = &residual;
+    parameter.right = std::make_shared<Values>(Values{3});
+    parameter.next_right = std::make_shared<Values>(Values{4});
+  }
+
+  void arrive(size_t index, bool last = false) {
+    Bucket bucket;
+    bucket.index = index;
+    bucket.last = last;
+    changes.arrive(bucket);
+  }
+  // A bucket that is on its way; the step would owe these and start from its own approximation.
+  std::shared_ptr<FakePending> bring(size_t index, bool last, Values next) {
+    arrive(index, last);
+    std::ranges::copy(next, residual.begin().to);
+    changes.add_residual(parameter, next != Values{0, 0});
+    changes.add_right(parameter);
+    auto out = std::make_shared<FakePending>();
+    changes.add_bucket(out);
+    return out;
+  }
+  void expect(const Values& owed, float right) const {
+    EXPECT_EQ(residual.values, owed);
+    EXPECT_EQ(*parameter.right, Values{right});
+  }
+
+  Residual residual;
+  Parameter parameter{parameter_of(nullptr, {2}), {}, {}, {}, {}, {}, {}, {}};
+  StepChanges changes;
+};
+
+TEST_F(StepChangesTest, TakeEffectWhenAllBucketsSucceeded) {
+  changes.begin();
+  const auto bucket = bring(0, true, {5, 6});
+  EXPECT_EQ(changes.settle(), Outcome::kOpen);  // it is on its way
+  expect({1, 2}, 3);
+  bucket->end();
+  EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
+  expect({5, 6}, 4);
+  EXPECT_EQ(changes.state(), State::kIdle);
+}
+
+TEST_F(StepChangesTest, WhatIsPaidIsNoLongerOwed) {
+  changes.begin();
+  bring(0, true, {0, 0})->end();
+  EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
+  EXPECT_FALSE(residual.owed);
+}
+
+TEST_F(StepChangesTest, AFailureLeavesAllAsItWas) {
+  const std::vector<std::function<void()>> ways{
+      [&] { arrive(1, true); },  // the first bucket fails
+      [&] { changes.fail(); },   // the second does not start
+      [&] { changes.end(); }};   // the second does not come
+  for (size_t way = 0; way < ways.size(); ++way) {
+    SCOPED_TRACE(way);
+    changes.begin();
+    const auto bucket = bring(0, false, {5, 6});
+    ways[way]();
+    EXPECT_EQ(changes.settle(), Outcome::kOpen);  // another is on its way
+    bucket->end(/*failed=*/way == 0);
+    EXPECT_EQ(changes.settle(), Outcome::kFailed);
+    expect({1, 2}, 3);
+    EXPECT_TRUE(residual.owed);
+    EXPECT_EQ(changes.state(), State::kIdle);
+  }
+}
+
+TEST_F(StepChangesTest, TheEndOfThePassStandsForTheLastBucket) {
+  changes.begin();
+  bring(0, false, {5, 6})->end();
+  EXPECT_EQ(changes.settle(), Outcome::kOpen);
+  *changes.all_in() = true;  // the pass is over
+  EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
+  expect({5, 6}, 4);
+}
+
+TEST_F(StepChangesTest, TheNextStepKnowsNothingOfOneThatWasLeftOpen) {
+  changes.begin();
+  const auto left = bring(0, false, {5, 6});
+  const auto flag = changes.all_in();
+  changes.begin();
+  *flag = true;  // of the other step
+  left->end(/*failed=*/true);
+  EXPECT_EQ(changes.settle(), Outcome::kOpen);
+  arrive(0, true);
+  EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
+  expect({1, 2}, 3);
+}
+
+TEST_F(StepChangesTest, TheEndWaitsForWhatIsOnItsWay) {
+  changes.begin();
+  const auto bucket = bring(0, true, {5, 6});
+  bucket->on_wait = [&] { bucket->end(); };
+  changes.end();
+  EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
+}
+
+TEST_F(StepChangesTest, BetweenStepsNothingFails) {
+  changes.fail();
+  changes.end();
+  EXPECT_EQ(changes.state(), State::kIdle);
+  EXPECT_EQ(changes.settle(), Outcome::kOpen);
+}
+
+// Buckets come in order of their index, and some may be missing.
+TEST_F(StepChangesTest, ABucketThatIsNotBehindTheLastBeginsAStep) {
+  EXPECT_TRUE(changes.begins_with(0));
+  changes.begin();
+  arrive(1);
+  EXPECT_FALSE(changes.begins_with(2));
+  EXPECT_TRUE(changes.begins_with(1));
+  EXPECT_TRUE(changes.begins_with(0));
+  arrive(3, true);
+  EXPECT_TRUE(changes.begins_with(4));
+}
+
+}  // namespace
+}  // namespace ringdist
