@@ -75,6 +75,7 @@ struct ControlConnection {
   bool peer_needs = true;     // as the peer said last
   bool wants_output = false;  // what epoll was told
   bool broken = false;        // cannot send; may still have input
+  bool cut_short = false;     // what it had sent may be lost in part: nothing more is read
   bool exit_seen = false;     // the peer knows that this process is about to end
 };
 

@@ -1,6 +1,7 @@
 #include "control/gossip.h"
 
 #include "base/log.h"
+#include "control/guarded_events.h"
 #include "control/wire.h"
 
 namespace ringdist {
@@ -30,13 +31,15 @@ bool ControlGossip::learn_lost(uint64_t id, const std::string& cause,
                                const ControlConnection* from) {
   if (!ledger_.record_lost(id, cause)) return false;
   // The culprit is told as well: if it was only stopped it learns that it is out.
-  sockets_.send_to_all(Fate{id, cause}.frame(FrameType::kLost), from);
+  guard_control("a death was not passed on",
+                [&] { sockets_.send_to_all(Fate{id, cause}.frame(FrameType::kLost), from); });
   return true;
 }
 
 bool ControlGossip::learn_left(uint64_t id, const ControlConnection* from) {
   if (id == id_ || !ledger_.record_left(id)) return false;
-  sockets_.send_to_all(Fate{id, ""}.frame(FrameType::kLeft), from);
+  guard_control("a departure was not passed on",
+                [&] { sockets_.send_to_all(Fate{id, ""}.frame(FrameType::kLeft), from); });
   return true;
 }
 

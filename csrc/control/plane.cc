@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/thrown.h"
 #include "control/report.h"
 
 namespace ringdist {
@@ -151,14 +152,28 @@ void ControlPlane::refuse_requests() {
 }
 
 void ControlPlane::settle_requests() {
-  std::erase_if(requests_, [this](const Request& request) {
-    const auto answer =
-        request.is_proof ? answers_.proof(request.id, name_of(request.id), *request.patience, now_)
-                         : group_answer(request);
-    if (answer && *answer && request.is_proof) processes_[request.id].proven = false;
-    if (answer) request.answer->set_value(*answer);
-    return answer.has_value();
-  });
+  for (size_t i = 0; i < requests_.size();) {
+    const auto answer = answer_to(requests_[i]);
+    if (!answer) {
+      ++i;
+      continue;
+    }
+    const Request request = std::move(requests_[i]);
+    requests_.erase(requests_.begin() + static_cast<ptrdiff_t>(i));
+    ControlPeer* peer = request.is_proof && *answer ? processes_.find(request.id) : nullptr;
+    if (peer != nullptr) peer->proven = false;
+    request.answer->set_value(*answer);
+  }
+}
+
+// What is thrown is the answer.
+std::optional<Error> ControlPlane::answer_to(const Request& request) {
+  try {
+    if (!request.is_proof) return group_answer(request);
+    return answers_.proof(request.id, name_of(request.id), *request.patience, now_);
+  } catch (...) {
+    return thrown_error();
+  }
 }
 
 std::optional<Error> ControlPlane::group_answer(const Request& request) {
@@ -247,7 +262,7 @@ bool ControlPlane::unsettled() const {
 // A process of this host has ended. What it said before comes first: it may have said goodbye.
 void ControlPlane::on_exit(uint64_t id) {
   if (auto* link = sockets_.find(id, LinkKind::kLocal)) sockets_.receive(*link, now_);
-  if (ledger_.gone(id)) return;
+  if (ledger_.gone(id)) return processes_.forget(id);
   if (!goodbye_.here())
     drop(id);
   else if (processes_.exiting(id))
@@ -259,22 +274,23 @@ void ControlPlane::on_exit(uint64_t id) {
 void ControlPlane::learn_lost(uint64_t id, const std::string& cause,
                               const ControlConnection* from) {
   const std::string name = name_of(id);
+  const Error error(ErrorKind::kPeerLost, cause);
   if (!gossip_.learn_lost(id, cause, from)) return;
+  hurry();
+  events_.on_process_lost(id, error);  // first: what the rest throws must not keep it from that
+  if (id != id_) drop(id);
   log(LogLevel::kDebug, name + " is lost: " + cause);
   forget_old_fates();
-  if (id != id_) drop(id);
-  hurry();
-  events_.on_process_lost(id, Error(ErrorKind::kPeerLost, cause));
 }
 
 void ControlPlane::learn_left(uint64_t id, const ControlConnection* from) {
   const std::string name = name_of(id);
   if (!gossip_.learn_left(id, from)) return;
-  log(LogLevel::kDebug, name + " has left");
-  forget_old_fates();
-  drop(id);
   hurry();
   events_.on_process_left(id);
+  drop(id);
+  log(LogLevel::kDebug, name + " has left");
+  forget_old_fates();
 }
 
 void ControlPlane::forget_old_fates() {

@@ -85,6 +85,7 @@ class ControlPlane final : private ControlSockets::Owner, private ControlJudge::
   void accept(const Request& request);
   void refuse_requests();
   void settle_requests();
+  std::optional<Error> answer_to(const Request& request);
   std::optional<Error> group_answer(const Request& request);
 
   void on_dump_request(ControlConnection& connection);

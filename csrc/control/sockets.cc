@@ -95,7 +95,7 @@ void ControlSockets::expire(ControlConnection& c, TimePoint now) {
 void ControlSockets::reap(TimePoint now) {
   for (auto& [key, c] : connections_) {
     if (!c->broken || c->closed()) continue;
-    receive(*c, now);  // its last words may be waiting
+    if (!c->cut_short) receive(*c, now);  // its last words may be waiting
     fail(*c, EPIPE, "connection broken, or the other side does not read");
   }
   std::erase_if(connections_, [](const auto& entry) { return entry.second->closed(); });
@@ -103,9 +103,8 @@ void ControlSockets::reap(TimePoint now) {
 
 ControlConnection& ControlSockets::add(Fd fd, LinkKind kind, bool dialed, TimePoint now) {
   uint64_t key = next_key_++;
-  auto& slot = connections_[key];
-  slot = std::make_unique<ControlConnection>(std::move(fd), kind, dialed, key, now);
-  return *slot;
+  auto made = std::make_unique<ControlConnection>(std::move(fd), kind, dialed, key, now);
+  return *connections_.emplace(key, std::move(made)).first->second;
 }
 
 void ControlSockets::dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
@@ -304,7 +303,7 @@ void ControlSockets::readmit(TimePoint now) {
 
 void ControlSockets::give_up(uint64_t key) {
   if (const auto found = connections_.find(key); found != connections_.end())
-    found->second->broken = true;
+    found->second->broken = found->second->cut_short = true;
 }
 
 ControlConnection* ControlSockets::find(uint64_t peer, LinkKind kind) const {
