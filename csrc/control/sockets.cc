@@ -364,10 +364,4 @@ void ControlSockets::for_each(const std::function<void(ControlConnection&)>& fn)
     if (!c->closed()) fn(*c);
 }
 
-bool ControlSockets::has_output() {
-  for (auto& [key, c] : connections_)
-    if (!c->closed() && c->stream.has_output()) return true;
-  return false;
-}
-
 }  // namespace ringdist

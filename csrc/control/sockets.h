@@ -81,7 +81,6 @@ class ControlSockets final : public ControlReach {
   void close_after_output(ControlConnection& connection, TimePoint now);
 
   void for_each(const std::function<void(ControlConnection&)>& fn);
-  bool has_output();
 
  private:
   struct Listener {

@@ -178,9 +178,7 @@ Error check_list(std::string_view op, const std::string& argument,
     return invalid(ErrorKind::kInvalidArgument, op, argument,
                    "requires non-empty tensor list: none given");
   for (size_t i = 0; i < tensors.size(); ++i)
-    if (Error error =
-            check_tensor(op, argument + "[" + std::to_string(i) + "]", tensors[i], written))
-      return error;
+    if (Error error = check_tensor(op, argument + index(i), tensors[i], written)) return error;
   return {};
 }
 

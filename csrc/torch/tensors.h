@@ -41,6 +41,9 @@ Error check_same_size(std::string_view op, const std::string& argument, const at
 Error check_same_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                        const at::Tensor& like);
 
+// "[3]", after the name of a list
+inline std::string index(size_t i) { return "[" + std::to_string(i) + "]"; }
+
 // "float32[2, 3]"
 std::string describe(const at::Tensor& tensor);
 

@@ -53,12 +53,7 @@ void Collectives::finished(const Run& run) {
 
 void Collectives::stop(const EachOp& tell) {
   parked_.clear();
-  for (; !runs_.empty(); runs_.erase(runs_.begin())) {
-    auto& run = runs_.begin()->second;
-    run->stop();  // first: its op's owner may use the tensors once told
-    tell(run->op(), run.get());
-    retire_(std::move(run));
-  }
+  end_runs(runs_, tell, retire_);
   for (; !barriers_.empty(); barriers_.pop_front()) tell(barriers_.front(), nullptr);
 }
 

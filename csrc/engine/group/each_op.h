@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "engine/op/run.h"
 
@@ -13,5 +14,17 @@ using EachOp = std::function<void(const std::shared_ptr<Op>& op, Run* run)>;
 
 // Takes a Run that has ended and may be on the stack still. What throws has taken nothing.
 using RetireRun = std::function<void(std::unique_ptr<Run>&& run)>;
+
+// Ends all of a map of Runs: each is stopped before its op is told, as the op's owner may use the
+// tensors once told. What throws half-way leaves the rest for another call.
+template <typename Runs>
+void end_runs(Runs& runs, const EachOp& tell, const RetireRun& retire) {
+  for (; !runs.empty(); runs.erase(runs.begin())) {
+    auto& run = runs.begin()->second;
+    run->stop();
+    tell(run->op(), run.get());
+    retire(std::move(run));
+  }
+}
 
 }  // namespace ringdist

@@ -145,12 +145,7 @@ bool Group::agree(uint64_t number, int peer, const Fingerprint& theirs) {
 }
 
 void Group::announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint) {
-  Notice notice;
-  notice.kind = kind;
-  notice.generation = generation_;
-  notice.nonce = nonce_;
-  notice.op = number;
-  notice.rank = rank();
+  Notice notice = make_notice(kind, nonce_, generation_, rank(), number);
   notice.fingerprint = fingerprint;
   host_.flood(notice);
 }

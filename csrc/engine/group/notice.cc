@@ -31,15 +31,20 @@ std::optional<Notice> Notice::decode(ConstBytes bytes) {
   return out;
 }
 
+Notice make_notice(NoticeKind kind, uint64_t nonce, uint32_t generation, int rank, uint64_t op) {
+  Notice notice;
+  notice.kind = kind;
+  notice.nonce = nonce;
+  notice.generation = generation;
+  notice.rank = rank;
+  notice.op = op;
+  return notice;
+}
+
 Notice abort_notice(uint64_t nonce, uint32_t generation, int rank, uint64_t op,
                     const Error& cause) {
-  Notice notice;
-  notice.kind = NoticeKind::kAbort;
+  Notice notice = make_notice(NoticeKind::kAbort, nonce, generation, rank, op);
   notice.error_kind = cause.kind();
-  notice.generation = generation;
-  notice.nonce = nonce;
-  notice.op = op;
-  notice.rank = rank;
   notice.ranks = cause.ranks();
   notice.text = cause.message();
   return notice;

@@ -37,6 +37,8 @@ struct Notice {
   static std::optional<Notice> decode(ConstBytes bytes);
 };
 
+// What `rank` says of an op of its group.
+Notice make_notice(NoticeKind kind, uint64_t nonce, uint32_t generation, int rank, uint64_t op);
 // A group of `rank`'s has failed with the cause: the others cannot finish the op, nor later ones.
 Notice abort_notice(uint64_t nonce, uint32_t generation, int rank, uint64_t op, const Error& cause);
 // What such a notice makes of our group's ops.

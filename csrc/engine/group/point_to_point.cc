@@ -102,13 +102,7 @@ void PointToPoint::finished(const Run& run) {
 
 void PointToPoint::stop(const EachOp& tell) {
   parked_.clear();
-  for (Runs* runs : {&sends_, &receives_})
-    for (; !runs->empty(); runs->erase(runs->begin())) {
-      auto& run = runs->begin()->second;
-      run->stop();  // first: its op's owner may use the tensors once told
-      tell(run->op(), run.get());
-      retire_(std::move(run));
-    }
+  for (Runs* runs : {&sends_, &receives_}) end_runs(*runs, tell, retire_);
   for (; !waiting_.empty(); waiting_.erase(waiting_.begin()))
     for (auto& posted = waiting_.begin()->second.posted; !posted.empty(); posted.pop_front())
       tell(posted.front(), nullptr);

@@ -83,11 +83,7 @@ void Seat::tick() {
 void Seat::announce_leave(NoticeKind how) {
   if (group_) return group_->announce_leave(how);
   if (nonce_ == 0 || failure_) return;
-  Notice notice;
-  notice.kind = how;
-  notice.nonce = nonce_;
-  notice.rank = rank_;
-  host_.flood(notice);
+  host_.flood(make_notice(how, nonce_, /*generation=*/0, rank_, /*op=*/0));
 }
 
 GroupVerdict Seat::verdict_of_waiting() const {

@@ -49,12 +49,7 @@ FuturePtr BucketWork::run(const at::Tensor& buffer, PlannedBucket planned) {
                         input.right->data(), slice.next, input.next_right->data()});
   }
   LowRankReducer& low_rank_reducer = reducer();
-  if (rest)
-    run_rest(buffer, plan, planned.keep_alive)
-        ->getFuture()
-        ->addCallback([join](c10::ivalue::Future& done) {
-          join->arrive(done.hasError() ? done.exception_ptr() : nullptr);
-        });
+  if (rest) FutureJoin::follow(join, *run_rest(buffer, plan, planned.keep_alive)->getFuture());
   // Callbacks of the Future may wait for other buckets, so the reducer's thread does not run them.
   auto communicator = group_->communicator();
   low_rank_reducer.reduce(std::move(matrices), [join, communicator, buffer,

@@ -81,8 +81,7 @@ Call alltoall_list_call(Place place, const Tensors& outputs, const Tensors& inpu
   call.outputs = outputs;
   call.request.input_parts = sizes_of(inputs);
   call.request.output_parts = sizes_of(outputs);
-  const std::vector<bool> shared = overlapping(outputs);
-  for (size_t i = 0; i < outputs.size(); ++i) call.write(outputs[i], /*apart=*/shared[i]);
+  call.write_outputs();
   for (const at::Tensor& input : inputs) call.read(input, share_memory(input, outputs));
   return call;
 }

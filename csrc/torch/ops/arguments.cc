@@ -51,8 +51,7 @@ Error check_rank_list(std::string_view op, const std::string& argument,
                                     std::to_string(list.size()) + " given");
   if (Error error = check_list(op, argument, list, written)) return error;
   for (size_t i = 0; i < list.size(); ++i)
-    if (Error error = check_same_dtype(op, argument + "[" + std::to_string(i) + "]", list[i], like))
-      return error;
+    if (Error error = check_same_dtype(op, argument + index(i), list[i], like)) return error;
   return {};
 }
 

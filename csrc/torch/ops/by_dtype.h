@@ -15,7 +15,4 @@ std::vector<std::vector<size_t>> by_dtype(const Tensors& tensors);
 
 Tensors pick(const Tensors& tensors, const std::vector<size_t>& indices);
 
-// "[3]"
-inline std::string index(size_t i) { return "[" + std::to_string(i) + "]"; }
-
 }  // namespace ringdist

@@ -84,6 +84,11 @@ struct Call {
     memory.push_back(ours);
     return ours;
   }
+  // Appends all of `outputs` to what the op writes; those that use common bytes apart.
+  void write_outputs() {
+    const std::vector<bool> shared = overlapping(outputs);
+    for (size_t i = 0; i < outputs.size(); ++i) write(outputs[i], /*apart=*/shared[i]);
+  }
 
   OpRequest request;
   Staging staging;

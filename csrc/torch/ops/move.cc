@@ -84,6 +84,29 @@ Call start_gather(Place place, const at::Tensor& input, const c10d::GatherOption
   return call;
 }
 
+// What a gather writes or a scatter reads.
+struct RootLists {
+  std::string_view op;
+  std::string argument;
+  std::string other;  // how messages call the tensor that every rank has
+  bool written;
+};
+
+// The root gives one list: for each rank a tensor like `own`. The others give none.
+void check_root_lists(Place place, const RootLists& what, const TensorLists& lists,
+                      const at::Tensor& own, bool is_root) {
+  const auto& [op, argument, other, written] = what;
+  if (!is_root) {
+    if (lists.empty()) return;
+    throw_error(invalid_argument(op, "requires empty " + argument + " on non-root, " +
+                                         std::to_string(lists.size()) + " lists given"));
+  }
+  throw_if(check_rank_lists(op, argument, lists, place.size));
+  throw_if(check_rank_list(op, argument, lists[0], own, place.size, written));
+  for (size_t i = 0; i < lists[0].size(); ++i)
+    throw_if(check_same_size(op, argument + index(i), lists[0][i], other, own));
+}
+
 }  // namespace
 
 Call broadcast_call(Place place, const Tensors& tensors, const c10d::BroadcastOptions& opts) {
@@ -110,7 +133,7 @@ Call allgather_call(Place place, const TensorLists& outputs, const Tensors& inpu
   throw_if(check_rank_lists(kOp, "output", outputs, place.size));
   const Tensors& list = outputs[0];
   throw_if(check_rank_list(kOp, "output", list, input, place.size, /*written=*/true));
-  const std::string own = "output[" + std::to_string(place.rank) + "]";
+  const std::string own = "output" + index(static_cast<size_t>(place.rank));
   throw_if(check_same_size(kOp, own, list[place.rank], "the input", input));
   Call call(Collective::kAllgather, dtype, c10d::OpType::ALLGATHER, "ringdist:all_gather",
             Call::manner(opts));
@@ -118,8 +141,7 @@ Call allgather_call(Place place, const TensorLists& outputs, const Tensors& inpu
   call.outputs = list;
   call.request.output_parts = sizes_of(list);
   call.request.count = settle_parts(call.request.output_parts);
-  const std::vector<bool> shared = overlapping(list);
-  for (size_t i = 0; i < list.size(); ++i) call.write(list[i], /*apart=*/shared[i]);
+  call.write_outputs();
   call.read(input, /*apart=*/share_memory(input, list));
   return call;
 }
@@ -137,9 +159,7 @@ std::vector<Call> allgather_calls(Place place, const TensorLists& outputs, const
     call.inputs = pick(inputs, group);
     for (const Tensors& list : outputs)
       for (const size_t i : group) call.outputs.push_back(list[i]);
-    const std::vector<bool> shared = overlapping(call.outputs);
-    for (size_t i = 0; i < call.outputs.size(); ++i)
-      call.write(call.outputs[i], /*apart=*/shared[i]);
+    call.write_outputs();
     for (const at::Tensor& input : call.inputs)
       call.read(input, /*apart=*/share_memory(input, call.outputs));
     call.request.count = call.request.input.count();
@@ -174,19 +194,11 @@ Call gather_call(Place place, const TensorLists& outputs, const Tensors& inputs,
   const at::Tensor& input = inputs[0];
   Call call = start_gather(place, input, opts);
   const bool is_root = opts.rootRank == place.rank;
-  if (!is_root && !outputs.empty())
-    throw_error(invalid_argument("gather", "requires empty output on non-root, " +
-                                               std::to_string(outputs.size()) + " lists given"));
+  check_root_lists(place, {"gather", "output", "the input", /*written=*/true}, outputs, input,
+                   is_root);
   if (is_root) {
-    throw_if(check_rank_lists("gather", "output", outputs, place.size));
-    throw_if(check_rank_list("gather", "output", outputs[0], input, place.size, /*written=*/true));
     call.outputs = outputs[0];
-    for (size_t i = 0; i < call.outputs.size(); ++i)
-      throw_if(check_same_size("gather", "output[" + std::to_string(i) + "]", call.outputs[i],
-                               "the input", input));
-    const std::vector<bool> shared = overlapping(call.outputs);
-    for (size_t i = 0; i < call.outputs.size(); ++i)
-      call.write(call.outputs[i], /*apart=*/shared[i]);
+    call.write_outputs();
   }
   call.read(input, /*apart=*/share_memory(input, call.outputs));
   return call;
@@ -219,16 +231,10 @@ Call scatter_call(Place place, const Tensors& outputs, const TensorLists& inputs
   call.outputs = outputs;
   call.request.root = static_cast<int>(opts.rootRank);
   call.request.count = output.numel();
-  if (!is_root && !inputs.empty())
-    throw_error(invalid_argument("scatter", "requires empty input on non-root, " +
-                                                std::to_string(inputs.size()) + " lists given"));
+  check_root_lists(place, {"scatter", "input", "the output", /*written=*/false}, inputs, output,
+                   is_root);
   if (is_root) {
-    throw_if(check_rank_lists("scatter", "input", inputs, place.size));
-    throw_if(check_rank_list("scatter", "input", inputs[0], output, place.size, /*written=*/false));
     call.inputs = inputs[0];
-    for (size_t i = 0; i < call.inputs.size(); ++i)
-      throw_if(check_same_size("scatter", "input[" + std::to_string(i) + "]", call.inputs[i],
-                               "the output", output));
     for (const at::Tensor& input : call.inputs) call.read(input);
   }
   call.write(output, /*apart=*/share_memory(output, call.inputs));

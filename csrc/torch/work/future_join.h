@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -19,6 +20,12 @@ class FutureJoin {
 
   // One part has ended. Callbacks of the Future may run in here.
   void arrive(const std::exception_ptr& error);
+  // It ends as `part` does.
+  static void follow(const std::shared_ptr<FutureJoin>& join, c10::ivalue::Future& part) {
+    part.addCallback([join](c10::ivalue::Future& done) {
+      join->arrive(done.hasError() ? done.exception_ptr() : nullptr);
+    });
+  }
 
  private:
   const std::vector<at::Tensor> value_;

@@ -92,10 +92,7 @@ FuturePtr JoinedWork::make_future() {
   const auto error = failure();
   auto join = std::make_shared<FutureJoin>(result(), error ? 1 : all.size());
   if (error) join->arrive(error);
-  for (const auto& part : all)
-    part->getFuture()->addCallback([join](c10::ivalue::Future& done) {
-      join->arrive(done.hasError() ? done.exception_ptr() : nullptr);
-    });
+  for (const auto& part : all) FutureJoin::follow(join, *part->getFuture());
   return join->future();
 }
 

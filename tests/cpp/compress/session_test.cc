@@ -37,18 +37,22 @@ class Sessions : public ::testing::Test {
                                           "p" + std::to_string(i), {}));
   }
 
+  // Bucket `index` of two, of one parameter whose gradient is `value` everywhere.
+  Bucket bucket_of(size_t index, float value) {
+    gradients[index].assign(kCount, value);
+    return {index,
+            index == 1,
+            DType::kFloat32,
+            kCount,
+            std::as_writable_bytes(std::span(gradients[index])),
+            {{&keys[index], kCount}},
+            nullptr};
+  }
+
   // Hands in bucket `index` of two; its op is given `next` of what is owed when it ends well.
   Error bring(size_t index, float owed = 1) {
     if (Error error = session->begin(index)) return error;
-    gradients[index].assign(kCount, 1.0F);
-    Bucket bucket{index,
-                  index == 1,
-                  DType::kFloat32,
-                  kCount,
-                  std::as_writable_bytes(std::span(gradients[index])),
-                  {{&keys[index], kCount}},
-                  nullptr};
-    return session->run(bucket, [&](PlannedBucket planned) {
+    return session->run(bucket_of(index, 1.0F), [&](PlannedBucket planned) {
       for (const BlockPart& part : planned.plan.blocks->parts)
         if (part.next != nullptr) std::fill_n(part.next, part.count, owed);
       plans.push_back(std::move(planned));
@@ -309,14 +313,7 @@ TEST_F(Sessions, SpikesAreCutBeforeTheyAreEncoded) {
     end_all();
   }
   ASSERT_FALSE(session->begin(0));
-  gradients[0].assign(kCount, 10.0F);
-  const Bucket bucket{0,
-                      false,
-                      DType::kFloat32,
-                      kCount,
-                      std::as_writable_bytes(std::span(gradients[0])),
-                      {{&keys[0], kCount}},
-                      nullptr};
+  const Bucket bucket = bucket_of(0, 10.0F);
   ASSERT_FALSE(session->run(bucket, [&](const PlannedBucket&) {
     return pending.emplace_back(std::make_shared<FakePending>());
   }));
@@ -327,14 +324,7 @@ TEST_F(Sessions, SpikesAreCutBeforeTheyAreEncoded) {
 TEST_F(Sessions, WhatTheOwnerThrowsComesBack) {
   open(options_of("int4"));
   ASSERT_FALSE(session->begin(0));
-  gradients[0].assign(kCount, 1.0F);
-  const Bucket bucket{0,
-                      false,
-                      DType::kFloat32,
-                      kCount,
-                      std::as_writable_bytes(std::span(gradients[0])),
-                      {{&keys[0], kCount}},
-                      nullptr};
+  const Bucket bucket = bucket_of(0, 1.0F);
   EXPECT_THROW(
       (void)session->run(
           bucket, [](const PlannedBucket&) -> PendingBucketPtr { throw std::string("no op"); }),

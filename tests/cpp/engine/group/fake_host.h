@@ -14,12 +14,7 @@ namespace ringdist::test {
 
 // A rank destroyed the group; `last`: the op it took part in last.
 inline Notice leave_notice(uint64_t nonce, int rank, uint64_t last) {
-  Notice notice;
-  notice.kind = NoticeKind::kLeave;
-  notice.nonce = nonce;
-  notice.rank = rank;
-  notice.op = last;
-  return notice;
+  return make_notice(NoticeKind::kLeave, nonce, 0, rank, last);
 }
 
 class FakeHost final : public GroupHost {
