@@ -28,8 +28,7 @@ ROWS = [
 
 # (file, name): why it stands there.
 EXCEPTIONS = {
-    ("csrc/base/config.cc", "shm"): "the option `transport`; a test asks the registry",
-    ("csrc/base/config.cc", "ucx"): "the same, and the option of that name",
+    ("csrc/base/config.cc", "ucx"): "the option of that name",
     ("csrc/base/dtype.cc", "int8"): "a dtype",
     ("csrc/base/dtype.cc", "none"): "no reduce op",
     ("csrc/bindings/bind_info.cc", "ucx"): "the key of info() of that name",

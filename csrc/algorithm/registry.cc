@@ -2,6 +2,7 @@
 #include <array>
 
 #include "algorithm/schedule.h"
+#include "base/config.h"
 
 namespace ringdist {
 
@@ -24,6 +25,11 @@ const Algorithm* find_algorithm(std::string_view name) {
   for (const Algorithm& algorithm : algorithms())
     if (algorithm.name == name) return &algorithm;
   return nullptr;
+}
+
+Error check_forced_algorithm(const Config& config) {
+  if (config.algorithm.empty() || find_algorithm(config.algorithm)) return {};
+  return config.reject("algorithm", "\"\", " + algorithm_names());
 }
 
 std::string algorithm_names() {

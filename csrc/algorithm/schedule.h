@@ -19,9 +19,12 @@
 
 #include "base/buffers.h"
 #include "base/dtype.h"
+#include "base/error.h"
 #include "base/topology.h"
 
 namespace ringdist {
+
+struct Config;
 
 enum class StepKind : uint8_t {
   kSend,    // range -> every peer in `to`
@@ -132,5 +135,7 @@ struct Algorithm {
 std::span<const Algorithm> algorithms();
 const Algorithm* find_algorithm(std::string_view name);
 std::string algorithm_names();  // "ring, direct, ...", for messages
+// Success, or that Config::algorithm names none of them.
+Error check_forced_algorithm(const Config& config);
 
 }  // namespace ringdist

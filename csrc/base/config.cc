@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/hash.h"
 
 namespace ringdist {
@@ -167,9 +168,10 @@ const std::vector<Row>& rows() {
       choice_row("deterministic", &Config::deterministic,
                  "run: same call, same bits; layout: also wherever an element lies",
                  "\"\", \"run\" or \"layout\"", {"", "run", "layout"}),
-      choice_row("transport", &Config::transport,
-                 "how messages travel; empty: shm inside a host, ucx between hosts",
-                 "\"\", \"shm\" or \"ucx\"", {"", "shm", "ucx"}),
+      text_row(
+          "transport", &Config::transport,
+          "forces this transport; empty: the first that `info` lists and that reaches the peer",
+          "a name that `info` lists"),
       choice_row("ucx", &Config::ucx, "which UCX is loaded", "\"wheel\" or \"system\"",
                  {"wheel", "system"}),
       text_row("codec", &Config::codec,
@@ -201,10 +203,10 @@ std::string field_list() {
   return list;
 }
 
-Error rejected(std::string_view name, std::string_view given, const Row& row) {
+Error rejected(std::string_view name, std::string_view given, std::string_view accepted) {
   return Error(ErrorKind::kInvalidArgument,
                std::string(name) + "=\"" + std::string(given) +
-                   "\" is not valid; accepted: " + std::string(row.accepted));
+                   "\" is not valid; accepted: " + std::string(accepted));
 }
 
 std::map<std::string, std::string> read_environment() {
@@ -239,7 +241,7 @@ Result<Config> Config::parse(const std::map<std::string, std::string>& environme
     auto given = environment.find(name);
     if (given == environment.end()) continue;
     if (given->second.empty() && !row.empty_is_a_value) continue;
-    if (!row.parse(out, given->second)) return rejected(name, given->second, row);
+    if (!row.parse(out, given->second)) return rejected(name, given->second, row.accepted);
     out.sources_[std::string(row.field)] = "environment";
   }
   for (const auto& [field, text] : overrides) {
@@ -247,7 +249,7 @@ Result<Config> Config::parse(const std::map<std::string, std::string>& environme
     if (!row)
       return Error(ErrorKind::kInvalidArgument,
                    "unknown option \"" + field + "\"; options are: " + field_list());
-    if (!row->parse(out, text)) return rejected("option " + field, text, *row);
+    if (!row->parse(out, text)) return rejected("option " + field, text, row->accepted);
     out.sources_[field] = "option";
   }
   for (const auto& [name, text] : environment) {
@@ -256,6 +258,15 @@ Result<Config> Config::parse(const std::map<std::string, std::string>& environme
     if (!ours && name.starts_with(kPrefix) && name != kBuildVariable) out.unknown_.push_back(name);
   }
   return out;
+}
+
+Error Config::reject(std::string_view field, std::string_view accepted) const {
+  const Row* row = find_row(field);
+  check(row != nullptr, "a field that is none");
+  const auto source = sources_.find(std::string(field));
+  const bool by_environment = source != sources_.end() && source->second == "environment";
+  return rejected(by_environment ? variable_name(field) : "option " + std::string(field),
+                  row->format(*this), accepted);
 }
 
 Result<Config> Config::from_environment(const std::map<std::string, std::string>& overrides) {

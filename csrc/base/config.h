@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -48,6 +49,10 @@ struct Config {
 
   // RINGDIST_ variables of the environment that are none of ours: most likely misspelt.
   const std::vector<std::string>& unknown_variables() const { return unknown_; }
+
+  // That the value of a field is not one of what is accepted, for who knows those: names of
+  // plug-ins are unknown here.
+  Error reject(std::string_view field, std::string_view accepted) const;
 
   // What all ranks of a group must agree on, as a text for messages and as a hash to compare.
   std::string options_text() const;

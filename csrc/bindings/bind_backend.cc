@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "algorithm/schedule.h"
 #include "base/log.h"
 #include "bindings/bind.h"
 #include "codec/residual.h"
@@ -14,6 +15,7 @@
 #include "torch/errors.h"
 #include "torch/process_context.h"
 #include "torch/store.h"
+#include "transport/registry.h"
 
 namespace py = pybind11;
 
@@ -54,6 +56,8 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   };
   auto config = Config::from_environment(options);
   decline_if(config.error());
+  decline_if(check_forced_algorithm(config.value()));
+  decline_if(check_forced_transport(config.value()));
   auto codecs = parse_coding("option codec", config.value().codec, size);
   decline_if(codecs.error());
   if (rank == 0) tell_of_codec(codecs.value(), config.value(), options.contains("codec"));

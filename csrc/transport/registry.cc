@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/config.h"
 #include "transport/local/local.h"
 #include "transport/plugin.h"
 #include "transport/shm/shm.h"
@@ -38,6 +39,16 @@ std::vector<std::string> process_transports() {
   for (const auto& row : kTransports)
     if (row.of_processes) out.emplace_back(row.name);
   return out;
+}
+
+Error check_forced_transport(const Config& config) {
+  if (config.transport.empty()) return {};
+  std::string accepted = "\"\"";
+  for (const std::string& name : process_transports()) {
+    if (name == config.transport) return {};
+    accepted += ", " + name;
+  }
+  return config.reject("transport", accepted);
 }
 
 }  // namespace ringdist

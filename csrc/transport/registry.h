@@ -10,6 +10,8 @@
 
 namespace ringdist {
 
+struct Config;
+
 struct TransportRow {
   std::string_view name;
   std::string_view description;
@@ -25,5 +27,7 @@ const TransportRow* find_transport(std::string_view name);
 std::string transport_names();
 // Those that every process opens, best first.
 std::vector<std::string> process_transports();
+// Success, or that Config::transport names none of these.
+Error check_forced_transport(const Config& config);
 
 }  // namespace ringdist

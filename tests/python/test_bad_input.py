@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.distributed as dist
-from support.rank import Raised, caught, same_bits
+from support.rank import Raised, caught, new_group, same_bits
 from torch.distributed.distributed_c10d import AllgatherOptions
 
 import torch_ringdist
@@ -249,3 +249,16 @@ def test_errors_of_arguments_survive_pickling(pools):
     assert type(unserved) is torch_ringdist.NotSupportedError
     assert isinstance(argument, RuntimeError) and isinstance(unserved, RuntimeError)
     assert repr(argument).startswith("ArgumentError('ringdist: broadcast"), repr(argument)
+
+
+def _group_of_a_pigeon(field: str) -> Raised:
+    return caught(new_group, pg_options=torch_ringdist.Options(**{field: "pigeon"}))
+
+
+@pytest.mark.parametrize(
+    ("field", "accepted"), [("transport", "shm, ucx"), ("algorithm", "ring, direct")]
+)
+def test_an_unknown_name_is_refused_when_the_group_is_made(fresh_pool, field: str, accepted: str):
+    for error in fresh_pool(2).run(_group_of_a_pigeon, field):
+        assert "ValueError" in error.kinds, error
+        assert f'option {field}="pigeon" is not valid; accepted: "", {accepted}' in error.text

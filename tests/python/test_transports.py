@@ -65,16 +65,6 @@ def test_ranks_must_agree_on_it(fresh_pool):
         assert 'transport="shm"' in error.text and 'transport="ucx"' in error.text
 
 
-def _refused() -> Raised:
-    return caught(new_group, pg_options=torch_ringdist.Options(transport="pigeon"))
-
-
-def test_an_unknown_one_is_refused(fresh_pool):
-    for error in fresh_pool(2).run(_refused):
-        assert 'transport="pigeon" is not valid' in error.text
-        assert '"shm" or "ucx"' in error.text
-
-
 def _memory_of(kind: str) -> int:
     """Bytes of this process, resident and of that kind."""
     status = Path("/proc/self/status").read_text()

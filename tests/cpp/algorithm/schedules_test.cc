@@ -9,6 +9,7 @@
 #include <string>
 
 #include "algorithm/schedule.h"
+#include "base/config.h"
 #include "support/symbolic.h"
 
 namespace ringdist {
@@ -243,16 +244,28 @@ TEST(PartBounds, AreOfTheGivenPartsOrOfTheCount) {
 }
 
 TEST(Registry, FindsByNameAndListsAll) {
-  EXPECT_EQ(algorithm_names(), "ring, direct, tree, dissemination");
+  const std::string names = ", " + algorithm_names() + ",";
   for (const Algorithm& algorithm : algorithms()) {
     EXPECT_EQ(find_algorithm(algorithm.name), &algorithm);
     EXPECT_FALSE(algorithm.description.empty());
+    EXPECT_NE(names.find(", " + std::string(algorithm.name) + ","), std::string::npos) << names;
   }
-  EXPECT_EQ(find_algorithm("star"), nullptr);
+  EXPECT_EQ(find_algorithm("pigeon"), nullptr);
   EXPECT_FALSE(find_algorithm("ring")->supports(Collective::kBarrier));
   EXPECT_EQ(collective_name(Collective::kReduceScatter), "reduce_scatter");
   EXPECT_EQ(collective_name(Collective::kAlltoall), "all_to_all");
   EXPECT_EQ(collective_name(static_cast<Collective>(99)), "unknown collective");
+}
+
+TEST(Registry, TheOptionTakesItsNames) {
+  const auto check = [](const std::string& name) {
+    return check_forced_algorithm(Config::parse({}, {{"algorithm", name}}).value());
+  };
+  EXPECT_FALSE(check(""));
+  for (const Algorithm& algorithm : algorithms())
+    EXPECT_FALSE(check(std::string(algorithm.name))) << algorithm.name;
+  EXPECT_EQ(check("pigeon").message(),
+            "option algorithm=\"pigeon\" is not valid; accepted: \"\", " + algorithm_names());
 }
 
 }  // namespace

@@ -343,12 +343,19 @@ std::vector<const TransportRow*> rows() {
   return out;
 }
 
-// The option cannot ask the registry: base knows none.
 TEST(Transports, TheOptionTakesThoseThatProcessesOpen) {
   for (const TransportRow& row : transports()) {
     const auto parsed = Config::parse({}, {{"transport", std::string(row.name)}});
-    EXPECT_EQ(parsed.ok(), row.of_processes) << row.name;
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ(!check_forced_transport(parsed.value()), row.of_processes) << row.name;
   }
+  EXPECT_FALSE(check_forced_transport(Config::parse({}, {}).value()));
+  const auto pigeon = Config::parse({{"RINGDIST_TRANSPORT", "pigeon"}}, {});
+  const std::string message = check_forced_transport(pigeon.value()).message();
+  EXPECT_TRUE(message.starts_with("RINGDIST_TRANSPORT=\"pigeon\" is not valid; accepted: \"\", "))
+      << message;
+  for (const std::string& name : process_transports())
+    EXPECT_NE(message.find(", " + name), std::string::npos) << message;
 }
 
 // Of the one that was asked for: RINGDIST_UCX=system must not end with the wheel's.
