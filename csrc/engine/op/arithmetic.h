@@ -27,9 +27,8 @@ class Arithmetic {
   virtual size_t most_bytes(int step) = 0;
   virtual size_t mean_bytes(int step) = 0;
 
-  // The step sends own values that must be encoded: encode() writes them where they leave from, and
-  // returns the bytes used. Else what it sends is there to be taken.
-  virtual bool encodes(int step) const = 0;
+  // Of a compressed op's step that sends own values: writes them encoded where they leave from, and
+  // returns the bytes used.
   virtual size_t encode(int step, int64_t segment, Bytes out) = 0;
   // What the step sends as it lies in the op's memory. `held` keeps alive what is not the op's
   // tensors: a copy where they lie in pieces, scratch. Not of a compressed op.

@@ -156,12 +156,6 @@ const CodedArithmetic::Lengths& CodedArithmetic::lengths(int step) {
   return it->second;
 }
 
-// What a producer or another rank has encoded is sent as it is.
-bool CodedArithmetic::encodes(int step) const {
-  const CompiledStep& compiled = op_.schedule->steps[step];
-  return compiled.step.kind == StepKind::kSend && compiled.producer < 0;
-}
-
 ConstBytes CodedArithmetic::view(int, int64_t, HeldBytes&) {
   check_failed("values of a compressed op sent as they are", std::source_location::current());
 }

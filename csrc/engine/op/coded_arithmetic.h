@@ -24,7 +24,6 @@ class CodedArithmetic final : public Arithmetic {
   size_t most_bytes(int step) override { return lengths(step).most; }
   size_t mean_bytes(int step) override { return lengths(step).mean; }
 
-  bool encodes(int step) const override;
   size_t encode(int step, int64_t segment, Bytes out) override;
   ConstBytes view(int step, int64_t segment, HeldBytes& held) override;
 

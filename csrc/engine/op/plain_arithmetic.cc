@@ -33,7 +33,6 @@ class PlainArithmetic final : public Arithmetic {
   size_t most_bytes(int step) override { return message_bytes(step, 0); }
   size_t mean_bytes(int step) override { return message_bytes(step, 0); }
 
-  bool encodes(int) const override { return false; }
   size_t encode(int, int64_t, Bytes) override {
     check_failed("no codec", std::source_location::current());
   }

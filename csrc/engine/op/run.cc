@@ -107,10 +107,17 @@ bool Run::advance_copy(int step) {
 
 // ---- sending
 
+// Own values of a compressed op, where they leave from; what a producer or another rank has encoded
+// is sent as it is.
+bool Run::encodes(int step) const {
+  return op_->request.blocks && compiled(step).step.kind == StepKind::kSend &&
+         compiled(step).producer < 0;
+}
+
 bool Run::advance_send(int step) {
   Steps::One& one = steps_[step];
   if (one.out.empty()) return false;
-  if (arithmetic_->encodes(step)) return advance_send_encoded(step);
+  if (encodes(step)) return advance_send_encoded(step);
   bool any = false;
   for (size_t target = 0; target < one.out.size() && state_ == State::kRunning; ++target)
     any |= send_segment(step, static_cast<int>(target));

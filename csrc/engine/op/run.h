@@ -76,6 +76,7 @@ class Run {
   bool advance(int step);
   bool advance_copy(int step);
   bool advance_receive(int step);
+  bool encodes(int step) const;
   bool advance_send(int step);
   bool advance_send_encoded(int step);
   bool send_segment(int step, int target);
