@@ -1,0 +1,169 @@
+// What a group's ops lack of members that are gone, for every way of being gone.
+#include "engine/group/losses.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/group/now.h"
+#include "engine/op/fake_port.h"
+
+namespace ringdist::test {
+namespace {
+
+const Error kDied(ErrorKind::kPeerLost, "killed");
+const Error kReset(ErrorKind::kPeerLost, "reset by peer");
+constexpr auto kLong = Losses::kGrace + Milliseconds(1);
+
+// Rank 0 of three.
+class LossesTest : public testing::Test {
+ protected:
+  LossesTest() { lane_.now = kNow; }
+
+  static Membership three() {
+    Membership out;
+    out.topology = Topology::one_host(3);
+    for (int rank = 0; rank < 3; ++rank)
+      out.members.push_back(
+          {static_cast<ContextId>(rank + 1), nullptr, "pid " + std::to_string(100 + rank)});
+    return out;
+  }
+  std::shared_ptr<Op> allreduce() {
+    auto op =
+        planned_op(planner_, allreduce_request(data_, DType::kFloat32, ReduceOp::kSum), ++calls_);
+    collectives_.called(*op);
+    (void)collectives_.start(op);
+    return op;
+  }
+  std::shared_ptr<Op> message(int peer, bool sends) {
+    OpRequest request = allreduce_request(data_, DType::kFloat32, ReduceOp::kNone);
+    request.kind = Collective::kPointToPoint;
+    request.endpoint = Endpoint{peer, 0, sends};
+    request.input = request.output;
+    auto op = planned_op(planner_, std::move(request), 0);
+    point_to_point_.enqueue(op);
+    return op;
+  }
+
+  std::vector<float> data_ = std::vector<float>(4, 1.0f);
+  Statistics statistics_;
+  LaneState lane_{statistics_, int64_t{1} << 24};
+  FakePort port_{lane_, 0, 3};
+  Planner planner_{{0, 3, "direct", false, kRunSegment}};
+  uint64_t calls_ = 0;
+  RetireRun retire_ = [this](std::unique_ptr<ringdist::Run>&& run) {
+    run->stop();
+    retired_.push_back(std::move(run));
+  };
+  std::vector<std::unique_ptr<ringdist::Run>> retired_;
+  Peers peers_{three()};
+  Collectives collectives_{port_, retire_};
+  PointToPoint point_to_point_{port_, retire_};
+  const Losses losses_{peers_, collectives_, point_to_point_};
+};
+
+TEST_F(LossesTest, ADeathCountsWhileACollectiveLacksSomething) {
+  (void)peers_[1].die(kDied, kNow);
+  EXPECT_FALSE(losses_.death()) << "nothing is missing";
+  const auto op = allreduce();
+  EXPECT_EQ(losses_.death().message(), peers_[1].loss().message());
+  collectives_.finished(*collectives_.find(op->number));
+  EXPECT_FALSE(losses_.death());
+}
+
+TEST_F(LossesTest, ADeathCountsForMessagesWithThatRankOnly) {
+  (void)peers_[1].die(kDied, kNow);
+  (void)message(2, /*sends=*/false);
+  (void)message(2, /*sends=*/true);
+  (void)message(Endpoint::kAnySource, /*sends=*/false);
+  EXPECT_FALSE(losses_.death());
+  (void)message(1, /*sends=*/false);
+  EXPECT_TRUE(losses_.death());
+}
+
+TEST_F(LossesTest, ADeathCountsForWhatWasNotSentToIt) {
+  (void)peers_[1].die(kDied, kNow);
+  (void)message(1, /*sends=*/true);
+  EXPECT_TRUE(losses_.death());
+}
+
+TEST_F(LossesTest, TheFirstToLeaveSaysWhichOpsCanEnd) {
+  EXPECT_FALSE(losses_.departure_before(100));
+  peers_[1].leave(5, kNow);
+  peers_[2].leave(3, kNow);
+  EXPECT_FALSE(losses_.departure_before(3));
+  const auto departure = losses_.departure_before(4);
+  ASSERT_TRUE(departure);
+  EXPECT_EQ(departure->first, 4u);
+  EXPECT_NE(departure->cause.message().find("rank 2"), std::string::npos)
+      << departure->cause.message();
+}
+
+TEST_F(LossesTest, WhoIsAboutToEndHasNotLeft) {
+  peers_[1].announce_exit(3, kNow);
+  EXPECT_FALSE(losses_.departure_before(4));
+  EXPECT_TRUE(peers_[1].end(kNow));
+  EXPECT_TRUE(losses_.departure_before(4));
+}
+
+TEST_F(LossesTest, ABrokenConnectionIsGivenTime) {
+  peers_[1].break_connection(kReset, kNow);
+  EXPECT_FALSE(losses_.breakage(kNow));
+  EXPECT_FALSE(losses_.breakage(kNow + Losses::kGrace - Milliseconds(1)));
+  const Error error = losses_.breakage(kNow + kLong);
+  EXPECT_NE(error.message().find("the connection to rank 1 (pid 101) broke: reset by peer"),
+            std::string::npos)
+      << error.message();
+  EXPECT_EQ(error.ranks(), std::vector{1});
+}
+
+TEST_F(LossesTest, ABrokenConnectionOfOneThatDiedIsNoNews) {
+  peers_[1].break_connection(kReset, kNow);
+  (void)peers_[1].die(kDied, kNow);
+  EXPECT_FALSE(losses_.breakage(kNow + kLong));
+}
+
+TEST_F(LossesTest, ABrokenConnectionOfALeaverCountsWhereSomethingOfItIsMissing) {
+  peers_[1].leave(1, kNow);
+  peers_[1].break_connection(kReset, kNow);
+  EXPECT_FALSE(losses_.breakage(kNow + kLong)) << "it owes nothing";
+  (void)allreduce();
+  EXPECT_FALSE(losses_.breakage(kNow + Losses::kGrace)) << "the op moved a moment ago";
+  EXPECT_TRUE(losses_.breakage(kNow + kLong));
+}
+
+TEST_F(LossesTest, ABrokenConnectionOfALeaverIsNoMatterOfLaterOps) {
+  peers_[1].leave(0, kNow);
+  peers_[1].break_connection(kReset, kNow);
+  (void)allreduce();  // it cannot end, and departure_before() says so
+  EXPECT_FALSE(losses_.breakage(kNow + kLong));
+  EXPECT_TRUE(losses_.departure_before(1));
+}
+
+TEST_F(LossesTest, AMessageIsStrandedAWhileAfterItsOtherEndHasLeft) {
+  (void)message(1, /*sends=*/false);
+  EXPECT_FALSE(losses_.stranded(kNow + kLong));
+  peers_[1].leave(0, kNow);
+  EXPECT_FALSE(losses_.stranded(kNow + Losses::kGrace - Milliseconds(1)));
+  EXPECT_NE(losses_.stranded(kNow + kLong).message().find("rank 1"), std::string::npos);
+}
+
+TEST_F(LossesTest, AReceiveFromAnyIsStrandedWhenAllHaveLeft) {
+  (void)message(Endpoint::kAnySource, /*sends=*/false);
+  peers_[1].leave(0, kNow);
+  EXPECT_FALSE(losses_.stranded(kNow + kLong)) << "rank 2 is here";
+  (void)peers_[2].die(kDied, kNow);
+  EXPECT_NE(losses_.stranded(kNow + kLong).message().find("all other ranks"), std::string::npos);
+}
+
+TEST_F(LossesTest, ASendThatMovesIsNotStranded) {
+  data_.resize(2 * kRunSegment / sizeof(float));
+  (void)message(1, /*sends=*/true);
+  peers_[1].leave(0, kNow);
+  port_.work();
+  lane_.now = kNow + kLong;
+  port_.end_send(0);
+  EXPECT_FALSE(losses_.stranded(kNow + kLong));
+  EXPECT_TRUE(losses_.stranded(kNow + 2 * kLong));
+}
+
+}  // namespace
+}  // namespace ringdist::test
