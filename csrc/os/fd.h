@@ -23,14 +23,15 @@ class Fd {
   }
   ~Fd() { reset(); }
 
-  // `call` must not block; it returns a new descriptor, or a negative number and sets errno.
+  // `call` must not block; it returns a new descriptor, or a negative number and sets errno. It is
+  // not called where there is no memory.
   template <typename Call>
   static Fd open(Call&& call) {
-    const fork_guard::Hold hold;
+    const fork_guard::Hold hold(1);
     return adopt(hold, call());
   }
-  // A descriptor that appeared while fork was held back; nothing if it is negative.
-  static Fd adopt(const fork_guard::Hold& hold, int fd) {
+  // A descriptor that appeared while fork was held back, with room for it; nothing if negative.
+  static Fd adopt(const fork_guard::Hold& hold, int fd) noexcept {
     Fd out;
     out.fd_ = fd;
     if (fd >= 0) fork_guard::add(hold, fd);

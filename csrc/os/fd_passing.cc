@@ -16,9 +16,10 @@ union Control {
   cmsghdr align;
   std::array<char, CMSG_SPACE(kMaxPassedFds * sizeof(int))> bytes;
 };
+static_assert(sizeof(Control) == CMSG_LEN(kMaxPassedFds * sizeof(int)), "it fits no more of them");
 
-std::vector<Fd> take_fds(const fork_guard::Hold& hold, msghdr& message) {
-  std::vector<Fd> out;
+// Into `out`, which has room: nothing may be thrown while they are nobody's.
+void take_fds(const fork_guard::Hold& hold, msghdr& message, std::vector<Fd>& out) noexcept {
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -28,7 +29,6 @@ std::vector<Fd> take_fds(const fork_guard::Hold& hold, msghdr& message) {
       out.push_back(Fd::adopt(hold, fd));
     }
   }
-  return out;
 }
 
 }  // namespace
@@ -61,12 +61,17 @@ Result<Received> receive_with_fds(const Fd& socket, Bytes note, bool& empty) {
   message.msg_control = control.bytes.data();
   message.msg_controllen = control.bytes.size();
   Received out;
+  out.fds.reserve(kMaxPassedFds);
   int problem = 0;
   {
-    const fork_guard::Hold hold;  // no child gets what arrives before it is registered
+    // No child gets what arrives before it is registered.
+    const fork_guard::Hold hold(kMaxPassedFds);
     const ssize_t got = recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0) problem = errno;
-    if (got > 0) out = {static_cast<size_t>(got), take_fds(hold, message)};
+    if (got > 0) {
+      out.bytes = static_cast<size_t>(got);
+      take_fds(hold, message, out.fds);
+    }
   }
   empty = problem == EAGAIN || problem == EWOULDBLOCK || problem == EINTR;
   if (problem != 0 && !empty)

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <vector>
 
@@ -47,11 +48,15 @@ uint64_t process_generation() { return registry().generation.load(std::memory_or
 
 namespace fork_guard {
 
-Hold::Hold() : lock_(registry().mutex) {}
+Hold::Hold(size_t room) : lock_(registry().mutex) {
+  std::vector<int>& fds = registry().fds;
+  const size_t wanted = fds.size() + room;
+  if (wanted > fds.capacity()) fds.reserve(std::max(wanted, 2 * fds.capacity()));
+}
 
-void add(const Hold&, int fd) { registry().fds.push_back(fd); }
+void add(const Hold&, int fd) noexcept { registry().fds.push_back(fd); }
 
-void remove(const Hold&, int fd) { std::erase(registry().fds, fd); }
+void remove(const Hold&, int fd) noexcept { std::erase(registry().fds, fd); }
 
 }  // namespace fork_guard
 }  // namespace ringdist

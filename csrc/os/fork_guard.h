@@ -7,6 +7,7 @@
 // The list is global because fork handlers get no argument.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 
@@ -29,14 +30,17 @@ namespace fork_guard {
 // Holds fork() back, so that no child gets a descriptor that is open but not yet registered.
 class Hold {
  public:
-  Hold();
+  // There is room on the list for so many more, or it throws: a descriptor that is open already
+  // could not be given up for want of memory, since that takes the list's lock as well.
+  explicit Hold(size_t room = 0);
 
  private:
   std::unique_lock<std::mutex> lock_;
 };
 
-void add(const Hold&, int fd);
-void remove(const Hold&, int fd);
+// For which the Hold has made room.
+void add(const Hold&, int fd) noexcept;
+void remove(const Hold&, int fd) noexcept;
 
 }  // namespace fork_guard
 }  // namespace ringdist

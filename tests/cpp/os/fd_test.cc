@@ -1,0 +1,80 @@
+#include "os/fd.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "os/fd_passing.h"
+#include "support/replaced_new.h"
+
+namespace ringdist::test {
+namespace {
+
+size_t open_descriptors() {
+  size_t out = 0;
+  for (int fd = 0; fd < 1024; ++fd) out += fcntl(fd, F_GETFD) >= 0;
+  return out;
+}
+
+// So many that the list of the fork guard has grown, wherever its room ended before.
+constexpr size_t kMany = 200;
+
+// It held the list's lock, which closing takes again, and waited for itself.
+TEST(Fd, WithoutMemoryForTheListNothingIsOpened) {
+  std::vector<Fd> held;
+  held.reserve(kMany);
+  const size_t before = open_descriptors();
+  size_t failures = 0;
+  while (held.size() < kMany) {
+    size_t left = 1;
+    try {
+      const FailingAllocations failing(left);
+      held.push_back(Fd::open([] { return open("/dev/null", O_RDONLY | O_CLOEXEC); }));
+    } catch (const std::bad_alloc&) {
+      ++failures;
+      EXPECT_EQ(open_descriptors(), before + held.size());
+      held.push_back(Fd::open([] { return open("/dev/null", O_RDONLY | O_CLOEXEC); }));
+    }
+    ASSERT_TRUE(held.back());
+  }
+  EXPECT_GT(failures, 0u);
+  held.clear();
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+// Whichever allocation fails, what was passed is taken in or still waits.
+TEST(Fd, WithoutMemoryPassedOnesAreNotLost) {
+  std::array<int, 2> ends{-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const Fd left = Fd::open([&] { return ends[0]; });
+  const Fd right = Fd::open([&] { return ends[1]; });
+  std::array<int, kMaxPassedFds> passed{};
+  passed.fill(STDERR_FILENO);
+  std::vector<Received> kept;
+  kept.reserve(kMany);
+  size_t failures = 0;
+  while (kept.size() < kMany / kMaxPassedFds) {
+    ASSERT_FALSE(send_with_fds(left, std::array{std::byte{1}}, passed));
+    for (size_t n = 1;; ++n) {
+      std::array<std::byte, 16> room{};
+      bool empty = true;
+      size_t countdown = n;
+      try {
+        const FailingAllocations failing(countdown);
+        auto got = receive_with_fds(right, room, empty);
+        if (got.ok()) kept.push_back(std::move(got.value()));
+        break;
+      } catch (const std::bad_alloc&) {
+        ++failures;
+      }
+    }
+    ASSERT_EQ(kept.back().fds.size(), kMaxPassedFds);
+  }
+  EXPECT_GE(failures, kept.size()) << "and the list's, where it had to grow";
+}
+
+}  // namespace
+}  // namespace ringdist::test
