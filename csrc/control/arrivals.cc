@@ -11,17 +11,29 @@ constexpr size_t kMaxGroups = 4096;  // that this process does not know yet, and
 
 std::vector<uint64_t> ControlArrivals::learn(uint64_t nonce, const std::vector<uint64_t>& processes,
                                              const std::function<bool(uint64_t nonce)>& ours) {
-  if (!known_.contains(nonce)) {
-    order_.push_back(nonce);
-    if (order_.size() > kMaxGroups) {
-      const auto old = std::ranges::find_if(order_, [&](uint64_t one) { return !ours(one); });
-      if (old != order_.end()) forget(uint64_t{*old});
-    }
-  }
   std::vector<uint64_t> news;
+  news.reserve(processes.size());
+  std::set<uint64_t>& known = enter(nonce, ours);
   for (const uint64_t process : processes)
-    if (known_[nonce].insert(process).second) news.push_back(process);
+    if (known.insert(process).second) news.push_back(process);
   return news;
+}
+
+// Both of its lists, or neither, have it.
+std::set<uint64_t>& ControlArrivals::enter(uint64_t nonce,
+                                           const std::function<bool(uint64_t nonce)>& ours) {
+  if (const auto found = known_.find(nonce); found != known_.end()) return found->second;
+  if (order_.size() >= kMaxGroups) {
+    const auto old = std::ranges::find_if(order_, [&](uint64_t one) { return !ours(one); });
+    if (old != order_.end()) forget(uint64_t{*old});
+  }
+  order_.push_back(nonce);
+  try {
+    return known_[nonce];
+  } catch (...) {
+    order_.pop_back();
+    throw;
+  }
 }
 
 void ControlArrivals::forget(uint64_t nonce) {

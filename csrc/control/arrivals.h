@@ -16,7 +16,8 @@ namespace ringdist {
 class ControlArrivals {
  public:
   // Those of them that were not known. Of groups for which `ours` is false the oldest are forgotten
-  // when there are many: others may know of a group before this process does.
+  // when there are many: others may know of a group before this process does. What throws may have
+  // learned a part.
   std::vector<uint64_t> learn(uint64_t nonce, const std::vector<uint64_t>& processes,
                               const std::function<bool(uint64_t nonce)>& ours);
   void forget(uint64_t nonce);
@@ -26,6 +27,8 @@ class ControlArrivals {
   std::vector<uint64_t> of(uint64_t nonce) const;
 
  private:
+  std::set<uint64_t>& enter(uint64_t nonce, const std::function<bool(uint64_t nonce)>& ours);
+
   std::map<uint64_t, std::set<uint64_t>> known_;  // by nonce
   std::deque<uint64_t> order_;                    // its nonces, the oldest first
 };

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -39,8 +40,10 @@ void FrameStream::end_output() { shutdown(fd_.get(), SHUT_WR); }
 
 FrameStream::Input FrameStream::receive() {
   std::array<std::byte, kReadAtOnce> buffer;
+  const size_t size = std::min(buffer.size(), reader_.limit());
+  reader_.make_room(size);
   for (;;) {
-    ssize_t n = recv(fd_.get(), buffer.data(), buffer.size(), 0);
+    ssize_t n = recv(fd_.get(), buffer.data(), size, 0);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Input::kEmpty : Input::kEnd;
     if (n == 0) return Input::kEnd;

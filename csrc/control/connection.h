@@ -23,10 +23,11 @@ class FrameStream {
   bool has_output() const { return sent_ < out_.size(); }
   void end_output();
 
-  // Reads once. kEmpty: nothing there now.
+  // Reads once. kEmpty: nothing there now. What throws has read nothing.
   enum class Input { kData, kEmpty, kEnd };
   Input receive();
   Result<std::optional<Frame>> next() { return reader_.next(); }
+  void put_back(const Frame& frame) { reader_.put_back(frame); }
   void limit_frames(size_t body_bytes) { reader_.set_limit(body_bytes); }
 
   const Fd& fd() const { return fd_; }
@@ -75,7 +76,8 @@ struct ControlConnection {
   bool peer_needs = true;     // as the peer said last
   bool wants_output = false;  // what epoll was told
   bool broken = false;        // cannot send; may still have input
-  bool cut_short = false;     // what it had sent may be lost in part: nothing more is read
+  bool cut_short = false;     // nothing more is read: what was done about its greeting is unknown
+  bool stalled = false;       // a frame could not be taken in: it comes first in the next tick
   bool exit_seen = false;     // the peer knows that this process is about to end
 };
 

@@ -34,6 +34,9 @@ class ControlGoodbye {
     until_ = now + kTime;
   }
   bool over(TimePoint now) const { return now >= until_; }
+  // The words are out: on all connections.
+  bool told() const { return told_; }
+  void set_told() { told_ = true; }
   // Said, or cut short: the control thread ends.
   void end() {
     if (saying()) answer_->set_value({});
@@ -43,6 +46,7 @@ class ControlGoodbye {
  private:
   State state_ = State::kHere;
   bool process_ends_ = false;
+  bool told_ = false;
   std::shared_ptr<std::promise<Error>> answer_;
   TimePoint until_{};
 };

@@ -1,7 +1,6 @@
 #include "control/gossip.h"
 
 #include "base/log.h"
-#include "control/guarded_events.h"
 #include "control/wire.h"
 
 namespace ringdist {
@@ -17,38 +16,43 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
                "a notice of " + std::to_string(payload.size()) + " bytes was not sent");
   const FloodRecord record{id_, sequence_++, payload};
   ledger_.record_flood(record, now);
-  sockets_.send_to_all(record.frame());
+  pass_on([&] { sockets_.send_to_all(record.frame()); });
 }
 
 void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
   const auto record = FloodRecord::decode(frame.body);
   if (!record || record->origin == id_ || !ledger_.record_flood(*record, now)) return;
-  sockets_.send_to_all(make_frame(FrameType::kFlood, frame.body), &from);
-  events_.on_flood(record->payload);
+  pass_on([&] { sockets_.send_to_all(make_frame(FrameType::kFlood, frame.body), &from); });
+  guard_("a notice was not taken in", [&] { events_.on_flood(record->payload); });
 }
 
 bool ControlGossip::learn_lost(uint64_t id, const std::string& cause,
                                const ControlConnection* from) {
   if (!ledger_.record_lost(id, cause)) return false;
   // The culprit is told as well: if it was only stopped it learns that it is out.
-  guard_control("a death was not passed on",
-                [&] { sockets_.send_to_all(Fate{id, cause}.frame(FrameType::kLost), from); });
+  pass_on([&] { sockets_.send_to_all(Fate{id, cause}.frame(FrameType::kLost), from); });
   return true;
 }
 
 bool ControlGossip::learn_left(uint64_t id, const ControlConnection* from) {
   if (id == id_ || !ledger_.record_left(id)) return false;
-  guard_control("a departure was not passed on",
-                [&] { sockets_.send_to_all(Fate{id, ""}.frame(FrameType::kLeft), from); });
+  pass_on([&] { sockets_.send_to_all(Fate{id, ""}.frame(FrameType::kLeft), from); });
   return true;
 }
 
 void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
                                  const ControlConnection* from) {
   const auto ours = [this](uint64_t one) { return groups_.find(one) != nullptr; };
-  const auto news = arrivals_.learn(nonce, processes, ours);
-  if (const ControlGroup* group = groups_.find(nonce); group != nullptr && !news.empty())
-    tell_formed(nonce, group->roster, news, from);
+  std::vector<uint64_t> news;
+  try {
+    news = arrivals_.learn(nonce, processes, ours);
+  } catch (...) {
+    behind_ = true;  // a part of them may be known now
+    throw;
+  }
+  const ControlGroup* group = groups_.find(nonce);
+  if (group != nullptr && !news.empty())
+    pass_on([&] { tell_formed(nonce, group->roster, news, from); });
 }
 
 void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
@@ -59,7 +63,8 @@ void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
 void ControlGossip::tell_members(uint64_t nonce) {
   const auto known = arrivals_.of(nonce);
   const ControlGroup* group = groups_.find(nonce);
-  if (group != nullptr && !known.empty()) tell_formed(nonce, group->roster, known, nullptr);
+  if (group != nullptr && !known.empty())
+    pass_on([&] { tell_formed(nonce, group->roster, known, nullptr); });
 }
 
 void ControlGossip::tell_formed(uint64_t nonce, const ControlRoster& roster,
@@ -79,6 +84,14 @@ void ControlGossip::bring_up_to_date(ControlConnection& connection, TimePoint no
       sockets_.send(connection, Formed{nonce, known}.frame());
   }
   for (const auto& frame : ledger_.frames(now)) sockets_.send(connection, frame);
+}
+
+void ControlGossip::catch_up(TimePoint now) {
+  if (!behind_) return;
+  sockets_.for_each([&](ControlConnection& c) {
+    if (c.open()) bring_up_to_date(c, now);
+  });
+  behind_ = false;
 }
 
 }  // namespace ringdist

@@ -9,6 +9,7 @@
 #include "control/arrivals.h"
 #include "control/events.h"
 #include "control/groups.h"
+#include "control/guard.h"
 #include "control/ledger.h"
 #include "control/sockets.h"
 
@@ -17,20 +18,23 @@ namespace ringdist {
 class ControlGossip {
  public:
   ControlGossip(uint64_t id, ControlSockets& sockets, ControlLedger& ledger,
-                ControlArrivals& arrivals, ControlGroups& groups, ControlEvents& events)
+                ControlArrivals& arrivals, ControlGroups& groups, ControlEvents& events,
+                ControlGuard& guard)
       : id_(id),
         sockets_(sockets),
         ledger_(ledger),
         arrivals_(arrivals),
         groups_(groups),
-        events_(events) {}
+        events_(events),
+        guard_(guard) {}
 
   // A payload of ours, to all processes. One that is too long is logged and not sent.
   void flood(const std::vector<std::byte>& payload, TimePoint now);
   // Another's: passed on, and told to the owner, once.
   void on_flood(ControlConnection& from, const Frame& frame, TimePoint now);
 
-  // A process died or left. True if that is news, which is passed on.
+  // A process died or left. True if that is news, which is passed on. What throws has learned
+  // nothing.
   bool learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
   bool learn_left(uint64_t id, const ControlConnection* from);
 
@@ -44,8 +48,16 @@ class ControlGossip {
   void tell_members(uint64_t nonce);
 
   void bring_up_to_date(ControlConnection& connection, TimePoint now);
+  // Tells all all that is known, if some of it could not be passed on when it came.
+  void catch_up(TimePoint now);
+  bool behind() const { return behind_; }
 
  private:
+  // Says what is known by now.
+  template <typename Words>
+  void pass_on(Words&& words) {
+    if (!guard_("news were not passed on", words)) behind_ = true;
+  }
   void tell_formed(uint64_t nonce, const ControlRoster& roster,
                    const std::vector<uint64_t>& processes, const ControlConnection* from);
 
@@ -55,7 +67,9 @@ class ControlGossip {
   ControlArrivals& arrivals_;
   ControlGroups& groups_;
   ControlEvents& events_;
+  ControlGuard& guard_;
   uint64_t sequence_ = 0;  // of our floods
+  bool behind_ = false;
 };
 
 }  // namespace ringdist

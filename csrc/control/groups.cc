@@ -1,6 +1,7 @@
 #include "control/groups.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "control/processes.h"
 
@@ -14,8 +15,11 @@ constexpr Duration kLeftTime = std::chrono::minutes(1);
 ControlGroup& ControlGroups::join(uint64_t nonce, uint64_t id, int rank,
                                   const std::vector<ControlMember>& members) {
   auto found = groups_.find(nonce);
-  if (found == groups_.end())
-    found = groups_.emplace(nonce, ControlGroup(ControlRoster(id, rank, members))).first;
+  if (found == groups_.end()) {
+    ControlGroup made(ControlRoster(id, rank, members));
+    made.ranks.insert(rank);  // first: without a rank it is one that was left
+    found = groups_.emplace(nonce, std::move(made)).first;
+  }
   found->second.ranks.insert(rank);
   return found->second;
 }

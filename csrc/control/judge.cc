@@ -68,12 +68,15 @@ void ControlJudge::judge_processes(TimePoint now) {
 
 // True if the peer was given up.
 bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now) {
+  const ControlPeer::Line& line = peer.line(kind);
   if (peer.exiting()) {  // its heartbeats have ended
-    if (now - peer.exits_since <= peer_timeout_) return false;
+    // It keeps the connection until its end. The kernel's word on a local process is as good, and
+    // comes a moment later, when the parent of that process is told.
+    const bool hung_up = line.reached && !reach_.reached(id, kind) && !peer.pidfd;
+    if (!hung_up && now - peer.exits_since <= peer_timeout_) return false;
     court_.learn_left(id);
     return true;
   }
-  const ControlPeer::Line& line = peer.line(kind);
   if (!line.reached || !relied_on(id)) return false;
   const bool local = kind == LinkKind::kLocal;
   if (local && now - line.heard > peer_timeout_) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <utility>
 
 namespace ringdist {
 namespace {
@@ -23,9 +24,16 @@ std::string format_id(uint64_t id) {
 }
 
 bool ControlLedger::record(uint64_t context_id, bool is_lost, const std::string& cause) {
-  Known known{is_lost, cause.substr(0, kMaxCause), next_order_};
-  if (!fates_.emplace(context_id, std::move(known)).second) return false;
-  by_age_[next_order_++] = context_id;
+  if (gone(context_id)) return false;
+  const auto age = by_age_.emplace(next_order_, context_id).first;
+  try {
+    fates_.emplace(context_id, Known{is_lost, cause.substr(0, kMaxCause)});
+  } catch (...) {
+    by_age_.erase(age);
+    throw;
+  }
+  ++next_order_;
+  ++untold_;
   return true;
 }
 
@@ -35,9 +43,21 @@ bool ControlLedger::record_lost(uint64_t context_id, const std::string& cause) {
 
 bool ControlLedger::record_left(uint64_t context_id) { return record(context_id, false, ""); }
 
+std::optional<uint64_t> ControlLedger::untold() const {
+  if (untold_ == 0) return std::nullopt;
+  for (const auto& [order, id] : by_age_)
+    if (!fates_.at(id).told) return id;
+  return std::nullopt;
+}
+
+void ControlLedger::told(uint64_t context_id) {
+  const auto found = fates_.find(context_id);
+  if (found != fates_.end() && !std::exchange(found->second.told, true)) --untold_;
+}
+
 void ControlLedger::forget_old(const std::function<bool(uint64_t)>& needed) {
   for (auto it = by_age_.begin(); it != by_age_.end() && fates_.size() > kMaxFates;) {
-    if (needed(it->second)) {
+    if (needed(it->second) || !fates_.at(it->second).told) {
       ++it;
       continue;
     }
@@ -55,19 +75,26 @@ std::optional<std::string> ControlLedger::lost(uint64_t context_id) const {
 
 bool ControlLedger::record_flood(const FloodRecord& flood, TimePoint now) {
   Seen& seen = seen_[flood.origin];
-  if (flood.sequence < seen.floor || !seen.above.insert(flood.sequence).second) return false;
+  if (flood.sequence < seen.floor) return false;
+  const auto [place, fresh] = seen.above.insert(flood.sequence);
+  if (!fresh) return false;
+  try {
+    keep(flood.frame(), now);
+  } catch (...) {
+    seen.above.erase(place);
+    throw;
+  }
   while (seen.above.size() > kSequenceWindow ||
          (!seen.above.empty() && *seen.above.begin() == seen.floor)) {
     seen.floor = *seen.above.begin() + 1;
     seen.above.erase(seen.above.begin());
   }
-  keep(flood.frame(), now);
   return true;
 }
 
 void ControlLedger::keep(std::vector<std::byte> frame, TimePoint now) {
-  kept_bytes_ += frame.size();
   kept_.push_back({now, std::move(frame)});
+  kept_bytes_ += kept_.back().frame.size();
   while (kept_.size() > kMaxKept || kept_bytes_ > kMaxKeptBytes ||
          (!kept_.empty() && now - kept_.front().at > kKeepFor)) {
     kept_bytes_ -= kept_.front().frame.size();

@@ -21,10 +21,16 @@ namespace ringdist {
 class ControlLedger {
  public:
   // True if nothing was known about that process before; the first fate stays.
+  // What throws has recorded nothing, here and below.
   bool record_lost(uint64_t context_id, const std::string& cause);
   bool record_left(uint64_t context_id);
 
-  // Forgets the oldest fates beyond a thousand, but none of a process that is `needed`.
+  // Of whom the owner has not been told yet: the oldest.
+  std::optional<uint64_t> untold() const;
+  void told(uint64_t context_id);
+
+  // Forgets the oldest fates beyond a thousand, but none that is untold or of a process that is
+  // `needed`.
   void forget_old(const std::function<bool(uint64_t)>& needed);
 
   bool gone(uint64_t context_id) const { return fates_.contains(context_id); }
@@ -44,7 +50,7 @@ class ControlLedger {
   struct Known {
     bool is_lost = false;
     std::string cause;
-    uint64_t order = 0;
+    bool told = false;
   };
   // Sequence numbers seen from one process; what lies below `floor` is old.
   struct Seen {
@@ -61,6 +67,7 @@ class ControlLedger {
   std::map<uint64_t, Known> fates_;
   std::map<uint64_t, uint64_t> by_age_;  // order -> process
   uint64_t next_order_ = 0;
+  size_t untold_ = 0;
   std::map<uint64_t, Seen> seen_;
   std::deque<Kept> kept_;
   size_t kept_bytes_ = 0;

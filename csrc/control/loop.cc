@@ -11,17 +11,17 @@ namespace {
 
 constexpr uint64_t kWakeKey = 1;
 constexpr uint64_t kSignalKey = 2;
+constexpr auto kFailedTurn = Milliseconds(5);
 constexpr auto kHandOverTime = std::chrono::seconds(1);
 
 }  // namespace
 
 ControlLoop::ControlLoop(uint64_t id, const Config& config, ControlEvents& events, Epoll epoll,
                          EventFd wake, EventFd signalled)
-    : events_(events),
-      epoll_(std::move(epoll)),
+    : epoll_(std::move(epoll)),
       wake_(std::move(wake)),
       signalled_(std::move(signalled)),
-      plane_(id, config, events_, epoll_) {}
+      plane_(id, config, events, epoll_, guard_) {}
 
 Result<std::unique_ptr<ControlLoop>> ControlLoop::create(uint64_t context_id, const Config& config,
                                                          const std::string& local_ip,
@@ -56,18 +56,18 @@ Error ControlLoop::open(const std::string& local_ip) {
 
 void ControlLoop::run() {
   while (!stopping_.load(std::memory_order_acquire))
-    guard_control("a turn was cut short", [this] { turn(); });
+    guard_("a turn was cut short", [this] { turn(); });
   finish();
 }
 
 void ControlLoop::turn() {
   const auto events = epoll_.wait(plane_.next_sleep());
   plane_.begin_turn(Clock::now());
-  for (const Epoll::Event& event : events)
-    if (!guard_control("a connection is given up", [&] { handle(event); })) plane_.give_up(event);
-  for (const auto& command : take_commands(/*last=*/false))
-    guard_control("a command failed", command);
+  for (const Epoll::Event& event : events) handle(event);
+  for (const auto& command : take_commands(/*last=*/false)) guard_("a command failed", command);
   plane_.end_turn();
+  // What could not be done is tried again, but not all the time.
+  if (guard_.failed()) std::this_thread::sleep_for(kFailedTurn);
 }
 
 void ControlLoop::handle(const Epoll::Event& event) {
@@ -76,8 +76,10 @@ void ControlLoop::handle(const Epoll::Event& event) {
   } else if (event.key == kSignalKey) {
     // Who asks again meanwhile gets the report that is on its way.
     if (signalled_.drain() && !report_.busy())
-      report_.write("[ringdist " + std::to_string(getpid()) + "] asked by SIGUSR1:\n" +
-                    plane_.report());
+      guard_("no report", [this] {
+        report_.write("[ringdist " + std::to_string(getpid()) + "] asked by SIGUSR1:\n" +
+                      plane_.report());
+      });
   } else {
     plane_.on_event(event);
   }
@@ -85,9 +87,8 @@ void ControlLoop::handle(const Epoll::Event& event) {
 
 // The thread's last act: whoever waits gets an answer.
 void ControlLoop::finish() {
-  for (const auto& command : take_commands(/*last=*/true))
-    guard_control("a command failed", command);
-  guard_control("its end", [this] { plane_.end(); });
+  for (const auto& command : take_commands(/*last=*/true)) guard_("a command failed", command);
+  plane_.end();
 }
 
 bool ControlLoop::post(std::function<void()> command) {
@@ -108,34 +109,27 @@ std::vector<std::function<void()>> ControlLoop::take_commands(bool last) {
 }
 
 // Runs `begin` on the control thread and waits for the request's answer.
-Error ControlLoop::ask(ControlPlane::Request request,
-                       std::function<void(const ControlPlane::Request&)> begin) {
+Error ControlLoop::ask(ControlRequest request, std::function<void(const ControlRequest&)> begin) {
   if (std::this_thread::get_id() == thread_.get_id())
     return Error(ErrorKind::kInvalidArgument, "a blocking call on the control thread");
   request.answer = std::make_shared<std::promise<Error>>();
   auto answer = request.answer->get_future();
-  const bool posted = post([request, begin = std::move(begin)] {
-    try {
-      begin(request);
-    } catch (...) {
-      request.answer->set_value(thrown_error());
-    }
-  });
-  return posted ? answer.get() : ControlPlane::stopped();
+  const bool posted = post([request, begin = std::move(begin)] { begin(request); });
+  return posted ? answer.get() : ControlRequests::stopped();
 }
 
 Error ControlLoop::prove(uint64_t peer, std::string unix_name, TimePoint deadline) {
   const Patience patience(deadline);
-  return ask({true, peer, &patience, nullptr},
-             [this, name = std::move(unix_name)](const ControlPlane::Request& request) {
+  return ask({ControlRequest::Kind::kProof, peer, &patience, nullptr},
+             [this, name = std::move(unix_name)](const ControlRequest& request) {
                plane_.prove(request, name);
              });
 }
 
 Error ControlLoop::connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
                            const Patience& patience) {
-  return ask({false, nonce, &patience, nullptr},
-             [this, my_rank, members = std::move(members)](const ControlPlane::Request& request) {
+  return ask({ControlRequest::Kind::kGroup, nonce, &patience, nullptr},
+             [this, my_rank, members = std::move(members)](const ControlRequest& request) {
                plane_.connect(request, my_rank, members);
              });
 }
@@ -147,6 +141,7 @@ void ControlLoop::disconnect(uint64_t nonce, int rank) {
     plane_.disconnect(nonce, rank);
     done->set_value();
   });
+  done.reset();  // what is thrown there must not leave us waiting
   if (posted && std::this_thread::get_id() != thread_.get_id()) ran.wait_for(kHandOverTime);
 }
 

@@ -1,6 +1,6 @@
 // The control thread: turns of events, commands of other threads, and time, for a ControlPlane,
 // which is its alone. Nothing but the command queue needs a lock. What is thrown in a turn ends the
-// connection or the call that it was about, and the thread goes on.
+// connection or the call that it was about (guard.h), and the thread goes on.
 //
 // Owned by Control, which must leak it in a forked child.
 #pragma once
@@ -17,7 +17,7 @@
 #include "base/config.h"
 #include "base/patience.h"
 #include "base/thread_annotations.h"
-#include "control/guarded_events.h"
+#include "control/guard.h"
 #include "control/plane.h"
 #include "control/report.h"
 #include "os/epoll.h"
@@ -60,9 +60,9 @@ class ControlLoop {
   void finish();
   bool post(std::function<void()> command);
   std::vector<std::function<void()>> take_commands(bool last);
-  Error ask(ControlPlane::Request request, std::function<void(const ControlPlane::Request&)> begin);
+  Error ask(ControlRequest request, std::function<void(const ControlRequest&)> begin);
 
-  GuardedEvents events_;
+  ControlGuard guard_;
   Epoll epoll_;
   const EventFd wake_;
   const EventFd signalled_;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/thrown.h"
 #include "control/report.h"
 
 namespace ringdist {
@@ -19,22 +18,20 @@ constexpr Duration kLeavingTick = Milliseconds(5);
 
 }  // namespace
 
-Error ControlPlane::stopped() {
-  return Error(ErrorKind::kAborted, "the control plane has been stopped");
-}
-
 ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlEvents& events,
-                           const Epoll& epoll)
+                           const Epoll& epoll, ControlGuard& guard)
     : id_(id),
       events_(events),
-      sockets_(id, epoll, *this),
+      guard_(guard),
+      sockets_(id, epoll, *this, guard),
       processes_(epoll),
-      gossip_(id, sockets_, ledger_, arrivals_, groups_, events),
+      gossip_(id, sockets_, ledger_, arrivals_, groups_, events, guard),
       dialer_(processes_, groups_, ledger_, sockets_),
       judge_(
           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config.peer_timeout)),
           processes_, groups_, ledger_, sockets_, dialer_, *this),
-      answers_(processes_, ledger_, arrivals_, sockets_) {}
+      answers_(processes_, ledger_, arrivals_, sockets_),
+      requests_(groups_, processes_, answers_, *this) {}
 
 Error ControlPlane::listen(const std::string& local_ip) {
   return sockets_.listen("@ringdist-" + std::to_string(getpid()) + "-" + format_id(id_), local_ip);
@@ -46,60 +43,57 @@ Duration ControlPlane::next_sleep() const {
 }
 
 void ControlPlane::begin_turn(TimePoint now) {
+  guard_.begin_turn();
+  sockets_.begin_turn(now);
   judge_.forgive_own_pause(now - now_ - next_sleep(), now);
   now_ = now;
 }
 
 void ControlPlane::on_event(const Epoll::Event& event) {
-  if (const auto ended = processes_.ended(event.key)) return on_exit(*ended);
-  sockets_.handle(event.key, event.events, now_);
+  if (const auto ended = processes_.ended(event.key))
+    guard_("an end is looked at again", [&] { on_exit(*ended); });
+  else
+    sockets_.handle(event.key, event.events, now_);
 }
 
 void ControlPlane::end_turn() {
-  if (now_ >= next_tick_) {
-    next_tick_ = now_ + kControlHeartbeat;  // before the work, which may ask to hurry
-    sockets_.tick(now_);
-    if (goodbye_.here()) upkeep();
-    if (goodbye_.saying()) say_goodbye();
-    const Duration soon = goodbye_.saying() ? kLeavingTick : kUnsettledTick;
-    if (goodbye_.saying() || unsettled()) next_tick_ = std::min(next_tick_, now_ + soon);
-  }
-  settle_requests();
+  if (now_ >= next_tick_) tick();
+  requests_.settle(now_);
   sockets_.reap(now_);
 }
 
-void ControlPlane::accept(const Request& request) {
-  requests_.push_back(request);
+void ControlPlane::tick() {
+  next_tick_ = now_ + kControlHeartbeat;  // before the work, which may ask to hurry
+  guard_("connections are looked at later", [this] { sockets_.tick(now_); });
+  if (goodbye_.here()) upkeep();
+  if (goodbye_.saying()) guard_("goodbye was not said", [this] { say_goodbye(); });
+  const Duration soon = goodbye_.saying() ? kLeavingTick : kUnsettledTick;
+  if (goodbye_.saying() || unsettled()) next_tick_ = std::min(next_tick_, now_ + soon);
+}
+
+void ControlPlane::prove(const ControlRequest& request, const std::string& unix_name) {
+  requests_.prove(request, unix_name);
   hurry();
 }
 
-void ControlPlane::prove(const Request& request, const std::string& unix_name) {
-  if (!goodbye_.here()) return request.answer->set_value(stopped());
-  ControlPeer& peer = processes_[request.id];
-  peer.proven = true;
-  peer.unix_name = unix_name;
-  peer.line(LinkKind::kLocal).refusals = 0;
-  peer.line(LinkKind::kLocal).rejection.clear();
-  accept(request);
-}
-
-void ControlPlane::connect(const Request& request, int rank,
+void ControlPlane::connect(const ControlRequest& request, int rank,
                            const std::vector<ControlMember>& members) {
-  if (!goodbye_.here()) return request.answer->set_value(stopped());
-  groups_.join(request.id, id_, rank, members);
-  processes_.forget_failures();
-  sockets_.readmit(now_);
-  gossip_.tell_members(request.id);
-  if (request.patience->cancelled) disconnect(request.id, rank);  // it disconnected before
-  accept(request);
+  requests_.connect(request, [&] {
+    groups_.join(request.id, id_, rank, members);
+    processes_.forget_failures();
+    sockets_.readmit(now_);
+    gossip_.tell_members(request.id);
+    if (request.patience->cancelled) disconnect(request.id, rank);  // it disconnected before
+  });
+  hurry();
 }
 
 void ControlPlane::disconnect(uint64_t nonce, int rank) {
   if (!groups_.leave(nonce, rank, now_)) return;
-  gossip_.learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
   for (const auto& [id, member] : groups_.find(nonce)->roster.processes())
     if (ControlPeer* peer = processes_.find(id)) peer->proven = false;
   hurry();
+  gossip_.learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
 }
 
 void ControlPlane::flood(const std::vector<std::byte>& payload) {
@@ -110,19 +104,26 @@ void ControlPlane::leave(bool process_ends, std::shared_ptr<std::promise<Error>>
   if (!goodbye_.here()) return answer->set_value({});
   goodbye_.begin(process_ends, std::move(answer), now_);
   sockets_.stop_listening();
-  sockets_.send_to_all(process_ends ? make_frame(FrameType::kExits)
-                                    : Fate{id_, ""}.frame(FrameType::kLeft));
+  requests_.stop();
+  hurry();
+  guard_("goodbye is said later", [this] { say_words(); });
+}
+
+void ControlPlane::say_words() {
+  if (goodbye_.told()) return;
+  sockets_.send_to_all(goodbye_.process_ends() ? make_frame(FrameType::kExits)
+                                               : Fate{id_, ""}.frame(FrameType::kLeft));
   sockets_.for_each([this](ControlConnection& c) {
     if (!c.open()) sockets_.close(c);
   });
-  refuse_requests();
-  hurry();
+  goodbye_.set_told();
 }
 
 // Waits for the others to close: closing first could discard a goodbye that is still on its way.
 // When the process ends they answer instead, and see it end by the connection's; who exits as well
 // has nothing to wait for.
 void ControlPlane::say_goodbye() {
+  say_words();
   bool waiting = false;
   sockets_.for_each([&](ControlConnection& c) {
     if (goodbye_.process_ends()) {
@@ -140,53 +141,11 @@ void ControlPlane::say_goodbye() {
 
 void ControlPlane::end() {
   goodbye_.end();
-  refuse_requests();
+  requests_.stop();
   sockets_.stop_listening();
   if (!goodbye_.process_ends())
     sockets_.for_each([this](ControlConnection& c) { sockets_.close(c); });
   sockets_.reap(now_);
-}
-
-void ControlPlane::refuse_requests() {
-  for (const Request& request : std::exchange(requests_, {})) request.answer->set_value(stopped());
-}
-
-void ControlPlane::settle_requests() {
-  for (size_t i = 0; i < requests_.size();) {
-    const auto answer = answer_to(requests_[i]);
-    if (!answer) {
-      ++i;
-      continue;
-    }
-    const Request request = std::move(requests_[i]);
-    requests_.erase(requests_.begin() + static_cast<ptrdiff_t>(i));
-    ControlPeer* peer = request.is_proof && *answer ? processes_.find(request.id) : nullptr;
-    if (peer != nullptr) peer->proven = false;
-    request.answer->set_value(*answer);
-  }
-}
-
-// What is thrown is the answer.
-std::optional<Error> ControlPlane::answer_to(const Request& request) {
-  try {
-    if (!request.is_proof) return group_answer(request);
-    return answers_.proof(request.id, name_of(request.id), *request.patience, now_);
-  } catch (...) {
-    return thrown_error();
-  }
-}
-
-std::optional<Error> ControlPlane::group_answer(const Request& request) {
-  ControlGroup* group = groups_.find(request.id);
-  if (group == nullptr || group->left() || request.patience->cancelled)
-    return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
-  const auto linked = answers_.links(request.id, *group, *request.patience, now_);
-  if (!linked || *linked) return linked;
-  if (!group->connected) {
-    group->connect(now_);
-    gossip_.learn_formed(request.id, {id_}, nullptr);
-  }
-  return answers_.formed(request.id, *group, *request.patience, now_);
 }
 
 std::string ControlPlane::name_of(uint64_t id) const {
@@ -194,7 +153,8 @@ std::string ControlPlane::name_of(uint64_t id) const {
 }
 
 std::string ControlPlane::report() {
-  std::string out = events_.dump();
+  std::string out;
+  guard_("its owner did not report", [&] { out = events_.dump(); });
   if (!out.empty() && out.back() != '\n') out += '\n';
   out += "control plane of context " + format_id(id_) + ", pid " + std::to_string(getpid()) + ", " +
          unix_name() + ", " + tcp_address() + "\n";
@@ -202,16 +162,25 @@ std::string ControlPlane::report() {
          ledger_.describe();
 }
 
+// What one part of it throws keeps the others from nothing.
 void ControlPlane::upkeep() {
-  for (const Request& request : requests_)
-    if (request.is_proof) dialer_.want(request.id, LinkKind::kLocal, true, now_);
+  tell_owner();
+  guard_("news are told later", [this] { gossip_.catch_up(now_); });
+  guard_("processes are proven later", [this] {
+    for (const uint64_t id : requests_.proofs()) dialer_.want(id, LinkKind::kLocal, true, now_);
+  });
+  guard_("groups are looked at later", [this] { keep_groups(); });
+  guard_("processes are judged later", [this] { judge_.judge_processes(now_); });
+  guard_("needs are told later", [this] { settle_needs(); });
+}
+
+void ControlPlane::keep_groups() {
   forget_left();
   for (auto& [nonce, group] : groups_.all()) {
+    if (group.left() && !arrivals_.has(nonce, id_)) gossip_.learn_formed(nonce, {id_}, nullptr);
     dialer_.keep_linked(group, now_);
     if (!group.left()) judge_.judge_hosts(group, now_);
   }
-  judge_.judge_processes(now_);
-  settle_needs();
 }
 
 // A group that all ranks of this process have left stays until every member has heard so: one that
@@ -235,9 +204,9 @@ void ControlPlane::settle_needs() {
     // One that a peer opened is its to give up: our group may not exist yet.
     if (!c.was_needed) need = c.peer_needs;
     if (need != c.needed) {
-      c.needed = need;
       const std::byte value{need};
       sockets_.send(c, make_frame(FrameType::kNeed, ConstBytes{&value, 1}));
+      c.needed = need;
     }
     if (!c.needed && !c.peer_needs && id_ < c.peer) sockets_.close(c);
   });
@@ -250,7 +219,7 @@ void ControlPlane::settle_needs() {
 
 // Something waits that a regular tick would find too late.
 bool ControlPlane::unsettled() const {
-  if (!requests_.empty()) return true;
+  if (!requests_.empty() || gossip_.behind() || ledger_.untold() || sockets_.stalled()) return true;
   return std::ranges::any_of(processes_.all(), [this](const auto& entry) {
     const auto& [id, peer] = entry;
     return std::ranges::any_of(kLinkKinds, [&](LinkKind kind) {
@@ -261,7 +230,10 @@ bool ControlPlane::unsettled() const {
 
 // A process of this host has ended. What it said before comes first: it may have said goodbye.
 void ControlPlane::on_exit(uint64_t id) {
-  if (auto* link = sockets_.find(id, LinkKind::kLocal)) sockets_.receive(*link, now_);
+  if (auto* link = sockets_.find(id, LinkKind::kLocal)) {
+    sockets_.receive(*link, now_);
+    if (link->stalled) return hurry();  // this event comes again
+  }
   if (ledger_.gone(id)) return processes_.forget(id);
   if (!goodbye_.here())
     drop(id);
@@ -273,24 +245,34 @@ void ControlPlane::on_exit(uint64_t id) {
 
 void ControlPlane::learn_lost(uint64_t id, const std::string& cause,
                               const ControlConnection* from) {
-  const std::string name = name_of(id);
-  const Error error(ErrorKind::kPeerLost, cause);
   if (!gossip_.learn_lost(id, cause, from)) return;
   hurry();
-  events_.on_process_lost(id, error);  // first: what the rest throws must not keep it from that
+  tell_owner();
+  guard_("no line", [&] { log(LogLevel::kDebug, name_of(id) + " is lost: " + cause); });
   if (id != id_) drop(id);
-  log(LogLevel::kDebug, name + " is lost: " + cause);
   forget_old_fates();
 }
 
 void ControlPlane::learn_left(uint64_t id, const ControlConnection* from) {
-  const std::string name = name_of(id);
   if (!gossip_.learn_left(id, from)) return;
   hurry();
-  events_.on_process_left(id);
+  tell_owner();
+  guard_("no line", [&] { log(LogLevel::kDebug, name_of(id) + " has left"); });
   drop(id);
-  log(LogLevel::kDebug, name + " has left");
   forget_old_fates();
+}
+
+// Whom it has not heard of yet: where it has no memory for that, again in the next tick.
+void ControlPlane::tell_owner() {
+  guard_("a death or a departure was not taken in", [this] {
+    while (const auto id = ledger_.untold()) {
+      if (const auto cause = ledger_.lost(*id))
+        events_.on_process_lost(*id, Error(ErrorKind::kPeerLost, *cause));
+      else
+        events_.on_process_left(*id);
+      ledger_.told(*id);
+    }
+  });
 }
 
 void ControlPlane::forget_old_fates() {
@@ -378,18 +360,15 @@ void ControlPlane::on_closed(const ControlConnection& connection, bool was_reach
                              const std::string& reason) {
   ControlPeer* peer = processes_.find(connection.peer);
   if (!goodbye_.here() || peer == nullptr) return;
-  // It kept the connection until its end. The kernel's word on a local process is as good, and
-  // comes a moment later, when the parent of that process is told.
-  if (was_reached && peer->exiting() && !peer->pidfd)
-    return learn_left(connection.peer, &connection);
   ControlPeer::Line& line = peer->line(connection.kind);
+  if (was_reached) {
+    // The other side may close what neither needs; otherwise find out at once what has happened.
+    if (!connection.needed && !peer->exiting()) line.reached = false;
+    line.refusals = 0;
+    line.retry_at = now_;
+    hurry();
+  }
   line.failed(errno_value, reason);
-  if (!was_reached) return;
-  // The other side may close what neither needs; otherwise find out at once what has happened.
-  if (!connection.needed) line.reached = false;
-  line.refusals = 0;
-  line.retry_at = now_;
-  hurry();
 }
 
 }  // namespace ringdist

@@ -5,12 +5,10 @@
 #include <cstdint>
 #include <future>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/config.h"
-#include "base/patience.h"
 #include "control/answers.h"
 #include "control/arrivals.h"
 #include "control/dialer.h"
@@ -21,42 +19,35 @@
 #include "control/judge.h"
 #include "control/ledger.h"
 #include "control/processes.h"
+#include "control/requests.h"
 #include "control/sockets.h"
 #include "os/epoll.h"
 
 namespace ringdist {
 
-class ControlPlane final : private ControlSockets::Owner, private ControlJudge::Court {
+class ControlPlane final : private ControlSockets::Owner,
+                           private ControlJudge::Court,
+                           private ControlRequests::Host {
  public:
-  // For whom another thread waits. It is answered once, whatever happens.
-  struct Request {
-    bool is_proof = false;
-    uint64_t id = 0;                     // of the process or the group
-    const Patience* patience = nullptr;  // its caller's, who waits
-    std::shared_ptr<std::promise<Error>> answer;
-  };
-
-  // What those hear who ask too late.
-  static Error stopped();
-
-  // Connections and ends of processes are events of `epoll`, which outlives it, as `events` does.
-  ControlPlane(uint64_t id, const Config& config, ControlEvents& events, const Epoll& epoll);
+  // Connections and ends of processes are events of `epoll`, which outlives it, as `events` and
+  // `guard` do.
+  ControlPlane(uint64_t id, const Config& config, ControlEvents& events, const Epoll& epoll,
+               ControlGuard& guard);
 
   Error listen(const std::string& local_ip);
   uint64_t id() const { return id_; }
   const std::string& unix_name() const { return sockets_.unix_name(); }
   const std::string& tcp_address() const { return sockets_.tcp_address(); }
 
-  // A turn: its beginning, then events and commands, then the rest.
+  // A turn: its beginning, then events and commands, then the rest. Of these only commands throw,
+  // and prove() and connect() answer instead.
   Duration next_sleep() const;
   void begin_turn(TimePoint now);
   void on_event(const Epoll::Event& event);
-  // What was thrown while it handled that event was caught.
-  void give_up(const Epoll::Event& event) { sockets_.give_up(event.key); }
   void end_turn();
 
-  void prove(const Request& request, const std::string& unix_name);
-  void connect(const Request& request, int rank, const std::vector<ControlMember>& members);
+  void prove(const ControlRequest& request, const std::string& unix_name);
+  void connect(const ControlRequest& request, int rank, const std::vector<ControlMember>& members);
   void disconnect(uint64_t nonce, int rank);
   void flood(const std::vector<std::byte>& payload);
   // `answer`: once goodbye is said.
@@ -80,31 +71,32 @@ class ControlPlane final : private ControlSockets::Owner, private ControlJudge::
     learn_lost(id, cause, nullptr);
   }
   void learn_left(uint64_t id) override { learn_left(id, nullptr); }
-  std::string name_of(uint64_t id) const override;
+  std::string name_of(uint64_t id) const override;  // and ControlRequests::Host
 
-  void accept(const Request& request);
-  void refuse_requests();
-  void settle_requests();
-  std::optional<Error> answer_to(const Request& request);
-  std::optional<Error> group_answer(const Request& request);
+  void on_linked(uint64_t nonce) override { gossip_.learn_formed(nonce, {id_}, nullptr); }
 
   void on_dump_request(ControlConnection& connection);
   void on_exits(ControlConnection& connection);
   void on_exit(uint64_t id);
   void learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
   void learn_left(uint64_t id, const ControlConnection* from);
+  void tell_owner();
   void forget_old_fates();
   void drop(uint64_t id);  // and its connections
 
+  void tick();
   void upkeep();
+  void keep_groups();
   void forget_left();
   void settle_needs();
   void say_goodbye();
+  void say_words();
   bool unsettled() const;
   void hurry() { next_tick_ = TimePoint(); }
 
   const uint64_t id_;
   ControlEvents& events_;
+  ControlGuard& guard_;
   ControlSockets sockets_;
   ControlLedger ledger_;
   ControlProcesses processes_;
@@ -115,7 +107,7 @@ class ControlPlane final : private ControlSockets::Owner, private ControlJudge::
   ControlJudge judge_;
   ControlAnswers answers_;
   ControlGoodbye goodbye_;
-  std::vector<Request> requests_;
+  ControlRequests requests_;
   TimePoint now_ = Clock::now();  // of this turn
   TimePoint next_tick_{};
 };

@@ -42,9 +42,11 @@ void ControlProcesses::watch_exit(uint64_t id, int pid) {
   auto pidfd = open_pidfd(pid);
   if (!pidfd.ok()) return;  // not visible from here: heartbeats must do
   const uint64_t key = next_exit_key_++;
-  if (epoll_.add(pidfd.value().get(), EPOLLIN, key)) return;
-  peer.pidfd = std::move(pidfd.value());
-  exits_[key] = id;
+  exits_[key] = id;  // first: an event that is nobody's would come again and again
+  if (epoll_.add(pidfd.value().get(), EPOLLIN, key))
+    exits_.erase(key);
+  else
+    peer.pidfd = std::move(pidfd.value());
 }
 
 std::optional<uint64_t> ControlProcesses::ended(uint64_t key) const {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -50,6 +51,15 @@ void ControlSockets::stop_listening() {
 }
 
 bool ControlSockets::handle(uint64_t key, uint32_t events, TimePoint now) {
+  bool ours = true;
+  const auto found = connections_.find(key);  // no connection is freed before reap()
+  if (!guard_("a connection is given up", [&] { ours = handle_guarded(key, events, now); }) &&
+      found != connections_.end())
+    give_up(*found->second);
+  return ours;
+}
+
+bool ControlSockets::handle_guarded(uint64_t key, uint32_t events, TimePoint now) {
   if (auto listener = listeners_.find(key); listener != listeners_.end()) {
     accept_all(listener->second, now);
     return true;
@@ -71,12 +81,14 @@ void ControlSockets::tick(TimePoint now) {
   for (auto& [key, listener] : listeners_)
     if (listener.muted)
       listener.muted = static_cast<bool>(epoll_.add(listener.fd.get(), EPOLLIN, key));
-  static const auto heartbeat = make_frame(FrameType::kHeartbeat);
-  for (auto& [key, c] : connections_) {
-    expire(*c, now);
-    // Every turn of the loop must not send one, and a late turn must not skip one.
-    if (c->reached() && now - c->last_sent >= kControlHeartbeat * 3 / 4) send(*c, heartbeat);
-  }
+  for (auto& [key, connection] : connections_)
+    guard_("a heartbeat was not sent", [&c = *connection, now, this] {
+      static const auto heartbeat = make_frame(FrameType::kHeartbeat);
+      expire(c, now);
+      if (c.stalled && !c.broken) receive(c, now);
+      // Every turn of the loop must not send one, and a late turn must not skip one.
+      if (c.reached() && now - c.last_sent >= kControlHeartbeat * 3 / 4) send(c, heartbeat);
+    });
 }
 
 void ControlSockets::expire(ControlConnection& c, TimePoint now) {
@@ -96,7 +108,10 @@ void ControlSockets::reap(TimePoint now) {
   for (auto& [key, c] : connections_) {
     if (!c->broken || c->closed()) continue;
     if (!c->cut_short) receive(*c, now);  // its last words may be waiting
-    fail(*c, EPIPE, "connection broken, or the other side does not read");
+    if (c->stalled && !c->cut_short) continue;
+    guard_("a connection's end was not taken in", [&one = *c, this] {
+      fail(one, EPIPE, "connection broken, or the other side does not read");
+    });
   }
   std::erase_if(connections_, [](const auto& entry) { return entry.second->closed(); });
 }
@@ -191,19 +206,33 @@ void ControlSockets::make_room(LinkKind kind, TimePoint now) {
 }
 
 void ControlSockets::receive(ControlConnection& c, TimePoint now) {
+  c.stalled = !guard_("words are taken in later", [&] { read(c, now); });
+}
+
+void ControlSockets::read(ControlConnection& c, TimePoint now) {
+  take_frames(c, now);  // what could not be taken in before
   for (int reads = 0; reads < kMaxReads && !c.closed(); ++reads) {
     auto input = c.stream.receive();
     if (input == FrameStream::Input::kEmpty) return;
-    if (input == FrameStream::Input::kEnd) {
-      fail(c, 0, "connection closed by the other side");
-      return;
-    }
-    if (c.state == State::kClosing) continue;  // read only to see the end
-    while (!c.closed() && c.state != State::kClosing) {
-      auto frame = c.stream.next();
-      if (!frame.ok()) fail(c, EPROTO, frame.error().message());
-      if (!frame.ok() || !frame.value()) break;
+    if (input == FrameStream::Input::kEnd) return fail(c, 0, "connection closed by the other side");
+    take_frames(c, now);
+  }
+}
+
+void ControlSockets::take_frames(ControlConnection& c, TimePoint now) {
+  while (!c.closed() && c.state != State::kClosing) {  // then it is read only to see the end
+    const auto frame = c.stream.next();
+    if (!frame.ok()) fail(c, EPROTO, frame.error().message());
+    if (!frame.ok() || !frame.value()) return;
+    const bool opened = c.open();
+    try {
       dispatch(c, *frame.value(), now);
+    } catch (...) {
+      if (opened)
+        c.stream.put_back(*frame.value());
+      else
+        give_up(c);
+      throw;
     }
   }
 }
@@ -223,10 +252,7 @@ void ControlSockets::dispatch(ControlConnection& c, const Frame& frame, TimePoin
 void ControlSockets::greet(ControlConnection& c, const Frame& frame, TimePoint now) {
   if (!c.dialed) {
     auto hello = frame.type == FrameType::kHello ? Hello::decode(frame.body) : std::nullopt;
-    if (!hello || c.state != State::kGreeting) {
-      close(c);
-      return;
-    }
+    if (!hello || c.state != State::kGreeting) return close(c);
     c.hello = *hello;
     c.peer = hello->from;
     answer(c, now);
@@ -260,10 +286,7 @@ void ControlSockets::answer(ControlConnection& c, TimePoint now) {
     close_after_output(c, now);
     return;
   }
-  if (!wins(c)) {
-    close(c);
-    return;
-  }
+  if (!wins(c)) return close(c);
   send(c, id_frame(FrameType::kWelcome, my_id_));
   open(c, now);
 }
@@ -297,14 +320,15 @@ void ControlSockets::hold(ControlConnection& c, TimePoint now) {
 }
 
 void ControlSockets::readmit(TimePoint now) {
-  for (auto& [key, c] : connections_)
-    if (!c->dialed && c->state == State::kHeld) answer(*c, now);
+  for (auto& [key, c] : connections_) {
+    if (c->dialed || c->state != State::kHeld) continue;
+    if (!guard_("a connection is given up", [&one = *c, now, this] { answer(one, now); }))
+      give_up(*c);
+  }
 }
 
-void ControlSockets::give_up(uint64_t key) {
-  if (const auto found = connections_.find(key); found != connections_.end())
-    found->second->broken = found->second->cut_short = true;
-}
+// Nobody knows how far its greeting came. Who dialed dials again.
+void ControlSockets::give_up(ControlConnection& c) { c.broken = c.cut_short = true; }
 
 ControlConnection* ControlSockets::find(uint64_t peer, LinkKind kind) const {
   ControlConnection* best = nullptr;
@@ -318,7 +342,7 @@ ControlConnection* ControlSockets::find(uint64_t peer, LinkKind kind) const {
 
 void ControlSockets::send(ControlConnection& c, ConstBytes frame) {
   if (c.closed() || c.broken) return;
-  c.last_sent = Clock::now();
+  c.last_sent = now_;
   c.broken = !c.stream.send(frame);
   update_interest(c);
 }
@@ -341,7 +365,6 @@ void ControlSockets::close(ControlConnection& c) {
   if (c.stream.fd()) epoll_.remove(c.stream.fd().get());
   c.stream.close();
   c.state = State::kClosed;
-  c.since = Clock::now();
 }
 
 void ControlSockets::close_after_output(ControlConnection& c, TimePoint now) {
@@ -357,6 +380,10 @@ void ControlSockets::fail(ControlConnection& c, int errno_value, const std::stri
   bool was_reached = c.reached();
   close(c);
   if (report) owner_.on_closed(c, was_reached, errno_value, reason);
+}
+
+bool ControlSockets::stalled() const {
+  return std::ranges::any_of(connections_, [](const auto& entry) { return entry.second->stalled; });
 }
 
 void ControlSockets::for_each(const std::function<void(ControlConnection&)>& fn) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "control/guard.h"
 #include "control/reach.h"
 #include "os/epoll.h"
 
@@ -37,15 +38,17 @@ class ControlSockets final : public ControlReach {
                            const std::string& reason) = 0;
   };
 
-  ControlSockets(uint64_t my_id, const Epoll& epoll, Owner& owner)
-      : my_id_(my_id), epoll_(epoll), owner_(owner) {}
+  ControlSockets(uint64_t my_id, const Epoll& epoll, Owner& owner, ControlGuard& guard)
+      : my_id_(my_id), epoll_(epoll), owner_(owner), guard_(guard) {}
 
   Error listen(const std::string& unix_name, const std::string& local_ip);
   void stop_listening();
   const std::string& unix_name() const { return unix_name_; }
   const std::string& tcp_address() const { return tcp_address_; }
 
-  // An event of the epoll set. False if the key is none of ours.
+  void begin_turn(TimePoint now) { now_ = now; }
+  // An event of the epoll set. False if the key is none of ours. What it throws ends that
+  // connection, if it is one.
   bool handle(uint64_t key, uint32_t events, TimePoint now);
   // Heartbeats and expiry; at least every heartbeat interval.
   void tick(TimePoint now);
@@ -54,8 +57,6 @@ class ControlSockets final : public ControlReach {
 
   // The open connection to a peer, else one on the way, else null.
   ControlConnection* find(uint64_t peer, LinkKind kind) const;
-  // Something was thrown while an event of that key was handled: its connection ends, if it is one.
-  void give_up(uint64_t key);
 
   // ControlReach
   bool tried(uint64_t peer, LinkKind kind) const override { return find(peer, kind) != nullptr; }
@@ -74,11 +75,15 @@ class ControlSockets final : public ControlReach {
 
   void send(ControlConnection& connection, ConstBytes frame);
   void send_to_all(ConstBytes frame, const ControlConnection* except = nullptr);
-  // Takes in what has arrived already.
+  // Takes in what has arrived already. A frame whose handling throws comes again in the next tick,
+  // or ends a connection that is not open yet.
   void receive(ControlConnection& connection, TimePoint now);
   // No on_closed follows. close_after_output lets queued frames out first.
   void close(ControlConnection& connection);
   void close_after_output(ControlConnection& connection, TimePoint now);
+
+  // A frame waits for the next tick.
+  bool stalled() const;
 
   void for_each(const std::function<void(ControlConnection&)>& fn);
 
@@ -90,15 +95,19 @@ class ControlSockets final : public ControlReach {
   };
 
   ControlConnection& add(Fd fd, LinkKind kind, bool dialed, TimePoint now);
+  bool handle_guarded(uint64_t key, uint32_t events, TimePoint now);
   void accept_all(Listener& listener, TimePoint now);
   void make_room(LinkKind kind, TimePoint now);
   void connected(ControlConnection& connection, TimePoint now);
+  void read(ControlConnection& connection, TimePoint now);
+  void take_frames(ControlConnection& connection, TimePoint now);
   void dispatch(ControlConnection& connection, const Frame& frame, TimePoint now);
   void greet(ControlConnection& connection, const Frame& frame, TimePoint now);
   void answer(ControlConnection& connection, TimePoint now);
   bool wins(ControlConnection& incoming);
   void open(ControlConnection& connection, TimePoint now);
   void hold(ControlConnection& connection, TimePoint now);
+  void give_up(ControlConnection& connection);
   void fail(ControlConnection& connection, int errno_value, const std::string& reason);
   void expire(ControlConnection& connection, TimePoint now);
   void update_interest(ControlConnection& connection);
@@ -106,6 +115,8 @@ class ControlSockets final : public ControlReach {
   const uint64_t my_id_;
   const Epoll& epoll_;
   Owner& owner_;
+  ControlGuard& guard_;
+  TimePoint now_{};  // of this turn
   std::string unix_name_;
   std::string tcp_address_;
   std::map<uint64_t, Listener> listeners_;

@@ -46,8 +46,13 @@ class FrameReader {
   // Larger bodies are an Error; a connection that has not been let in gets little memory.
   void set_limit(size_t body_bytes) { limit_ = body_bytes; }
   void append(ConstBytes bytes);
+  // So that the next append() of so many bytes needs no memory.
+  void make_room(size_t bytes);
+  size_t limit() const { return limit_; }
   // The next whole frame, or nothing yet. After an Error the stream is of no use.
   Result<std::optional<Frame>> next();
+  // The frame that next() gave last comes again.
+  void put_back(const Frame& frame);
 
  private:
   std::vector<std::byte> bytes_;

@@ -21,7 +21,9 @@ Error control(int epoll, int operation, int fd, uint32_t events, uint64_t key) {
 Result<Epoll> Epoll::create() {
   Fd fd = Fd::open([] { return epoll_create1(EPOLL_CLOEXEC); });
   if (!fd) return system_error("epoll_create1", errno);
-  return Epoll(std::move(fd));
+  Epoll out(std::move(fd));
+  out.events_.reserve(kBatch);  // so that wait() needs no memory
+  return out;
 }
 
 Error Epoll::add(int fd, uint32_t events, uint64_t key) const {

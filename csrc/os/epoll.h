@@ -30,7 +30,7 @@ class Epoll {
   void remove(int fd) const;
 
   // Waits until something happens or the timeout is over (rounded up to a millisecond; negative:
-  // for ever). The events are valid until the next call; none after a signal.
+  // for ever). The events are valid until the next call; none after a signal. It throws nothing.
   std::span<const Event> wait(Duration timeout);
 
   // So that an Epoll can itself be waited for.

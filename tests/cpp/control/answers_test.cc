@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "control/fake_reach.h"
 #include "control/goodbye.h"
-#include "control/guarded_events.h"
+#include "control/guard.h"
 #include "os/epoll.h"
 
 namespace ringdist::test {
@@ -149,21 +151,26 @@ TEST(ControlGoodbye, IsSaidOnceAndAnswered) {
   EXPECT_EQ(silent.state(), State::kGone);
 }
 
-class Throwing final : public ControlEvents {
- public:
-  void on_process_lost(uint64_t, const Error&) override { throw std::bad_alloc(); }
-  void on_process_left(uint64_t) override { throw std::bad_alloc(); }
-  void on_flood(std::span<const std::byte>) override { throw 7; }
-  std::string dump() override { throw std::bad_alloc(); }
-};
+TEST(ControlGuard, LetsNothingThrough) {
+  ControlGuard guard;
+  EXPECT_TRUE(guard("nothing", [] {}));
+  EXPECT_FALSE(guard("no memory", [] { throw std::bad_alloc(); }));
+  EXPECT_FALSE(guard("a number", [] { throw 7; }));
+}
 
-TEST(GuardedEvents, LetNothingThrough) {
-  Throwing throwing;
-  GuardedEvents events(throwing);
-  events.on_process_lost(1, {});
-  events.on_process_left(1);
-  events.on_flood({});
-  EXPECT_EQ(events.dump(), "");
+// A line for each turn would say no more.
+TEST(ControlGuard, LogsOnceUntilATurnGoesWell) {
+  ControlGuard guard;
+  const auto lines_of_a_turn = [&guard](int failures) {
+    testing::internal::CaptureStderr();
+    guard.begin_turn();
+    for (int i = 0; i < failures; ++i) guard("it failed", [] { throw std::bad_alloc(); });
+    return std::ranges::count(testing::internal::GetCapturedStderr(), '\n');
+  };
+  EXPECT_EQ(lines_of_a_turn(2), 1);
+  EXPECT_EQ(lines_of_a_turn(1), 0);
+  EXPECT_EQ(lines_of_a_turn(0), 0);
+  EXPECT_EQ(lines_of_a_turn(1), 1);
 }
 
 }  // namespace

@@ -99,6 +99,7 @@ TEST(ControlLedger, ForgetsOldFatesThatNobodyNeeds) {
   for (uint64_t id = 1; id <= 5000; ++id) {
     ledger.record_lost(id, "died");
     ledger.record_left(10'000 + id);
+    while (const auto untold = ledger.untold()) ledger.told(*untold);
     ledger.forget_old(needed);
   }
   EXPECT_EQ(ledger.frames(Clock::now()).size(), 1024u);
@@ -107,6 +108,24 @@ TEST(ControlLedger, ForgetsOldFatesThatNobodyNeeds) {
   EXPECT_TRUE(ledger.gone(5000));
   EXPECT_TRUE(ledger.left(15'000));
   EXPECT_TRUE(ledger.record_lost(4, "died again"));
+}
+
+// Whom the owner has not heard of is kept for it, however many there are.
+TEST(ControlLedger, KnowsWhoIsUntold) {
+  ControlLedger ledger;
+  EXPECT_FALSE(ledger.untold());
+  for (uint64_t id = 1; id <= 2000; ++id) ledger.record_lost(id, "died");
+  ledger.forget_old([](uint64_t) { return false; });
+  EXPECT_EQ(ledger.untold(), 1u);
+  ledger.told(1);
+  ledger.told(1);
+  EXPECT_EQ(ledger.untold(), 2u) << "the oldest first";
+  EXPECT_TRUE(ledger.gone(1));
+  ledger.forget_old([](uint64_t) { return false; });
+  EXPECT_FALSE(ledger.gone(1));
+  EXPECT_TRUE(ledger.gone(2));
+  for (uint64_t id = 2; id <= 2000; ++id) ledger.told(id);
+  EXPECT_FALSE(ledger.untold());
 }
 
 TEST(ControlLedger, TellsNoMoreThanAConnectionTakes) {

@@ -29,7 +29,7 @@ TEST(Fd, WithoutMemoryForTheListNothingIsOpened) {
   const size_t before = open_descriptors();
   size_t failures = 0;
   while (held.size() < kMany) {
-    size_t left = 1;
+    Failures left{1};
     try {
       const FailingAllocations failing(left);
       held.push_back(Fd::open([] { return open("/dev/null", O_RDONLY | O_CLOEXEC); }));
@@ -61,9 +61,9 @@ TEST(Fd, WithoutMemoryPassedOnesAreNotLost) {
     for (size_t n = 1;; ++n) {
       std::array<std::byte, 16> room{};
       bool empty = true;
-      size_t countdown = n;
+      Failures left_of_them{n};
       try {
-        const FailingAllocations failing(countdown);
+        const FailingAllocations failing(left_of_them);
         auto got = receive_with_fds(right, room, empty);
         if (got.ok()) kept.push_back(std::move(got.value()));
         break;

@@ -1,5 +1,5 @@
-// Memory that runs out where a test wants it to: the nth allocation of this thread throws
-// std::bad_alloc. One file of the test's program includes support/replaced_new.h, too.
+// Memory that runs out where a test wants it to: an allocation of this thread, and some after it,
+// throw std::bad_alloc. One file of the test's program includes support/replaced_new.h, too.
 #pragma once
 
 #include <cstddef>
@@ -7,28 +7,36 @@
 
 namespace ringdist::test {
 
-// Of this thread's allocations the one that fails: 1 is the next, 0 none.
-inline constinit thread_local size_t failing_allocation = 0;
+struct Failures {
+  size_t first = 0;  // of the allocations to come: 1 is the next, 0 none
+  size_t count = 1;  // in a row
 
-// True if the allocation that is about to be made is that one.
+  bool over() const { return first == 0; }
+};
+
+inline constinit thread_local Failures failing_now{};
+
+// Whether the allocation that is about to be made is to fail.
 inline bool allocation_fails() noexcept {
-  return failing_allocation != 0 && --failing_allocation == 0;
+  Failures& now = failing_now;
+  if (now.over() || --now.first > 0) return false;
+  if (--now.count > 0) now.first = 1;
+  return true;
 }
 
-// While it lives. Its count goes on where the last one's stopped: `left` is where to count from,
-// and what is left of it; 0 once an allocation has failed.
+// While it lives: those that are left, and then what is left of them.
 class FailingAllocations {
  public:
-  explicit FailingAllocations(size_t& left) : left_(left) {
-    before_ = std::exchange(failing_allocation, left);
+  explicit FailingAllocations(Failures& left) : left_(left) {
+    before_ = std::exchange(failing_now, left);
   }
-  ~FailingAllocations() { left_ = std::exchange(failing_allocation, before_); }
+  ~FailingAllocations() { left_ = std::exchange(failing_now, before_); }
   FailingAllocations(const FailingAllocations&) = delete;
   FailingAllocations& operator=(const FailingAllocations&) = delete;
 
  private:
-  size_t& left_;
-  size_t before_ = 0;
+  Failures& left_;
+  Failures before_;
 };
 
 }  // namespace ringdist::test

@@ -1,0 +1,25 @@
+#include "control/guard.h"
+
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "base/thrown.h"
+
+namespace ringdist {
+
+void ControlGuard::begin_turn() {
+  if (!std::exchange(failed_, false)) told_ = false;
+}
+
+void ControlGuard::caught(const char* what) noexcept {
+  failed_ = true;
+  if (told_) return;
+  try {
+    log(LogLevel::kError, std::string("control plane: ") + what + ": " + thrown_error().message());
+    told_ = true;
+  } catch (...) {  // log() needs memory, too
+  }
+}
+
+}  // namespace ringdist

@@ -1,0 +1,82 @@
+#include "control/requests.h"
+
+#include <utility>
+
+namespace ringdist {
+
+using Kind = ControlRequest::Kind;
+
+Error ControlRequests::stopped() noexcept {
+  try {
+    return Error(ErrorKind::kAborted, "the control plane has been stopped");
+  } catch (...) {
+    return thrown_error();
+  }
+}
+
+void ControlRequests::prove(const ControlRequest& request, const std::string& unix_name) {
+  ControlPeer* peer = nullptr;
+  const auto begin = [&] {
+    peer = &processes_[request.id];
+    peer->unix_name = unix_name;
+  };
+  accept(request, begin, [&] {
+    peer->proven = true;
+    peer->line(LinkKind::kLocal).refusals = 0;
+    peer->line(LinkKind::kLocal).rejection.clear();
+  });
+}
+
+std::vector<uint64_t> ControlRequests::proofs() const {
+  std::vector<uint64_t> out;
+  for (const ControlRequest& request : waiting_)
+    if (request.kind == Kind::kProof) out.push_back(request.id);
+  return out;
+}
+
+void ControlRequests::settle(TimePoint now) {
+  for (size_t i = 0; i < waiting_.size();) {
+    const auto answer = answer_to(waiting_[i], now);
+    if (!answer) {
+      ++i;
+      continue;
+    }
+    const ControlRequest request = std::move(waiting_[i]);
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    const bool failed_proof = request.kind == Kind::kProof && *answer;
+    if (ControlPeer* peer = processes_.find(request.id); failed_proof && peer != nullptr)
+      peer->proven = false;
+    request.answer->set_value(*answer);
+  }
+}
+
+void ControlRequests::stop() {
+  stopped_ = true;
+  const Error why = stopped();
+  for (const ControlRequest& request : std::exchange(waiting_, {})) request.answer->set_value(why);
+}
+
+// What is thrown is the answer.
+std::optional<Error> ControlRequests::answer_to(const ControlRequest& request, TimePoint now) {
+  try {
+    if (request.kind == Kind::kGroup) return group_answer(request, now);
+    return answers_.proof(request.id, host_.name_of(request.id), *request.patience, now);
+  } catch (...) {
+    return thrown_error();
+  }
+}
+
+std::optional<Error> ControlRequests::group_answer(const ControlRequest& request, TimePoint now) {
+  ControlGroup* group = groups_.find(request.id);
+  if (group == nullptr || group->left() || request.patience->cancelled)
+    return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
+  const auto linked = answers_.links(request.id, *group, *request.patience, now);
+  if (!linked || *linked) return linked;
+  if (!group->connected) {
+    host_.on_linked(request.id);
+    group->connect(now);
+  }
+  return answers_.formed(request.id, *group, *request.patience, now);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,89 @@
+// Those who asked the control plane and wait. Each is answered once, whatever happens: with what
+// ControlAnswers knows, what was thrown meanwhile, or that the control plane has stopped. Control
+// thread only.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/patience.h"
+#include "base/thrown.h"
+#include "control/answers.h"
+#include "control/groups.h"
+#include "control/processes.h"
+
+namespace ringdist {
+
+struct ControlRequest {
+  enum class Kind : uint8_t {
+    kProof,  // that process `id` shares our host
+    kGroup,  // that group `id` is linked and all of it is there
+  };
+
+  Kind kind = Kind::kGroup;
+  uint64_t id = 0;
+  const Patience* patience = nullptr;  // its caller's, who waits
+  std::shared_ptr<std::promise<Error>> answer;
+};
+
+class ControlRequests {
+ public:
+  struct Host {
+    virtual ~Host() = default;
+    // All links that the group needs of this process are up, for the first time.
+    virtual void on_linked(uint64_t nonce) = 0;
+    virtual std::string name_of(uint64_t id) const = 0;
+  };
+
+  // What those hear who ask too late.
+  static Error stopped() noexcept;
+
+  ControlRequests(ControlGroups& groups, ControlProcesses& processes, ControlAnswers& answers,
+                  Host& host)
+      : groups_(groups), processes_(processes), answers_(answers), host_(host) {}
+
+  void prove(const ControlRequest& request, const std::string& unix_name);
+  // `begin` joins the group; what it throws is the answer.
+  template <typename Begin>
+  void connect(const ControlRequest& request, Begin&& begin) {
+    accept(request, begin, [] {});
+  }
+
+  bool empty() const { return waiting_.empty(); }
+  // The processes that are to be proven.
+  std::vector<uint64_t> proofs() const;
+  // Answers those that can be.
+  void settle(TimePoint now);
+  // Answers all, also those to come.
+  void stop();
+
+ private:
+  // `then` throws nothing.
+  template <typename Begin, typename Then>
+  void accept(const ControlRequest& request, Begin&& begin, Then&& then) {
+    if (stopped_) return request.answer->set_value(stopped());
+    try {
+      begin();
+      waiting_.push_back(request);
+    } catch (...) {
+      return request.answer->set_value(thrown_error());
+    }
+    then();
+  }
+  std::optional<Error> answer_to(const ControlRequest& request, TimePoint now);
+  std::optional<Error> group_answer(const ControlRequest& request, TimePoint now);
+
+  ControlGroups& groups_;
+  ControlProcesses& processes_;
+  ControlAnswers& answers_;
+  Host& host_;
+  std::vector<ControlRequest> waiting_;
+  bool stopped_ = false;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,297 @@
+// Memory that runs out on the control thread, at each allocation in turn. One control plane is
+// watched, without its thread; the others around it, in this thread too, always have memory. Time
+// is made up; connections are real.
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include "control/fixture.h"
+#include "control/plane.h"
+#include "os/socket.h"
+#include "support/replaced_new.h"
+
+namespace ringdist::test {
+namespace {
+
+constexpr size_t kRoom = 64;
+constexpr uint64_t kGroup = 5;
+constexpr uint64_t kChildsGroup = 6;
+constexpr uint64_t kWatched = 50;
+constexpr uint64_t kChild = 9;  // of two connections that of the lower id stays
+
+// What it is told costs no memory.
+struct Told final : ControlEvents {
+  Told() {
+    for (auto* ids : {&lost, &left}) ids->reserve(kRoom);
+    floods.reserve(kRoom);
+  }
+  void on_process_lost(uint64_t id, const Error&) override { lost.push_back(id); }
+  void on_process_left(uint64_t id) override { left.push_back(id); }
+  void on_flood(std::span<const std::byte> payload) override {
+    floods.push_back(static_cast<int>(payload[0]));
+  }
+  std::string dump() override { return ""; }
+  auto lost_times(uint64_t id) const { return std::ranges::count(lost, id); }
+  auto left_times(uint64_t id) const { return std::ranges::count(left, id); }
+  auto flood_times(int text) const { return std::ranges::count(floods, text); }
+
+  std::vector<uint64_t> lost, left;
+  std::vector<int> floods;
+};
+
+struct Plane {
+  explicit Plane(uint64_t its_id) : id(its_id) {
+    const Error error = plane.listen("127.0.0.1");
+    EXPECT_FALSE(error) << error.what();
+  }
+  ControlMember member(int rank, int host) const {
+    return {rank, id, host, plane.unix_name(), plane.tcp_address(), getpid(), "h"};
+  }
+
+  const uint64_t id;
+  Result<Epoll> epoll = Epoll::create();
+  Told told;
+  ControlGuard guard;
+  ControlPlane plane{id, config_with_timeout(10), told, epoll.value(), guard};
+};
+
+// As ControlLoop's turn.
+void turn(Plane& one, TimePoint now, const std::function<void()>& command = nullptr) {
+  const auto events = one.epoll.value().wait(Duration(0));
+  one.plane.begin_turn(now);
+  for (const auto& event : events) one.plane.on_event(event);
+  if (command) one.guard("a command", command);
+  one.plane.end_turn();
+}
+
+// A process that connects, says who it is and that it has found its group, and waits to be killed.
+// It uses none of our code.
+pid_t start_child(const Plane& plane) {
+  auto words = Hello{kChild, plane.id, 0}.frame();
+  const auto formed = Formed{kChildsGroup, {kChild}}.frame();
+  words.insert(words.end(), formed.begin(), formed.end());
+  const std::string name = plane.plane.unix_name();
+  const pid_t child = fork();
+  if (child != 0) return child;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data() + 1, name.size() - 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  for (;;) {  // again if it is hung up on
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0) _exit(1);
+    if (write(fd, words.data(), words.size()) < 0) _exit(1);
+    std::array<char, 1024> rest;
+    while (read(fd, rest.data(), rest.size()) > 0) {
+    }
+    close(fd);
+  }
+}
+
+// The watched plane, of rank 0; 2 is a process of its host, 3 one of another host; 4, of
+// its host, is in no group with it.
+class World {
+ public:
+  explicit World(Failures failures)
+      : planned_(failures), left_(failures), child_(start_child(*planes_[0])) {}
+  ~World() {
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+
+  Plane& watched() { return *planes_[0]; }
+  Plane& other(uint64_t id) { return id == kWatched ? watched() : *planes_[id - 1]; }
+  bool all_failed() const { return left_.over(); }
+
+  void turn_all(const std::function<void()>& command = nullptr) {
+    now_ += Milliseconds(2);
+    {
+      const FailingAllocations failing(left_);
+      turn(watched(), now_, command);
+    }
+    for (size_t i = 1; i < planes_.size(); ++i)
+      if (planes_[i]) turn(*planes_[i], now_);
+  }
+  // Whether it comes true while the planes work; the failure may fall into this.
+  bool comes(const std::function<bool()>& true_now) {
+    for (int i = 0; i < 10'000 && !true_now(); ++i) {
+      if (i > 100) std::this_thread::sleep_for(std::chrono::microseconds(100));  // for the kernel
+      turn_all();
+    }
+    return true_now();
+  }
+
+  // A request of the watched plane: it is answered, and with success once memory is there.
+  using Begin = std::function<void(const ControlRequest&)>;
+  bool succeeds(ControlRequest request, const Begin& begin) {
+    std::string why;
+    for (size_t attempts = 0; attempts <= planned_.count; ++attempts) {
+      Patience patience(now_ + std::chrono::seconds(15));
+      request.patience = &patience;
+      request.answer = std::make_shared<std::promise<Error>>();
+      auto answer = request.answer->get_future();
+      const auto answered = [&] {
+        return answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+      };
+      turn_all([&] { begin(request); });
+      if (!comes(answered)) {
+        ADD_FAILURE() << "not answered";
+        return false;
+      }
+      const Error error = answer.get();
+      if (!error) return true;
+      EXPECT_TRUE(left_.over() || left_.count < planned_.count) << error.what();
+      why += error.what() + "\n";
+    }
+    ADD_FAILURE() << why;
+    return false;
+  }
+  // A command without an answer: again if it failed.
+  void command(const std::function<void()>& run) {
+    bool done = false;
+    while (!done)
+      turn_all([&] {
+        run();
+        done = true;
+      });
+  }
+
+  void child_connects() {
+    EXPECT_TRUE(comes([&] {
+      const std::string report = watched().plane.report();
+      const auto child = report.find("  " + format_id(kChild) + " ");
+      return child != std::string::npos && report.find("exit watched", child) != std::string::npos;
+    }));
+    const std::vector<ControlMember> members{{0, kChild, 0, deaf_name_, "127.0.0.1:1", child_, "h"},
+                                             watched().member(1, 0)};
+    EXPECT_TRUE(
+        succeeds({ControlRequest::Kind::kGroup, kChildsGroup, nullptr, nullptr},
+                 [&](const auto& request) { watched().plane.connect(request, 1, members); }));
+  }
+  void connects() {
+    const std::vector<ControlMember> members{watched().member(0, 0), other(2).member(1, 0),
+                                             other(3).member(2, 1)};
+    Patience patience(now_ + std::chrono::seconds(1000));
+    for (int rank : {1, 2}) {
+      Plane& plane = *planes_[static_cast<size_t>(rank)];
+      others_answers_.push_back(std::make_shared<std::promise<Error>>());
+      plane.plane.connect({ControlRequest::Kind::kGroup, kGroup, &forever_, others_answers_.back()},
+                          rank, members);
+    }
+    EXPECT_TRUE(
+        succeeds({ControlRequest::Kind::kGroup, kGroup, nullptr, nullptr},
+                 [&](const auto& request) { watched().plane.connect(request, 0, members); }));
+    for (auto& answer : others_answers_) {
+      auto theirs = answer->get_future();
+      EXPECT_TRUE(comes(
+          [&] { return theirs.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }));
+    }
+  }
+  void proves() {
+    EXPECT_TRUE(succeeds(
+        {ControlRequest::Kind::kProof, 4, nullptr, nullptr},
+        [&](const auto& request) { watched().plane.prove(request, other(4).plane.unix_name()); }));
+  }
+  void floods() {
+    const auto bytes = [](int text) { return std::vector{static_cast<std::byte>(text)}; };
+    command([&] { watched().plane.flood(bytes(1)); });
+    other(3).plane.flood(bytes(3));
+    for (uint64_t id : {2, 3, 4})
+      EXPECT_TRUE(comes([&] { return other(id).told.flood_times(1) == 1; })) << id;
+    for (uint64_t id : {kWatched, uint64_t{2}, uint64_t{4}})
+      EXPECT_TRUE(comes([&] { return other(id).told.flood_times(3) == 1; })) << id;
+  }
+  // The kernel tells of the child's death; a process of another host is looked for in vain.
+  void deaths() {
+    kill(child_, SIGKILL);
+    expect_lost(kChild);
+    planes_[2].reset();
+    expect_lost(3);
+  }
+  void departures() {
+    leave_other(2);
+    EXPECT_TRUE(comes([&] { return watched().told.left_times(2) == 1; }));
+    command([&] { watched().plane.disconnect(kGroup, 0); });
+    auto said = std::make_shared<std::promise<Error>>();
+    auto answer = said->get_future();
+    turn_all([&] { watched().plane.leave(false, std::move(said)); });
+    EXPECT_TRUE(comes(
+        [&] { return answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }));
+    EXPECT_TRUE(comes([&] { return other(4).told.left_times(kWatched) == 1; }));
+    watched().plane.end();
+  }
+  void expect_told_once() {
+    for (auto& plane : planes_) {
+      if (!plane) continue;
+      for (const uint64_t id : {kWatched, uint64_t{2}, uint64_t{3}, uint64_t{4}, kChild})
+        EXPECT_LE(plane->told.lost_times(id) + plane->told.left_times(id), 1) << id;
+      EXPECT_LE(plane->told.flood_times(3), 1);
+    }
+    EXPECT_EQ(watched().told.lost_times(kChild) + watched().told.lost_times(3), 2);
+    EXPECT_EQ(watched().told.left_times(2), 1);
+  }
+
+ private:
+  void expect_lost(uint64_t dead) {
+    for (const uint64_t id : {kWatched, uint64_t{2}, uint64_t{4}})
+      EXPECT_TRUE(comes([&] { return other(id).told.lost_times(dead) == 1; }))
+          << id << " was not told of " << dead << "\n"
+          << watched().plane.report();
+  }
+  void leave_other(uint64_t id) {
+    auto said = std::make_shared<std::promise<Error>>();
+    turn(other(id), now_, [&] { other(id).plane.leave(false, said); });
+  }
+
+  TimePoint now_ = Clock::now();
+  const Failures planned_;
+  Failures left_;
+  std::array<std::unique_ptr<Plane>, 4> planes_{
+      std::make_unique<Plane>(kWatched), std::make_unique<Plane>(2), std::make_unique<Plane>(3),
+      std::make_unique<Plane>(4)};
+  Patience forever_{now_ + std::chrono::hours(1)};
+  std::vector<std::shared_ptr<std::promise<Error>>> others_answers_;
+  // Where the child would listen: it dials, but may be slow to do it again.
+  const std::string deaf_name_ = "@ringdist-deaf-" + std::to_string(getpid());
+  Result<Fd> deaf_ = listen_unix(deaf_name_);
+  pid_t child_;
+};
+
+#ifdef RINGDIST_SANITIZED
+constexpr size_t kStride = 7;  // it would take minutes
+#else
+constexpr size_t kStride = 1;
+#endif
+
+// True if no allocation failed any more.
+bool runs_through(Failures failures) {
+  World world(failures);
+  world.child_connects();
+  world.connects();
+  world.proves();
+  world.floods();
+  world.deaths();
+  world.departures();
+  world.expect_told_once();
+  return !world.all_failed();
+}
+
+TEST(ControlMemory, WhicheverAllocationFailsNobodyWaitsForEver) {
+  set_log_level(LogLevel::kError);
+  for (const size_t count : {1, 2, 10}) {
+    size_t first = 1;
+    while (!HasFailure() && !runs_through({first, count})) first += kStride;
+    std::printf("%zu in a row: the last was allocation %zu\n", count, first);
+    EXPECT_GT(first, 100u) << "none was hit";
+  }
+}
+
+}  // namespace
+}  // namespace ringdist::test

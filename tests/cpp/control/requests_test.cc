@@ -1,0 +1,179 @@
+// Who asks the control plane and waits: answered once, whatever happens. No I/O, no time.
+#include "control/requests.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <new>
+
+#include "control/fake_reach.h"
+#include "os/epoll.h"
+
+namespace ringdist::test {
+namespace {
+
+using Link = FakeReach::Link;
+using Kind = ControlRequest::Kind;
+constexpr uint64_t kNonce = 77;
+const TimePoint kStart = TimePoint() + std::chrono::hours(1);
+const TimePoint kLate = kStart + std::chrono::seconds(5);
+
+class RequestsTest : public testing::Test, protected ControlRequests::Host {
+ protected:
+  // Of rank 0, which is process 1, in a group with rank 1, process 2, on the same host.
+  std::future<Error> connect() {
+    ControlRequest request = make(Kind::kGroup, kNonce);
+    auto answer = request.answer->get_future();
+    requests_.connect(request, [this] { (void)groups_.join(kNonce, 1, 0, processes_on({0, 0})); });
+    return answer;
+  }
+  std::future<Error> prove(uint64_t id) {
+    ControlRequest request = make(Kind::kProof, id);
+    auto answer = request.answer->get_future();
+    requests_.prove(request, "@" + std::to_string(id));
+    return answer;
+  }
+  static bool answered(const std::future<Error>& answer) {
+    return answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+  void arrive(uint64_t process) {
+    (void)arrivals_.learn(kNonce, {process}, [](uint64_t) { return true; });
+  }
+
+  ControlRequest make(Kind kind, uint64_t id) {
+    return {kind, id, &patience_, std::make_shared<std::promise<Error>>()};
+  }
+
+  // Host
+  void on_linked(uint64_t nonce) override {
+    linked_.push_back(nonce);
+    if (no_memory_) throw std::bad_alloc();
+    arrive(1);
+  }
+  std::string name_of(uint64_t id) const override { return "process " + std::to_string(id); }
+
+  Patience patience_{kLate};
+  Result<Epoll> epoll_ = Epoll::create();
+  ControlProcesses processes_{epoll_.value()};
+  ControlGroups groups_;
+  ControlLedger ledger_;
+  ControlArrivals arrivals_;
+  FakeReach reach_;
+  ControlAnswers answers_{processes_, ledger_, arrivals_, reach_};
+  ControlRequests requests_{groups_, processes_, answers_, *this};
+  std::vector<uint64_t> linked_;
+  bool no_memory_ = false;
+};
+
+TEST_F(RequestsTest, AGroupIsLinkedAndThenFormed) {
+  auto answer = connect();
+  requests_.settle(kStart);
+  EXPECT_FALSE(answered(answer));
+  EXPECT_TRUE(linked_.empty());
+  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  requests_.settle(kStart);
+  requests_.settle(kStart);
+  EXPECT_EQ(linked_, std::vector<uint64_t>{kNonce}) << "told once";
+  EXPECT_EQ(groups_.find(kNonce)->state(), ControlGroup::State::kConnected);
+  EXPECT_FALSE(answered(answer)) << "the other has not found us yet";
+  arrive(2);
+  requests_.settle(kStart);
+  ASSERT_TRUE(answered(answer));
+  EXPECT_FALSE(answer.get());
+  EXPECT_TRUE(requests_.empty());
+  requests_.settle(kLate);
+  requests_.stop();
+}
+
+TEST_F(RequestsTest, PatienceRunsOut) {
+  auto group = connect();
+  auto proof = prove(3);
+  EXPECT_EQ(requests_.proofs(), std::vector<uint64_t>{3});
+  requests_.settle(kLate - Milliseconds(1));
+  EXPECT_FALSE(answered(group) || answered(proof));
+  requests_.settle(kLate);
+  EXPECT_EQ(group.get().kind(), ErrorKind::kTimeout);
+  const Error error = proof.get();
+  EXPECT_EQ(error.kind(), ErrorKind::kTimeout);
+  EXPECT_EQ(error.message().find("process 3"), 0u) << error.message();
+  EXPECT_TRUE(requests_.empty());
+}
+
+TEST_F(RequestsTest, OneIsAnsweredAndTheOthersWaitOn) {
+  auto first = prove(2);
+  auto second = prove(3);
+  auto third = prove(4);
+  reach_.links[{3, LinkKind::kLocal}] = Link::kOpen;
+  requests_.settle(kStart);
+  EXPECT_FALSE(answered(first) || answered(third));
+  EXPECT_FALSE(second.get());
+  EXPECT_EQ(requests_.proofs(), (std::vector<uint64_t>{2, 4}));
+}
+
+// What it was told before says nothing about this attempt; it is relied on until a group has used
+// the proof, or it has failed.
+TEST_F(RequestsTest, AProofBeginsAnew) {
+  processes_[2].line(LinkKind::kLocal).failed(ECONNREFUSED, "refused");
+  processes_[2].line(LinkKind::kLocal).failed(EACCES, "another user");
+  auto answer = prove(2);
+  EXPECT_TRUE(processes_[2].proven);
+  EXPECT_EQ(processes_[2].unix_name, "@2");
+  requests_.settle(kStart);
+  EXPECT_FALSE(answered(answer));
+  processes_[2].line(LinkKind::kLocal).failed(ECONNREFUSED, "refused");
+  requests_.settle(kStart);
+  EXPECT_TRUE(answer.get());
+  EXPECT_FALSE(processes_[2].proven);
+  auto again = prove(2);
+  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  requests_.settle(kStart);
+  EXPECT_FALSE(again.get());
+  EXPECT_TRUE(processes_[2].proven);
+}
+
+TEST_F(RequestsTest, OfAGroupThatWasLeftOrCalledOffNothingComes) {
+  auto left = connect();
+  (void)groups_.leave(kNonce, 0, kStart);
+  requests_.settle(kStart);
+  EXPECT_EQ(left.get().kind(), ErrorKind::kAborted);
+  auto cancelled = connect();
+  patience_.cancelled = true;
+  requests_.settle(kStart);
+  EXPECT_EQ(cancelled.get().kind(), ErrorKind::kAborted);
+}
+
+TEST_F(RequestsTest, AtTheEndAllAreRefused) {
+  auto waiting = connect();
+  requests_.stop();
+  EXPECT_EQ(waiting.get().kind(), ErrorKind::kAborted);
+  auto late = connect();
+  EXPECT_EQ(late.get().kind(), ErrorKind::kAborted);
+  EXPECT_EQ(prove(2).get().kind(), ErrorKind::kAborted);
+  EXPECT_EQ(processes_.find(2), nullptr) << "nothing was begun";
+  requests_.settle(kStart);
+  requests_.stop();
+}
+
+TEST_F(RequestsTest, WhatIsThrownIsTheAnswer) {
+  ControlRequest request = make(Kind::kGroup, kNonce);
+  auto answer = request.answer->get_future();
+  requests_.connect(request, [] { throw std::bad_alloc(); });
+  EXPECT_EQ(answer.get().kind(), ErrorKind::kSystem);
+  EXPECT_TRUE(requests_.empty());
+  auto later = connect();
+  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  no_memory_ = true;
+  requests_.settle(kStart);
+  EXPECT_EQ(later.get().kind(), ErrorKind::kSystem);
+  EXPECT_NE(groups_.find(kNonce)->state(), ControlGroup::State::kConnected) << "not told yet";
+  no_memory_ = false;
+  auto again = connect();
+  requests_.settle(kStart);
+  EXPECT_EQ(linked_.size(), 2u);
+  arrive(2);
+  requests_.settle(kStart);
+  EXPECT_FALSE(again.get());
+}
+
+}  // namespace
+}  // namespace ringdist::test
