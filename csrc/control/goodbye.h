@@ -1,8 +1,9 @@
-// How this process leaves the control plane.
+// How this process leaves the control plane. Control thread only.
 //
-//   kHere    nothing was said
-//   kSaying  goodbye is on its way: for so long connections stay
-//   kGone    nothing more is said, and nothing reported
+//   kHere      nothing was said
+//   kSpeaking  the words are yet to be sent
+//   kWaiting   they are on their way: for so long connections stay
+//   kGone      nothing more is said, and nothing reported
 #pragma once
 
 #include <cstdint>
@@ -11,42 +12,40 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "control/processes.h"
+#include "control/voice.h"
 
 namespace ringdist {
 
 class ControlGoodbye {
  public:
-  enum class State : uint8_t { kHere, kSaying, kGone };
-  static constexpr Duration kTime = Milliseconds(200);
+  enum class State : uint8_t { kHere, kSpeaking, kWaiting, kGone };
+
+  ControlGoodbye(uint64_t id, const ControlProcesses& processes, ControlVoice& voice)
+      : id_(id), processes_(processes), voice_(voice) {}
 
   State state() const { return state_; }
   bool here() const { return state_ == State::kHere; }
-  bool saying() const { return state_ == State::kSaying; }
-  // It leaves because its process is about to end: connections stay open until the kernel closes
-  // them, which tells others when.
-  bool process_ends() const { return process_ends_; }
+  bool saying() const { return state_ == State::kSpeaking || state_ == State::kWaiting; }
 
-  // `answer` is for who waits until it is said. Only once.
-  void begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer, TimePoint now) {
-    state_ = State::kSaying;
-    process_ends_ = process_ends;
-    answer_ = std::move(answer);
-    until_ = now + kTime;
-  }
-  bool over(TimePoint now) const { return now >= until_; }
-  // The words are out: on all connections.
-  bool told() const { return told_; }
-  void set_told() { told_ = true; }
+  // From here on say() leads to the answer, soon. `process_ends`: connections stay open until the
+  // kernel closes them, which tells others when. Once only.
+  void begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer, TimePoint now);
+  // One step of it; what throws is said by the next.
+  void say(TimePoint now);
   // Said, or cut short: the control thread ends.
-  void end() {
-    if (saying()) answer_->set_value({});
-    state_ = State::kGone;
-  }
+  void end();
 
  private:
+  void speak();
+  bool waits_for(ControlConnection& connection) const;
+  void finish();
+
+  const uint64_t id_;
+  const ControlProcesses& processes_;
+  ControlVoice& voice_;
   State state_ = State::kHere;
   bool process_ends_ = false;
-  bool told_ = false;
   std::shared_ptr<std::promise<Error>> answer_;
   TimePoint until_{};
 };

@@ -1,5 +1,7 @@
 #include "control/gossip.h"
 
+#include <string>
+
 #include "base/log.h"
 #include "control/wire.h"
 
@@ -16,28 +18,23 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
                "a notice of " + std::to_string(payload.size()) + " bytes was not sent");
   const FloodRecord record{id_, sequence_++, payload};
   ledger_.record_flood(record, now);
-  pass_on([&] { sockets_.send_to_all(record.frame()); });
+  speak([&] { voice_.send_to_all(record.frame()); });
 }
 
 void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
   const auto record = FloodRecord::decode(frame.body);
   if (!record || record->origin == id_ || !ledger_.record_flood(*record, now)) return;
-  pass_on([&] { sockets_.send_to_all(make_frame(FrameType::kFlood, frame.body), &from); });
+  speak([&] { voice_.send_to_all(make_frame(FrameType::kFlood, frame.body), &from); });
   guard_("a notice was not taken in", [&] { events_.on_flood(record->payload); });
 }
 
-bool ControlGossip::learn_lost(uint64_t id, const std::string& cause,
-                               const ControlConnection* from) {
-  if (!ledger_.record_lost(id, cause)) return false;
-  // The culprit is told as well: if it was only stopped it learns that it is out.
-  pass_on([&] { sockets_.send_to_all(Fate{id, cause}.frame(FrameType::kLost), from); });
-  return true;
+void ControlGossip::pass_on_lost(uint64_t id, const std::string& cause,
+                                 const ControlConnection* from) {
+  speak([&] { voice_.send_to_all(Fate{id, cause}.frame(FrameType::kLost), from); });
 }
 
-bool ControlGossip::learn_left(uint64_t id, const ControlConnection* from) {
-  if (id == id_ || !ledger_.record_left(id)) return false;
-  pass_on([&] { sockets_.send_to_all(Fate{id, ""}.frame(FrameType::kLeft), from); });
-  return true;
+void ControlGossip::pass_on_left(uint64_t id, const ControlConnection* from) {
+  speak([&] { voice_.send_to_all(Fate{id, ""}.frame(FrameType::kLeft), from); });
 }
 
 void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
@@ -52,7 +49,7 @@ void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& pr
   }
   const ControlGroup* group = groups_.find(nonce);
   if (group != nullptr && !news.empty())
-    pass_on([&] { tell_formed(nonce, group->roster, news, from); });
+    speak([&] { tell_formed(nonce, group->roster, news, from); });
 }
 
 void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
@@ -64,16 +61,16 @@ void ControlGossip::tell_members(uint64_t nonce) {
   const auto known = arrivals_.of(nonce);
   const ControlGroup* group = groups_.find(nonce);
   if (group != nullptr && !known.empty())
-    pass_on([&] { tell_formed(nonce, group->roster, known, nullptr); });
+    speak([&] { tell_formed(nonce, group->roster, known, nullptr); });
 }
 
 void ControlGossip::tell_formed(uint64_t nonce, const ControlRoster& roster,
                                 const std::vector<uint64_t>& processes,
                                 const ControlConnection* from) {
   const auto frame = Formed{nonce, processes}.frame();
-  sockets_.for_each([&](ControlConnection& c) {
+  voice_.for_each([&](ControlConnection& c) {
     const bool heard_it = from && from->kind == LinkKind::kLocal && c.kind == LinkKind::kLocal;
-    if (c.open() && &c != from && !heard_it && roster.has(c.peer)) sockets_.send(c, frame);
+    if (c.open() && &c != from && !heard_it && roster.has(c.peer)) voice_.send(c, frame);
   });
 }
 
@@ -81,14 +78,14 @@ void ControlGossip::bring_up_to_date(ControlConnection& connection, TimePoint no
   for (const auto& [nonce, group] : groups_.all()) {
     const auto known = arrivals_.of(nonce);
     if (!known.empty() && group.roster.has(connection.peer))
-      sockets_.send(connection, Formed{nonce, known}.frame());
+      voice_.send(connection, Formed{nonce, known}.frame());
   }
-  for (const auto& frame : ledger_.frames(now)) sockets_.send(connection, frame);
+  for (const auto& frame : ledger_.frames(now)) voice_.send(connection, frame);
 }
 
 void ControlGossip::catch_up(TimePoint now) {
   if (!behind_) return;
-  sockets_.for_each([&](ControlConnection& c) {
+  voice_.for_each([&](ControlConnection& c) {
     if (c.open()) bring_up_to_date(c, now);
   });
   behind_ = false;

@@ -11,17 +11,16 @@
 #include "control/groups.h"
 #include "control/guard.h"
 #include "control/ledger.h"
-#include "control/sockets.h"
+#include "control/voice.h"
 
 namespace ringdist {
 
 class ControlGossip {
  public:
-  ControlGossip(uint64_t id, ControlSockets& sockets, ControlLedger& ledger,
-                ControlArrivals& arrivals, ControlGroups& groups, ControlEvents& events,
-                ControlGuard& guard)
+  ControlGossip(uint64_t id, ControlVoice& voice, ControlLedger& ledger, ControlArrivals& arrivals,
+                ControlGroups& groups, ControlEvents& events, ControlGuard& guard)
       : id_(id),
-        sockets_(sockets),
+        voice_(voice),
         ledger_(ledger),
         arrivals_(arrivals),
         groups_(groups),
@@ -33,10 +32,9 @@ class ControlGossip {
   // Another's: passed on, and told to the owner, once.
   void on_flood(ControlConnection& from, const Frame& frame, TimePoint now);
 
-  // A process died or left. True if that is news, which is passed on. What throws has learned
-  // nothing.
-  bool learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
-  bool learn_left(uint64_t id, const ControlConnection* from);
+  // That a process died or left, which the ledger knows. Throws nothing.
+  void pass_on_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
+  void pass_on_left(uint64_t id, const ControlConnection* from);
 
   // Processes have found all others of a group. Inside a host everyone tells everyone;
   // representatives pass on what comes from, and goes to, other hosts. Words on one link stay in
@@ -53,16 +51,16 @@ class ControlGossip {
   bool behind() const { return behind_; }
 
  private:
-  // Says what is known by now.
+  // Says what is known by now; if it throws, catch_up() does.
   template <typename Words>
-  void pass_on(Words&& words) {
+  void speak(Words&& words) {
     if (!guard_("news were not passed on", words)) behind_ = true;
   }
   void tell_formed(uint64_t nonce, const ControlRoster& roster,
                    const std::vector<uint64_t>& processes, const ControlConnection* from);
 
   const uint64_t id_;
-  ControlSockets& sockets_;
+  ControlVoice& voice_;
   ControlLedger& ledger_;
   ControlArrivals& arrivals_;
   ControlGroups& groups_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "control/report.h"
+
 namespace ringdist {
 namespace {
 
@@ -53,8 +55,7 @@ void ControlJudge::judge_host(ControlGroup& group, int host, TimePoint now) {
   const std::string cause = "host " + group.roster.member(alive[0]).host_name +
                             " fell silent: nothing was heard from its processes for " +
                             format_seconds(silence) + " (";
-  for (const uint64_t id : alive)
-    court_.learn_lost(id, cause + court_.name_of(id) + " among them)");
+  for (const uint64_t id : alive) court_.learn_lost(id, cause + name(id) + " among them)");
 }
 
 void ControlJudge::judge_processes(TimePoint now) {
@@ -77,10 +78,10 @@ bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, Tim
     court_.learn_left(id);
     return true;
   }
-  if (!line.reached || !relied_on(id)) return false;
+  if (!line.reached || !needs_.relied_on(id)) return false;
   const bool local = kind == LinkKind::kLocal;
   if (local && now - line.heard > peer_timeout_) {
-    court_.learn_lost(id, "its process (" + court_.name_of(id) + ") has been silent for " +
+    court_.learn_lost(id, "its process (" + name(id) + ") has been silent for " +
                               format_seconds(now - line.heard) +
                               " (stopped, frozen or unreachable)");
     return true;
@@ -90,7 +91,7 @@ bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, Tim
   const bool kernel_knows = local && peer.pidfd;
   if (line.deserted() && !kernel_knows) {
     court_.learn_lost(id,
-                      "its process (" + court_.name_of(id) +
+                      "its process (" + name(id) +
                           ") died: its connection ended and nothing listens on its control socket");
     return true;
   }
@@ -98,9 +99,6 @@ bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, Tim
   return false;
 }
 
-bool ControlJudge::relied_on(uint64_t id) const {
-  const ControlPeer* peer = processes_.find(id);
-  return (peer != nullptr && peer->proven) || groups_.relied_on(id);
-}
+std::string ControlJudge::name(uint64_t id) const { return name_of(id, groups_, processes_); }
 
 }  // namespace ringdist

@@ -9,6 +9,7 @@
 #include "control/dialer.h"
 #include "control/groups.h"
 #include "control/ledger.h"
+#include "control/needs.h"
 #include "control/processes.h"
 #include "control/reach.h"
 
@@ -21,17 +22,17 @@ class ControlJudge {
     virtual ~Court() = default;
     virtual void learn_lost(uint64_t id, const std::string& cause) = 0;
     virtual void learn_left(uint64_t id) = 0;
-    virtual std::string name_of(uint64_t id) const = 0;
   };
 
   ControlJudge(Duration peer_timeout, ControlProcesses& processes, ControlGroups& groups,
-               const ControlLedger& ledger, const ControlReach& reach, ControlDialer& dialer,
-               Court& court)
+               const ControlLedger& ledger, const ControlReach& reach, const ControlNeeds& needs,
+               ControlDialer& dialer, Court& court)
       : peer_timeout_(peer_timeout),
         processes_(processes),
         groups_(groups),
         ledger_(ledger),
         reach_(reach),
+        needs_(needs),
         dialer_(dialer),
         court_(court) {}
 
@@ -44,20 +45,18 @@ class ControlJudge {
 
   // After that silence a process is suspect, which changes nothing but words.
   Duration suspect_after() const;
-  // Of this process somebody would miss it, so that its end must be noticed.
-  bool relied_on(uint64_t id) const;
-  // Or it has yet to hear that a group was left.
-  bool needed(uint64_t id) const { return relied_on(id) || groups_.has(id); }
 
  private:
   void judge_host(ControlGroup& group, int host, TimePoint now);
   bool judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now);
+  std::string name(uint64_t id) const;
 
   const Duration peer_timeout_;
   ControlProcesses& processes_;
   ControlGroups& groups_;
   const ControlLedger& ledger_;
   const ControlReach& reach_;
+  const ControlNeeds& needs_;
   ControlDialer& dialer_;
   Court& court_;
 };

@@ -26,54 +26,51 @@ ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlEvents& eve
       sockets_(id, epoll, *this, guard),
       processes_(epoll),
       gossip_(id, sockets_, ledger_, arrivals_, groups_, events, guard),
+      needs_(id, processes_, groups_, sockets_, sockets_),
+      fates_(id, ledger_, processes_, needs_, gossip_, sockets_, pace_, events, guard),
       dialer_(processes_, groups_, ledger_, sockets_),
       judge_(
           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config.peer_timeout)),
-          processes_, groups_, ledger_, sockets_, dialer_, *this),
+          processes_, groups_, ledger_, sockets_, needs_, dialer_, fates_),
       answers_(processes_, ledger_, arrivals_, sockets_),
-      requests_(groups_, processes_, answers_, *this) {}
+      requests_(groups_, processes_, answers_, *this),
+      goodbye_(id, processes_, sockets_) {}
 
 Error ControlPlane::listen(const std::string& local_ip) {
   return sockets_.listen("@ringdist-" + std::to_string(getpid()) + "-" + format_id(id_), local_ip);
 }
 
-Duration ControlPlane::next_sleep() const {
-  if (next_tick_ == TimePoint()) return Duration(0);
-  return std::max<Duration>(next_tick_ - now_, Duration(0));
-}
-
 void ControlPlane::begin_turn(TimePoint now) {
   guard_.begin_turn();
   sockets_.begin_turn(now);
-  judge_.forgive_own_pause(now - now_ - next_sleep(), now);
-  now_ = now;
+  judge_.forgive_own_pause(pace_.begin_turn(now), now);
 }
 
 void ControlPlane::on_event(const Epoll::Event& event) {
   if (const auto ended = processes_.ended(event.key))
     guard_("an end is looked at again", [&] { on_exit(*ended); });
   else
-    sockets_.handle(event.key, event.events, now_);
+    sockets_.handle(event.key, event.events, now());
 }
 
 void ControlPlane::end_turn() {
-  if (now_ >= next_tick_) tick();
-  requests_.settle(now_);
-  sockets_.reap(now_);
+  if (pace_.due()) tick();
+  requests_.settle(now());
+  sockets_.reap(now());
 }
 
 void ControlPlane::tick() {
-  next_tick_ = now_ + kControlHeartbeat;  // before the work, which may ask to hurry
-  guard_("connections are looked at later", [this] { sockets_.tick(now_); });
+  pace_.set(kControlHeartbeat);  // before the work, which may ask to hurry
+  guard_("connections are looked at later", [this] { sockets_.tick(now()); });
   if (goodbye_.here()) upkeep();
-  if (goodbye_.saying()) guard_("goodbye was not said", [this] { say_goodbye(); });
-  const Duration soon = goodbye_.saying() ? kLeavingTick : kUnsettledTick;
-  if (goodbye_.saying() || unsettled()) next_tick_ = std::min(next_tick_, now_ + soon);
+  if (goodbye_.saying()) guard_("goodbye is said later", [this] { goodbye_.say(now()); });
+  if (unsettled()) pace_.at_most(kUnsettledTick);
+  if (goodbye_.saying()) pace_.at_most(kLeavingTick);
 }
 
 void ControlPlane::prove(const ControlRequest& request, const std::string& unix_name) {
   requests_.prove(request, unix_name);
-  hurry();
+  pace_.hurry();
 }
 
 void ControlPlane::connect(const ControlRequest& request, int rank,
@@ -81,75 +78,37 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
   requests_.connect(request, [&] {
     groups_.join(request.id, id_, rank, members);
     processes_.forget_failures();
-    sockets_.readmit(now_);
+    sockets_.readmit(now());
     gossip_.tell_members(request.id);
     if (request.patience->cancelled) disconnect(request.id, rank);  // it disconnected before
   });
-  hurry();
+  pace_.hurry();
 }
 
 void ControlPlane::disconnect(uint64_t nonce, int rank) {
-  if (!groups_.leave(nonce, rank, now_)) return;
+  if (!groups_.leave(nonce, rank, now())) return;
   for (const auto& [id, member] : groups_.find(nonce)->roster.processes())
     if (ControlPeer* peer = processes_.find(id)) peer->proven = false;
-  hurry();
+  pace_.hurry();
   gossip_.learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
 }
 
 void ControlPlane::flood(const std::vector<std::byte>& payload) {
-  if (goodbye_.here()) gossip_.flood(payload, now_);
+  if (goodbye_.here()) gossip_.flood(payload, now());
 }
 
 void ControlPlane::leave(bool process_ends, std::shared_ptr<std::promise<Error>> answer) {
   if (!goodbye_.here()) return answer->set_value({});
-  goodbye_.begin(process_ends, std::move(answer), now_);
-  sockets_.stop_listening();
+  goodbye_.begin(process_ends, std::move(answer), now());
   requests_.stop();
-  hurry();
-  guard_("goodbye is said later", [this] { say_words(); });
-}
-
-void ControlPlane::say_words() {
-  if (goodbye_.told()) return;
-  sockets_.send_to_all(goodbye_.process_ends() ? make_frame(FrameType::kExits)
-                                               : Fate{id_, ""}.frame(FrameType::kLeft));
-  sockets_.for_each([this](ControlConnection& c) {
-    if (!c.open()) sockets_.close(c);
-  });
-  goodbye_.set_told();
-}
-
-// Waits for the others to close: closing first could discard a goodbye that is still on its way.
-// When the process ends they answer instead, and see it end by the connection's; who exits as well
-// has nothing to wait for.
-void ControlPlane::say_goodbye() {
-  say_words();
-  bool waiting = false;
-  sockets_.for_each([&](ControlConnection& c) {
-    if (goodbye_.process_ends()) {
-      waiting |= !c.exit_seen && !processes_.exiting(c.peer) && c.open();
-      return;
-    }
-    waiting = true;
-    if (!c.stream.has_output()) c.stream.end_output();
-  });
-  if (waiting && !goodbye_.over(now_)) return;
-  if (!goodbye_.process_ends())
-    sockets_.for_each([this](ControlConnection& c) { sockets_.close(c); });
-  goodbye_.end();
+  pace_.hurry();
 }
 
 void ControlPlane::end() {
+  if (goodbye_.saying()) guard_("goodbye is not said", [this] { goodbye_.say(now()); });
   goodbye_.end();
   requests_.stop();
-  sockets_.stop_listening();
-  if (!goodbye_.process_ends())
-    sockets_.for_each([this](ControlConnection& c) { sockets_.close(c); });
-  sockets_.reap(now_);
-}
-
-std::string ControlPlane::name_of(uint64_t id) const {
-  return ringdist::name_of(id, groups_, processes_);
+  sockets_.reap(now());
 }
 
 std::string ControlPlane::report() {
@@ -158,28 +117,28 @@ std::string ControlPlane::report() {
   if (!out.empty() && out.back() != '\n') out += '\n';
   out += "control plane of context " + format_id(id_) + ", pid " + std::to_string(getpid()) + ", " +
          unix_name() + ", " + tcp_address() + "\n";
-  return out + report_links(groups_, processes_, sockets_, judge_.suspect_after(), now_) +
+  return out + report_links(groups_, processes_, sockets_, judge_.suspect_after(), now()) +
          ledger_.describe();
 }
 
 // What one part of it throws keeps the others from nothing.
 void ControlPlane::upkeep() {
-  tell_owner();
-  guard_("news are told later", [this] { gossip_.catch_up(now_); });
+  fates_.tell_owner();
+  guard_("news are told later", [this] { gossip_.catch_up(now()); });
   guard_("processes are proven later", [this] {
-    for (const uint64_t id : requests_.proofs()) dialer_.want(id, LinkKind::kLocal, true, now_);
+    for (const uint64_t id : requests_.proofs()) dialer_.want(id, LinkKind::kLocal, true, now());
   });
   guard_("groups are looked at later", [this] { keep_groups(); });
-  guard_("processes are judged later", [this] { judge_.judge_processes(now_); });
-  guard_("needs are told later", [this] { settle_needs(); });
+  guard_("processes are judged later", [this] { judge_.judge_processes(now()); });
+  guard_("needs are told later", [this] { needs_.settle(); });
 }
 
 void ControlPlane::keep_groups() {
   forget_left();
   for (auto& [nonce, group] : groups_.all()) {
     if (group.left() && !arrivals_.has(nonce, id_)) gossip_.learn_formed(nonce, {id_}, nullptr);
-    dialer_.keep_linked(group, now_);
-    if (!group.left()) judge_.judge_hosts(group, now_);
+    dialer_.keep_linked(group, now());
+    if (!group.left()) judge_.judge_hosts(group, now());
   }
 }
 
@@ -191,30 +150,7 @@ void ControlPlane::forget_left() {
       return arrivals_.has(nonce, member.first) || ledger_.gone(member.first);
     });
   };
-  for (const uint64_t nonce : groups_.forget_left(heard, now_)) arrivals_.forget(nonce);
-}
-
-// Tells peers which connections we need, and closes those that nobody does. The lower id closes;
-// until then either side may change its mind.
-void ControlPlane::settle_needs() {
-  sockets_.for_each([this](ControlConnection& c) {
-    if (!c.open()) return;
-    bool need = judge_.needed(c.peer);
-    if (need) c.was_needed = true;
-    // One that a peer opened is its to give up: our group may not exist yet.
-    if (!c.was_needed) need = c.peer_needs;
-    if (need != c.needed) {
-      const std::byte value{need};
-      sockets_.send(c, make_frame(FrameType::kNeed, ConstBytes{&value, 1}));
-      c.needed = need;
-    }
-    if (!c.needed && !c.peer_needs && id_ < c.peer) sockets_.close(c);
-  });
-  for (const uint64_t id : processes_.ids()) {
-    const bool tried =
-        std::ranges::any_of(kLinkKinds, [&](LinkKind kind) { return sockets_.tried(id, kind); });
-    if (!tried && !judge_.needed(id)) processes_.forget(id);
-  }
+  for (const uint64_t nonce : groups_.forget_left(heard, now())) arrivals_.forget(nonce);
 }
 
 // Something waits that a regular tick would find too late.
@@ -231,59 +167,16 @@ bool ControlPlane::unsettled() const {
 // A process of this host has ended. What it said before comes first: it may have said goodbye.
 void ControlPlane::on_exit(uint64_t id) {
   if (auto* link = sockets_.find(id, LinkKind::kLocal)) {
-    sockets_.receive(*link, now_);
-    if (link->stalled) return hurry();  // this event comes again
+    sockets_.receive(*link, now());
+    if (link->stalled) return pace_.hurry();  // this event comes again
   }
   if (ledger_.gone(id)) return processes_.forget(id);
   if (!goodbye_.here())
-    drop(id);
+    fates_.drop(id);
   else if (processes_.exiting(id))
-    learn_left(id);
+    fates_.learn_left(id);
   else
-    learn_lost(id, "its process (" + name_of(id) + ") died");
-}
-
-void ControlPlane::learn_lost(uint64_t id, const std::string& cause,
-                              const ControlConnection* from) {
-  if (!gossip_.learn_lost(id, cause, from)) return;
-  hurry();
-  tell_owner();
-  guard_("no line", [&] { log(LogLevel::kDebug, name_of(id) + " is lost: " + cause); });
-  if (id != id_) drop(id);
-  forget_old_fates();
-}
-
-void ControlPlane::learn_left(uint64_t id, const ControlConnection* from) {
-  if (!gossip_.learn_left(id, from)) return;
-  hurry();
-  tell_owner();
-  guard_("no line", [&] { log(LogLevel::kDebug, name_of(id) + " has left"); });
-  drop(id);
-  forget_old_fates();
-}
-
-// Whom it has not heard of yet: where it has no memory for that, again in the next tick.
-void ControlPlane::tell_owner() {
-  guard_("a death or a departure was not taken in", [this] {
-    while (const auto id = ledger_.untold()) {
-      if (const auto cause = ledger_.lost(*id))
-        events_.on_process_lost(*id, Error(ErrorKind::kPeerLost, *cause));
-      else
-        events_.on_process_left(*id);
-      ledger_.told(*id);
-    }
-  });
-}
-
-void ControlPlane::forget_old_fates() {
-  ledger_.forget_old([this](uint64_t id) { return id == id_ || judge_.needed(id); });
-}
-
-void ControlPlane::drop(uint64_t id) {
-  sockets_.for_each([&](ControlConnection& c) {
-    if (c.peer == id) sockets_.close_after_output(c, now_);
-  });
-  processes_.forget(id);
+    fates_.learn_lost(id, "its process (" + name_of(id, groups_, processes_) + ") died");
 }
 
 ControlSockets::Admission ControlPlane::admit(const ControlConnection& connection,
@@ -305,16 +198,16 @@ ControlSockets::Admission ControlPlane::admit(const ControlConnection& connectio
 }
 
 void ControlPlane::on_reached(ControlConnection& connection) {
-  processes_[connection.peer].line(connection.kind).connected(now_);
+  processes_[connection.peer].line(connection.kind).connected(now());
 }
 
 void ControlPlane::on_open(ControlConnection& connection) {
   on_reached(connection);
   const bool local = connection.kind == LinkKind::kLocal;
   if (local) processes_.watch_exit(connection.peer, connection.pid);
-  log(LogLevel::kDebug, "control link to " + name_of(connection.peer) +
+  log(LogLevel::kDebug, "control link to " + name_of(connection.peer, groups_, processes_) +
                             (local ? " is open, on this host" : " is open, over TCP"));
-  gossip_.bring_up_to_date(connection, now_);
+  gossip_.bring_up_to_date(connection, now());
 }
 
 void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
@@ -323,22 +216,23 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
   if (!goodbye_.here()) return;
   if (frame.type == FrameType::kDumpRequest) return on_dump_request(connection);
   if (ControlPeer* peer = processes_.find(connection.peer))
-    peer->line(connection.kind).heard = now_;
+    peer->line(connection.kind).heard = now();
   switch (frame.type) {
     case FrameType::kLost:
       if (const auto fate = Fate::decode(frame.body))
-        learn_lost(fate->context_id, fate->cause, &connection);
+        fates_.learn_lost(fate->context_id, fate->cause, &connection);
       return;
     case FrameType::kLeft:
-      if (const auto fate = Fate::decode(frame.body)) learn_left(fate->context_id, &connection);
+      if (const auto fate = Fate::decode(frame.body))
+        fates_.learn_left(fate->context_id, &connection);
       return;
     case FrameType::kFlood:
-      return gossip_.on_flood(connection, frame, now_);
+      return gossip_.on_flood(connection, frame, now());
     case FrameType::kFormed:
       return gossip_.on_formed(connection, frame);
     case FrameType::kNeed:
       connection.peer_needs = !frame.body.empty() && frame.body[0] != std::byte{0};
-      if (!connection.peer_needs && !connection.needed) hurry();
+      if (!connection.peer_needs && !connection.needed) pace_.hurry();
       return;
     default:
       return;  // heartbeats, and what later versions may say
@@ -346,14 +240,14 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
 }
 
 void ControlPlane::on_exits(ControlConnection& connection) {
-  processes_[connection.peer].exits_since = now_;
+  processes_[connection.peer].exits_since = now();
   sockets_.send(connection, make_frame(FrameType::kSeen));
 }
 
 void ControlPlane::on_dump_request(ControlConnection& connection) {
   if (connection.uid != geteuid() && connection.uid != 0) return sockets_.close(connection);
   sockets_.send(connection, make_frame(FrameType::kDump, report()));
-  sockets_.close_after_output(connection, now_);
+  sockets_.close_after_output(connection);
 }
 
 void ControlPlane::on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
@@ -365,8 +259,8 @@ void ControlPlane::on_closed(const ControlConnection& connection, bool was_reach
     // The other side may close what neither needs; otherwise find out at once what has happened.
     if (!connection.needed && !peer->exiting()) line.reached = false;
     line.refusals = 0;
-    line.retry_at = now_;
-    hurry();
+    line.retry_at = now();
+    pace_.hurry();
   }
   line.failed(errno_value, reason);
 }

@@ -13,11 +13,14 @@
 #include "control/arrivals.h"
 #include "control/dialer.h"
 #include "control/events.h"
+#include "control/fates.h"
 #include "control/goodbye.h"
 #include "control/gossip.h"
 #include "control/groups.h"
 #include "control/judge.h"
 #include "control/ledger.h"
+#include "control/needs.h"
+#include "control/pace.h"
 #include "control/processes.h"
 #include "control/requests.h"
 #include "control/sockets.h"
@@ -25,9 +28,7 @@
 
 namespace ringdist {
 
-class ControlPlane final : private ControlSockets::Owner,
-                           private ControlJudge::Court,
-                           private ControlRequests::Host {
+class ControlPlane final : private ControlSockets::Owner, private ControlRequests::Host {
  public:
   // Connections and ends of processes are events of `epoll`, which outlives it, as `events` and
   // `guard` do.
@@ -41,7 +42,7 @@ class ControlPlane final : private ControlSockets::Owner,
 
   // A turn: its beginning, then events and commands, then the rest. Of these only commands throw,
   // and prove() and connect() answer instead.
-  Duration next_sleep() const;
+  Duration next_sleep() const { return pace_.sleep(); }
   void begin_turn(TimePoint now);
   void on_event(const Epoll::Event& event);
   void end_turn();
@@ -66,50 +67,37 @@ class ControlPlane final : private ControlSockets::Owner,
   void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
                  const std::string& reason) override;
 
-  // ControlJudge::Court
-  void learn_lost(uint64_t id, const std::string& cause) override {
-    learn_lost(id, cause, nullptr);
-  }
-  void learn_left(uint64_t id) override { learn_left(id, nullptr); }
-  std::string name_of(uint64_t id) const override;  // and ControlRequests::Host
-
+  // ControlRequests::Host
   void on_linked(uint64_t nonce) override { gossip_.learn_formed(nonce, {id_}, nullptr); }
 
   void on_dump_request(ControlConnection& connection);
   void on_exits(ControlConnection& connection);
   void on_exit(uint64_t id);
-  void learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
-  void learn_left(uint64_t id, const ControlConnection* from);
-  void tell_owner();
-  void forget_old_fates();
-  void drop(uint64_t id);  // and its connections
 
   void tick();
   void upkeep();
   void keep_groups();
   void forget_left();
-  void settle_needs();
-  void say_goodbye();
-  void say_words();
   bool unsettled() const;
-  void hurry() { next_tick_ = TimePoint(); }
+  TimePoint now() const { return pace_.now(); }  // of this turn
 
   const uint64_t id_;
   ControlEvents& events_;
   ControlGuard& guard_;
+  ControlPace pace_{Clock::now()};
   ControlSockets sockets_;
   ControlLedger ledger_;
   ControlProcesses processes_;
   ControlGroups groups_;
   ControlArrivals arrivals_;
   ControlGossip gossip_;
+  ControlNeeds needs_;
+  ControlFates fates_;
   ControlDialer dialer_;
   ControlJudge judge_;
   ControlAnswers answers_;
-  ControlGoodbye goodbye_;
   ControlRequests requests_;
-  TimePoint now_ = Clock::now();  // of this turn
-  TimePoint next_tick_{};
+  ControlGoodbye goodbye_;
 };
 
 }  // namespace ringdist

@@ -43,6 +43,7 @@ struct ControlPeer {
   Line& line(LinkKind kind) { return lines[static_cast<size_t>(kind)]; }
   const Line& line(LinkKind kind) const { return lines[static_cast<size_t>(kind)]; }
   bool exiting() const { return exits_since != TimePoint(); }
+  void exits(TimePoint now) { exits_since = now; }
 
   int pid = 0;
   Fd pidfd;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "control/report.h"
+
 namespace ringdist {
 
 using Kind = ControlRequest::Kind;
@@ -60,7 +62,8 @@ void ControlRequests::stop() {
 std::optional<Error> ControlRequests::answer_to(const ControlRequest& request, TimePoint now) {
   try {
     if (request.kind == Kind::kGroup) return group_answer(request, now);
-    return answers_.proof(request.id, host_.name_of(request.id), *request.patience, now);
+    const std::string who = name_of(request.id, groups_, processes_);
+    return answers_.proof(request.id, who, *request.patience, now);
   } catch (...) {
     return thrown_error();
   }

@@ -37,7 +37,6 @@ class ControlRequests {
     virtual ~Host() = default;
     // All links that the group needs of this process are up, for the first time.
     virtual void on_linked(uint64_t nonce) = 0;
-    virtual std::string name_of(uint64_t id) const = 0;
   };
 
   // What those hear who ask too late.

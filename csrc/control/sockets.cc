@@ -283,7 +283,7 @@ void ControlSockets::answer(ControlConnection& c, TimePoint now) {
   }
   if (admission.verdict == Verdict::kRefuse) {
     if (!admission.reason.empty()) send(c, make_frame(FrameType::kRefused, admission.reason));
-    close_after_output(c, now);
+    close_after_output(c);
     return;
   }
   if (!wins(c)) return close(c);
@@ -367,10 +367,14 @@ void ControlSockets::close(ControlConnection& c) {
   c.state = State::kClosed;
 }
 
-void ControlSockets::close_after_output(ControlConnection& c, TimePoint now) {
+void ControlSockets::end_output(ControlConnection& c) {
+  if (!c.stream.has_output()) c.stream.end_output();
+}
+
+void ControlSockets::close_after_output(ControlConnection& c) {
   if (c.closed()) return;
   c.state = State::kClosing;
-  c.since = now;
+  c.since = now_;
   if (!c.stream.has_output()) close(c);
 }
 

@@ -12,13 +12,14 @@
 
 #include "control/guard.h"
 #include "control/reach.h"
+#include "control/voice.h"
 #include "os/epoll.h"
 
 namespace ringdist {
 
 inline constexpr Duration kControlHeartbeat = Milliseconds(200);
 
-class ControlSockets final : public ControlReach {
+class ControlSockets final : public ControlReach, public ControlVoice {
  public:
   enum class Verdict { kAccept, kHold, kRefuse };
   struct Admission {
@@ -42,7 +43,6 @@ class ControlSockets final : public ControlReach {
       : my_id_(my_id), epoll_(epoll), owner_(owner), guard_(guard) {}
 
   Error listen(const std::string& unix_name, const std::string& local_ip);
-  void stop_listening();
   const std::string& unix_name() const { return unix_name_; }
   const std::string& tcp_address() const { return tcp_address_; }
 
@@ -73,19 +73,20 @@ class ControlSockets final : public ControlReach {
   // Asks the owner again about connections whose group was unknown.
   void readmit(TimePoint now);
 
-  void send(ControlConnection& connection, ConstBytes frame);
-  void send_to_all(ConstBytes frame, const ControlConnection* except = nullptr);
+  // ControlVoice. No on_closed follows; close_after_output lets queued frames out first.
+  void for_each(const std::function<void(ControlConnection&)>& fn) override;
+  void send(ControlConnection& connection, ConstBytes frame) override;
+  void send_to_all(ConstBytes frame, const ControlConnection* except = nullptr) override;
+  void end_output(ControlConnection& connection) override;
+  void close(ControlConnection& connection) override;
+  void close_after_output(ControlConnection& connection) override;
+  void stop_listening() override;
+
   // Takes in what has arrived already. A frame whose handling throws comes again in the next tick,
   // or ends a connection that is not open yet.
   void receive(ControlConnection& connection, TimePoint now);
-  // No on_closed follows. close_after_output lets queued frames out first.
-  void close(ControlConnection& connection);
-  void close_after_output(ControlConnection& connection, TimePoint now);
-
   // A frame waits for the next tick.
   bool stalled() const;
-
-  void for_each(const std::function<void(ControlConnection&)>& fn);
 
  private:
   struct Listener {

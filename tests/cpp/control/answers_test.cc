@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "control/fake_reach.h"
-#include "control/goodbye.h"
 #include "control/guard.h"
 #include "os/epoll.h"
 
@@ -14,8 +13,6 @@ namespace ringdist::test {
 namespace {
 
 using Link = FakeReach::Link;
-constexpr uint64_t kNonce = 77;
-const TimePoint kStart = TimePoint() + std::chrono::hours(1);
 
 class AnswersTest : public testing::Test {
  protected:
@@ -129,26 +126,6 @@ TEST(ControlGroups, NameALiveGroupWhereTheyDialOtherHosts) {
   EXPECT_EQ(groups.address_of(2, LinkKind::kTcp).address, "tcp2");
   EXPECT_EQ(groups.address_of(2, LinkKind::kLocal).nonce, 0u);
   EXPECT_EQ(groups.address_of(9, LinkKind::kLocal).address, "");
-}
-
-TEST(ControlGoodbye, IsSaidOnceAndAnswered) {
-  using State = ControlGoodbye::State;
-  ControlGoodbye goodbye;
-  EXPECT_EQ(goodbye.state(), State::kHere);
-  auto answer = std::make_shared<std::promise<Error>>();
-  auto said = answer->get_future();
-  goodbye.begin(/*process_ends=*/true, std::move(answer), kStart);
-  EXPECT_EQ(goodbye.state(), State::kSaying);
-  EXPECT_TRUE(goodbye.process_ends());
-  EXPECT_FALSE(goodbye.over(kStart + Milliseconds(199)));
-  EXPECT_TRUE(goodbye.over(kStart + Milliseconds(200)));
-  goodbye.end();
-  goodbye.end();
-  EXPECT_EQ(goodbye.state(), State::kGone);
-  EXPECT_FALSE(said.get());
-  ControlGoodbye silent;
-  silent.end();
-  EXPECT_EQ(silent.state(), State::kGone);
 }
 
 TEST(ControlGuard, LetsNothingThrough) {

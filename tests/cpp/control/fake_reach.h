@@ -11,6 +11,10 @@
 
 namespace ringdist::test {
 
+inline constexpr uint64_t kMe = 1;  // the process under test
+inline constexpr uint64_t kNonce = 77;
+inline const TimePoint kStart = TimePoint() + std::chrono::hours(1);
+
 class FakeReach final : public ControlReach {
  public:
   enum class Link { kNone, kTried, kHeld, kOpen };

@@ -4,14 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "control/fake_reach.h"
+#include "control/fake_voice.h"
 #include "os/epoll.h"
 
 namespace ringdist::test {
 namespace {
 
 using Link = FakeReach::Link;
-constexpr uint64_t kNonce = 77;
-constexpr uint64_t kMe = 1;
 constexpr Duration kTimeout = std::chrono::seconds(10);
 
 class JudgeTest : public testing::Test, protected ControlJudge::Court {
@@ -45,16 +44,17 @@ class JudgeTest : public testing::Test, protected ControlJudge::Court {
     processes_.forget(id);
     left_.push_back(id);
   }
-  std::string name_of(uint64_t id) const override { return "process " + std::to_string(id); }
 
-  TimePoint now_ = TimePoint() + std::chrono::hours(1);
+  TimePoint now_ = kStart;
   Result<Epoll> epoll_ = Epoll::create();
   ControlProcesses processes_{epoll_.value()};
   ControlGroups groups_;
   ControlLedger ledger_;
   FakeReach reach_;
   ControlDialer dialer_{processes_, groups_, ledger_, reach_};
-  ControlJudge judge_{kTimeout, processes_, groups_, ledger_, reach_, dialer_, *this};
+  FakeVoice voice_;
+  ControlNeeds needs_{kMe, processes_, groups_, reach_, voice_};
+  ControlJudge judge_{kTimeout, processes_, groups_, ledger_, reach_, needs_, dialer_, *this};
   std::map<uint64_t, std::string> lost_;
   std::vector<uint64_t> left_;
 };
@@ -67,7 +67,7 @@ TEST_F(JudgeTest, ASilentProcessIsLostWhenItsTimeIsOver) {
   judge(Milliseconds(100));
   ASSERT_TRUE(lost_.contains(2));
   EXPECT_EQ(lost_[2],
-            "its process (process 2) has been silent for 10.1 s (stopped, frozen or "
+            "its process (pid 102 on host h0) has been silent for 10.1 s (stopped, frozen or "
             "unreachable)");
 }
 
@@ -85,8 +85,8 @@ TEST_F(JudgeTest, OfAGroupThatWasLeftNobodyIsMissed) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
   ASSERT_TRUE(groups_.leave(kNonce, 0, now_));
-  EXPECT_FALSE(judge_.relied_on(2));
-  EXPECT_TRUE(judge_.needed(2)) << "it has yet to hear of that";
+  EXPECT_FALSE(needs_.relied_on(2));
+  EXPECT_TRUE(needs_.needed(2)) << "it has yet to hear of that";
   judge(kTimeout * 2);
   EXPECT_TRUE(lost_.empty());
 }
@@ -131,7 +131,7 @@ TEST_F(JudgeTest, AHostFallsSilentAsAWhole) {
   EXPECT_EQ(lost_.size(), 2u);
   EXPECT_EQ(lost_[3],
             "host h1 fell silent: nothing was heard from its processes for 10.9 s "
-            "(process 3 among them)");
+            "(pid 103 on host h1 among them)");
 }
 
 TEST_F(JudgeTest, OneProcessOfAHostSpeaksForIt) {
@@ -148,7 +148,7 @@ TEST_F(JudgeTest, OneProcessOfAHostSpeaksForIt) {
 TEST_F(JudgeTest, ARepresentativesSuccessorDoesNotBlameForEarlierSilence) {
   const auto members = processes_on({0, 0, 0, 1});
   ControlGroups groups;
-  ControlJudge judge{kTimeout, processes_, groups, ledger_, reach_, dialer_, *this};
+  ControlJudge judge{kTimeout, processes_, groups, ledger_, reach_, needs_, dialer_, *this};
   ControlGroup& group = groups.join(kNonce, 3, 2, members);
   group.connect(now_);
   judge.judge_hosts(group, now_);

@@ -14,8 +14,6 @@ namespace {
 
 using Link = FakeReach::Link;
 using Kind = ControlRequest::Kind;
-constexpr uint64_t kNonce = 77;
-const TimePoint kStart = TimePoint() + std::chrono::hours(1);
 const TimePoint kLate = kStart + std::chrono::seconds(5);
 
 class RequestsTest : public testing::Test, protected ControlRequests::Host {
@@ -50,7 +48,6 @@ class RequestsTest : public testing::Test, protected ControlRequests::Host {
     if (no_memory_) throw std::bad_alloc();
     arrive(1);
   }
-  std::string name_of(uint64_t id) const override { return "process " + std::to_string(id); }
 
   Patience patience_{kLate};
   Result<Epoll> epoll_ = Epoll::create();
@@ -95,7 +92,7 @@ TEST_F(RequestsTest, PatienceRunsOut) {
   EXPECT_EQ(group.get().kind(), ErrorKind::kTimeout);
   const Error error = proof.get();
   EXPECT_EQ(error.kind(), ErrorKind::kTimeout);
-  EXPECT_EQ(error.message().find("process 3"), 0u) << error.message();
+  EXPECT_EQ(error.message().find("context 0000000000000003 did not answer"), 0u) << error.message();
   EXPECT_TRUE(requests_.empty());
 }
 

@@ -1,0 +1,50 @@
+#include "control/fates.h"
+
+#include "base/log.h"
+
+namespace ringdist {
+
+void ControlFates::learn_lost(uint64_t id, const std::string& cause,
+                              const ControlConnection* from) {
+  if (!ledger_.record_lost(id, cause)) return;
+  // The culprit is told as well: if it was only stopped it learns that it is out.
+  gossip_.pass_on_lost(id, cause, from);
+  settle(id);
+}
+
+void ControlFates::learn_left(uint64_t id, const ControlConnection* from) {
+  if (id == id_ || !ledger_.record_left(id)) return;
+  gossip_.pass_on_left(id, from);
+  settle(id);
+}
+
+void ControlFates::settle(uint64_t id) {
+  pace_.hurry();
+  tell_owner();
+  if (id != id_) drop(id);
+  ledger_.forget_old([this](uint64_t one) { return one == id_ || needs_.needed(one); });
+}
+
+void ControlFates::tell_owner() {
+  guard_("a death or a departure was not taken in", [this] {
+    while (const auto id = ledger_.untold()) {
+      const auto cause = ledger_.lost(*id);
+      log(LogLevel::kDebug,
+          "context " + format_id(*id) + (cause ? " is lost: " + *cause : " has left"));
+      if (cause)
+        events_.on_process_lost(*id, Error(ErrorKind::kPeerLost, *cause));
+      else
+        events_.on_process_left(*id);
+      ledger_.told(*id);
+    }
+  });
+}
+
+void ControlFates::drop(uint64_t id) {
+  voice_.for_each([&](ControlConnection& c) {
+    if (c.peer == id) voice_.close_after_output(c);
+  });
+  processes_.forget(id);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,70 @@
+#include "control/goodbye.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "control/wire.h"
+
+namespace ringdist {
+namespace {
+
+constexpr Duration kGoodbyeTime = Milliseconds(200);
+
+}  // namespace
+
+void ControlGoodbye::begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer,
+                           TimePoint now) {
+  check(here(), "goodbye is said once");
+  state_ = State::kSpeaking;
+  process_ends_ = process_ends;
+  answer_ = std::move(answer);
+  until_ = now + kGoodbyeTime;
+  voice_.stop_listening();
+}
+
+void ControlGoodbye::say(TimePoint now) {
+  check(saying(), "a goodbye that was not begun, or has ended");
+  if (state_ == State::kSpeaking) speak();
+  bool waiting = false;
+  voice_.for_each([&](ControlConnection& connection) {
+    if (!process_ends_) voice_.end_output(connection);
+    waiting |= waits_for(connection);
+  });
+  if (!waiting || now >= until_) finish();
+}
+
+void ControlGoodbye::speak() {
+  voice_.send_to_all(process_ends_ ? make_frame(FrameType::kExits)
+                                   : Fate{id_, ""}.frame(FrameType::kLeft));
+  voice_.for_each([this](ControlConnection& connection) {
+    if (!connection.open()) voice_.close(connection);
+  });
+  state_ = State::kWaiting;
+}
+
+// For the other side to close: closing first could discard a goodbye that is still on its way. When
+// the process ends they answer instead, and see it end by the connection's; who exits as well has
+// nothing to wait for.
+bool ControlGoodbye::waits_for(ControlConnection& connection) const {
+  if (!process_ends_) return true;
+  return connection.open() && !connection.exit_seen && !processes_.exiting(connection.peer);
+}
+
+void ControlGoodbye::finish() {
+  if (!process_ends_)
+    voice_.for_each([this](ControlConnection& connection) { voice_.close(connection); });
+  answer_->set_value({});
+  state_ = State::kGone;
+}
+
+void ControlGoodbye::end() {
+  if (state_ == State::kGone) return;
+  const bool asked = saying();
+  state_ = State::kGone;
+  if (asked) answer_->set_value({});
+  voice_.stop_listening();
+  if (!process_ends_)
+    voice_.for_each([this](ControlConnection& connection) { voice_.close(connection); });
+}
+
+}  // namespace ringdist

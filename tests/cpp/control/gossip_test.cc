@@ -1,0 +1,286 @@
+// What goes around, and who is gone: with made-up connections.
+#include "control/gossip.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "control/fake_reach.h"
+#include "control/fake_voice.h"
+#include "control/fates.h"
+#include "os/epoll.h"
+
+namespace ringdist::test {
+namespace {
+
+using Ids = std::vector<uint64_t>;
+
+// This is rank 0, process 1, of a group on three hosts.
+class GossipTest : public testing::Test, protected ControlEvents {
+ protected:
+  ControlGroup& join() { return groups_.join(kNonce, kMe, 0, processes_on({0, 0, 0, 1, 2})); }
+  static std::vector<std::byte> bytes(size_t count) { return std::vector<std::byte>(count); }
+  Frame flood_of(uint64_t origin, uint64_t sequence) {
+    frame_ = FloodRecord{origin, sequence, ConstBytes(payload_)}.frame();
+    return {FrameType::kFlood, ConstBytes(frame_).subspan(5)};
+  }
+  Frame formed(const Ids& processes) {
+    frame_ = Formed{kNonce, processes}.frame();
+    return {FrameType::kFormed, ConstBytes(frame_).subspan(5)};
+  }
+
+  // ControlEvents
+  void on_process_lost(uint64_t id, const Error& cause) override {
+    remember();
+    lost_[id] = cause.message();
+  }
+  void on_process_left(uint64_t id) override {
+    remember();
+    left_.push_back(id);
+  }
+  void on_flood(std::span<const std::byte>) override {
+    remember();
+    ++floods_;
+  }
+  std::string dump() override { return ""; }
+  void remember() const {
+    if (owner_has_no_memory_) throw std::bad_alloc();
+  }
+
+  Result<Epoll> epoll_ = Epoll::create();
+  ControlProcesses processes_{epoll_.value()};
+  ControlGroups groups_;
+  ControlLedger ledger_;
+  ControlArrivals arrivals_;
+  FakeReach reach_;
+  FakeVoice voice_;
+  ControlGuard guard_;
+  ControlPace pace_{kStart};
+  ControlGossip gossip_{kMe, voice_, ledger_, arrivals_, groups_, *this, guard_};
+  ControlNeeds needs_{kMe, processes_, groups_, reach_, voice_};
+  ControlFates fates_{kMe, ledger_, processes_, needs_, gossip_, voice_, pace_, *this, guard_};
+  const std::vector<std::byte> payload_ = bytes(3);
+  std::vector<std::byte> frame_;
+  std::map<uint64_t, std::string> lost_;
+  Ids left_;
+  int floods_ = 0;
+  bool owner_has_no_memory_ = false;
+};
+
+TEST_F(GossipTest, AFloodOfOursGoesToAllThatAreOpen) {
+  (void)voice_.add(2);
+  (void)voice_.add(3, LinkKind::kTcp, ControlConnection::State::kHeld);
+  (void)voice_.add(4, LinkKind::kTcp);
+  gossip_.flood(payload_, kStart);
+  gossip_.flood(payload_, kStart);
+  ASSERT_EQ(voice_.said.size(), 4u);
+  EXPECT_EQ(FloodRecord::decode(voice_.said[0].body)->sequence, 0u);
+  EXPECT_EQ(FloodRecord::decode(voice_.said[2].body)->sequence, 1u);
+  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{2, 4, 2, 4}));
+  EXPECT_EQ(floods_, 0) << "its own";
+  testing::internal::CaptureStderr();
+  gossip_.flood(bytes(kMaxFrameBody), kStart);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("was not sent"), std::string::npos);
+  EXPECT_TRUE(voice_.said.empty());
+}
+
+TEST_F(GossipTest, AnothersFloodIsPassedOnAndToldOnce) {
+  ControlConnection& from = voice_.add(2);
+  (void)voice_.add(3);
+  gossip_.on_flood(from, flood_of(9, 5), kStart);
+  EXPECT_EQ(voice_.take(FrameType::kFlood), Ids{3});
+  gossip_.on_flood(*voice_.connections[1], flood_of(9, 5), kStart);
+  gossip_.on_flood(from, flood_of(kMe, 0), kStart);
+  gossip_.on_flood(from, {FrameType::kFlood, ConstBytes(payload_)}, kStart);
+  EXPECT_TRUE(voice_.said.empty()) << "known, our own, and nonsense";
+  EXPECT_EQ(floods_, 1);
+}
+
+TEST_F(GossipTest, WhoFoundTheGroupIsToldToItsMembers) {
+  (void)join();
+  (void)voice_.add(2);
+  (void)voice_.add(99);
+  (void)voice_.add(4, LinkKind::kTcp);
+  gossip_.learn_formed(kNonce, {kMe}, nullptr);
+  EXPECT_EQ(voice_.take(FrameType::kFormed), (Ids{2, 4})) << "not to whom it is nothing to";
+  gossip_.learn_formed(kNonce, {kMe}, nullptr);
+  EXPECT_TRUE(voice_.said.empty()) << "no news";
+}
+
+// Inside a host everyone tells everyone; what comes from another host goes to this host and on.
+TEST_F(GossipTest, RepresentativesPassFormedOnBetweenHosts) {
+  (void)join();
+  ControlConnection& local = voice_.add(2);
+  (void)voice_.add(3);
+  ControlConnection& tcp = voice_.add(4, LinkKind::kTcp);
+  (void)voice_.add(5, LinkKind::kTcp);
+  gossip_.on_formed(local, formed({2}));
+  EXPECT_EQ(voice_.take(FrameType::kFormed), (Ids{4, 5}));
+  gossip_.on_formed(tcp, formed({4, 2}));
+  ASSERT_FALSE(voice_.said.empty());
+  EXPECT_EQ(Formed::decode(voice_.said[0].body)->processes, Ids{4}) << "2 is known";
+  EXPECT_EQ(voice_.take(FrameType::kFormed), (Ids{2, 3, 5}));
+}
+
+TEST_F(GossipTest, WhatCameBeforeTheGroupIsToldWhenItIsJoined) {
+  (void)voice_.add(3);
+  ControlConnection& from = voice_.add(2);
+  gossip_.on_formed(from, formed({2}));
+  EXPECT_TRUE(voice_.said.empty()) << "nobody knows to whom";
+  (void)join();
+  gossip_.tell_members(kNonce);
+  EXPECT_EQ(voice_.take(FrameType::kFormed), (Ids{3, 2}));
+}
+
+// In this order: that a process had found the group is known before its end is.
+TEST_F(GossipTest, ANewConnectionHearsWhoArrivedAndThenWhoIsGone) {
+  (void)join();
+  gossip_.learn_formed(kNonce, {3}, nullptr);
+  fates_.learn_lost(3, "killed", nullptr);
+  gossip_.flood(payload_, kStart);
+  gossip_.bring_up_to_date(voice_.add(2), kStart);
+  ASSERT_EQ(voice_.said.size(), 3u);
+  EXPECT_EQ(voice_.said[0].type, FrameType::kFormed);
+  EXPECT_EQ(voice_.said[1].type, FrameType::kLost);
+  EXPECT_EQ(voice_.said[2].type, FrameType::kFlood);
+  voice_.said.clear();
+  gossip_.bring_up_to_date(voice_.add(99), kStart + std::chrono::minutes(2));
+  EXPECT_EQ(voice_.said.size(), 1u) << "a stranger to the group, and the flood is old";
+}
+
+TEST_F(GossipTest, WhatCouldNotBePassedOnIsSaidLater) {
+  (void)join();
+  (void)voice_.add(2);
+  (void)voice_.add(3);
+  voice_.no_memory_for.insert(2);
+  ControlConnection& from = voice_.add(4);
+  gossip_.on_flood(from, flood_of(9, 5), kStart);
+  EXPECT_EQ(floods_, 1) << "the owner need not wait for the others";
+  EXPECT_TRUE(gossip_.behind());
+  EXPECT_THROW(gossip_.catch_up(kStart), std::bad_alloc);
+  EXPECT_TRUE(gossip_.behind());
+  voice_.no_memory_for.clear();
+  gossip_.catch_up(kStart);
+  EXPECT_FALSE(gossip_.behind());
+  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{2, 3, 4}));
+  gossip_.catch_up(kStart);
+  EXPECT_TRUE(voice_.said.empty());
+}
+
+TEST_F(GossipTest, ADeathIsToldPassedOnAndDropped) {
+  ControlConnection& teller = voice_.add(2);
+  ControlConnection& culprit = voice_.add(3);
+  (void)voice_.add(4);
+  (void)processes_[3];
+  pace_.set(std::chrono::seconds(1));
+  fates_.learn_lost(3, "killed", &teller);
+  EXPECT_EQ(lost_[3], "killed");
+  EXPECT_EQ(voice_.take(FrameType::kLost), (Ids{3, 4})) << "the culprit, too; not who told it";
+  EXPECT_EQ(culprit.state, ControlConnection::State::kClosing);
+  EXPECT_EQ(processes_.find(3), nullptr);
+  EXPECT_TRUE(pace_.due());
+  lost_.clear();
+  fates_.learn_lost(3, "killed again", nullptr);
+  fates_.learn_left(3, nullptr);
+  EXPECT_TRUE(lost_.empty() && left_.empty() && voice_.said.empty()) << "it counts once";
+}
+
+TEST_F(GossipTest, ADepartureIsNoDeath) {
+  ControlConnection& itself = voice_.add(2);
+  (void)voice_.add(3);
+  fates_.learn_left(2, &itself);
+  EXPECT_EQ(left_, Ids{2});
+  EXPECT_TRUE(lost_.empty());
+  EXPECT_EQ(voice_.take(FrameType::kLeft), Ids{3});
+  fates_.learn_left(kMe, nullptr);
+  EXPECT_EQ(left_, Ids{2}) << "of itself it knows better";
+}
+
+// Others gave this process up while it was stopped: it goes on, and its connections stay.
+TEST_F(GossipTest, ItsOwnDeathDropsNothing) {
+  ControlConnection& teller = voice_.add(2);
+  fates_.learn_lost(kMe, "it was silent", &teller);
+  EXPECT_EQ(lost_[kMe], "it was silent");
+  EXPECT_TRUE(teller.open());
+}
+
+TEST_F(GossipTest, AnOwnerThatThrowsIsToldAgain) {
+  (void)voice_.add(2);
+  (void)voice_.add(4);
+  owner_has_no_memory_ = true;
+  fates_.learn_lost(3, "killed", nullptr);
+  fates_.learn_left(4, nullptr);
+  EXPECT_EQ(ledger_.untold(), 3u);
+  EXPECT_EQ(voice_.take(FrameType::kLost), (Ids{2, 4})) << "others hear of it all the same";
+  fates_.tell_owner();
+  owner_has_no_memory_ = false;
+  fates_.tell_owner();
+  fates_.tell_owner();
+  EXPECT_EQ(lost_.size(), 1u);
+  EXPECT_EQ(left_, Ids{4});
+  EXPECT_FALSE(ledger_.untold());
+}
+
+// The lower id closes what neither side needs.
+TEST_F(GossipTest, ConnectionsThatNobodyNeedsAreClosed) {
+  (void)join();
+  ControlConnection& member = voice_.add(2);
+  ControlConnection& opened_by_peer = voice_.add(9);
+  ControlConnection& higher = voice_.add(0);
+  needs_.settle();
+  EXPECT_TRUE(voice_.said.empty()) << "needed, as all believe";
+  (void)groups_.leave(kNonce, 0, kStart);
+  needs_.settle();
+  EXPECT_TRUE(voice_.said.empty()) << "they have yet to hear that it was left";
+  (void)groups_.forget_left([](uint64_t, const ControlGroup&) { return true; }, kStart);
+  needs_.settle();
+  EXPECT_EQ(voice_.take(FrameType::kNeed), Ids{2});
+  EXPECT_TRUE(member.open()) << "the peer needs it";
+  member.peer_needs = opened_by_peer.peer_needs = higher.peer_needs = false;
+  needs_.settle();
+  EXPECT_TRUE(member.closed() && opened_by_peer.closed());
+  EXPECT_TRUE(higher.open()) << "its to close";
+}
+
+TEST_F(GossipTest, ANeedThatCouldNotBeToldIsToldLater) {
+  (void)join();
+  ControlConnection& member = voice_.add(2);
+  member.needed = false;
+  voice_.no_memory_for.insert(2);
+  EXPECT_THROW(needs_.settle(), std::bad_alloc);
+  EXPECT_FALSE(member.needed);
+  voice_.no_memory_for.clear();
+  needs_.settle();
+  EXPECT_TRUE(member.needed);
+  EXPECT_EQ(voice_.take(FrameType::kNeed), Ids{2});
+}
+
+TEST_F(GossipTest, WhoIsNeitherTriedNorNeededIsForgotten) {
+  (void)join();
+  for (const uint64_t id : {2, 8, 9, 10}) (void)processes_[id];
+  processes_[9].proven = true;
+  reach_.links[{10, LinkKind::kTcp}] = FakeReach::Link::kTried;
+  needs_.settle();
+  EXPECT_EQ(processes_.ids(), (Ids{2, 9, 10}));
+}
+
+TEST(ControlPace, TicksAtEachHeartbeatOrSooner) {
+  ControlPace pace(kStart);
+  EXPECT_TRUE(pace.due()) << "at once";
+  EXPECT_EQ(pace.sleep(), Duration(0));
+  pace.set(Milliseconds(200));
+  EXPECT_FALSE(pace.due());
+  pace.at_most(Milliseconds(50));
+  pace.at_most(Milliseconds(100));
+  EXPECT_EQ(pace.sleep(), Milliseconds(50));
+  EXPECT_EQ(pace.begin_turn(kStart + Milliseconds(80)), Milliseconds(30)) << "late";
+  EXPECT_TRUE(pace.due());
+  EXPECT_EQ(pace.sleep(), Duration(0));
+  pace.set(Milliseconds(200));
+  pace.hurry();
+  pace.at_most(Milliseconds(50));
+  EXPECT_TRUE(pace.due()) << "what has happened does not wait";
+}
+
+}  // namespace
+}  // namespace ringdist::test
