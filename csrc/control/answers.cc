@@ -16,14 +16,14 @@ std::optional<Error> ControlAnswers::proof(uint64_t id, const std::string& who,
                                            const Patience& patience, TimePoint now) {
   if (reach_.open(id, LinkKind::kLocal)) return Error();
   if (ledger_.gone(id)) return Error(ErrorKind::kPeerLost, who + " is gone");
-  const ControlPeer::Line& line = processes_[id].line(LinkKind::kLocal);
-  if (!line.rejection.empty())
-    return Error(ErrorKind::kPeerLost, who + " refused: " + line.rejection);
-  if (line.refusals > 0)
-    return Error(ErrorKind::kPeerLost, who + " does not share this host: " + line.failure);
+  const ControlLine& line = processes_[id].line(LinkKind::kLocal);
+  if (!line.rejection().empty())
+    return Error(ErrorKind::kPeerLost, who + " refused: " + line.rejection());
+  if (line.refused())
+    return Error(ErrorKind::kPeerLost, who + " does not share this host: " + line.failure());
   if (!patience.over(now)) return std::nullopt;
   return Error(ErrorKind::kTimeout, who + " did not answer on its local control socket" +
-                                        (line.failure.empty() ? "" : ": " + line.failure));
+                                        (line.failure().empty() ? "" : ": " + line.failure()));
 }
 
 std::optional<Error> ControlAnswers::links(uint64_t nonce, const ControlGroup& group,
@@ -56,18 +56,18 @@ std::optional<Error> ControlAnswers::links(uint64_t nonce, const ControlGroup& g
 std::optional<Error> ControlAnswers::missing(const ControlGroup& group, uint64_t id, LinkKind kind,
                                              bool expired) {
   const ControlMember& member = group.roster.member(id);
-  const ControlPeer::Line& line = processes_[id].line(kind);
+  const ControlLine& line = processes_[id].line(kind);
   const bool local = kind == LinkKind::kLocal;
-  const bool refused = !line.rejection.empty() || (local && line.deserted());
+  const bool refused = !line.rejection().empty() || (local && line.deserted());
   if (!refused && !expired) return std::nullopt;
   const std::string who = describe_member(member);
   const std::string& address = local ? member.unix_name : member.tcp_address;
-  if (line.rejection.empty() && refused)
+  if (line.rejection().empty() && refused)
     return Error(ErrorKind::kPeerLost, who + " is lost: " + std::string(kClosedByPeer) +
                                            "nothing listens on its control socket " + address +
                                            ": its process died or exited")
         .blame(member.rank);
-  const std::string seen = !line.rejection.empty() ? line.rejection : line.failure;
+  const std::string seen = !line.rejection().empty() ? line.rejection() : line.failure();
   return Error(refused ? ErrorKind::kPeerLost : ErrorKind::kTimeout,
                who + " cannot be reached on its control socket " + address + ": " +
                    (seen.empty() ? "it did not connect in time" : seen))

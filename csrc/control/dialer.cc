@@ -1,22 +1,14 @@
 #include "control/dialer.h"
 
 namespace ringdist {
-namespace {
-
-constexpr Duration kRedial = Milliseconds(50);
-// How long the side that should accept waits before it dials itself.
-constexpr Duration kGrace = Milliseconds(300);
-
-}  // namespace
 
 void ControlDialer::want(uint64_t id, LinkKind kind, bool first, TimePoint now) {
   if (ledger_.gone(id) || reach_.tried(id, kind)) return;
   ControlPeer& peer = processes_[id];
-  ControlPeer::Line& line = peer.line(kind);
-  if (line.wanted == TimePoint()) line.wanted = now;
-  if (!first && !line.reached && now - line.wanted < kGrace) return;
-  if (now < line.retry_at) return;
-  line.retry_at = now + kRedial;
+  ControlLine& line = peer.line(kind);
+  line.want(now);
+  if (!line.may_dial(first, now)) return;
+  line.dialed(now);
   auto [address, nonce] = groups_.address_of(id, kind);
   if (kind == LinkKind::kLocal && !groups_.has(id)) address = peer.unix_name;
   reach_.dial(kind, id, address, nonce, now);

@@ -17,8 +17,7 @@ class ControlDialer {
                 const ControlLedger& ledger, ControlReach& reach)
       : processes_(processes), groups_(groups), ledger_(ledger), reach_(reach) {}
 
-  // `first`: it is for this side to dial; the other side does if nothing comes for a while, or
-  // where a connection was before.
+  // Whether it dials now: as of ControlLine::may_dial().
   void want(uint64_t id, LinkKind kind, bool first, TimePoint now);
   // All that the group needs of this process.
   void keep_linked(const ControlGroup& group, TimePoint now);

@@ -71,7 +71,8 @@ ControlGroups::Address ControlGroups::address_of(uint64_t id, LinkKind kind) con
 }
 
 void ControlGroups::forgive(Duration pause, TimePoint now) {
-  for (auto& [nonce, group] : groups_) forgive_pause(group.judged_since, pause, now);
+  for (auto& [nonce, group] : groups_)
+    if (auto& since = group.judged_since) since = std::min(*since + pause, now);
 }
 
 }  // namespace ringdist

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -36,7 +37,7 @@ struct ControlGroup {
   std::set<int> ranks;     // of this process
   bool connected = false;  // also of one that was left
   bool representative = false;
-  TimePoint judged_since{};
+  std::optional<TimePoint> judged_since;
   TimePoint left_at{};
   std::map<int, size_t> scan;  // per neighbour host: where the search for a live process stands
 };

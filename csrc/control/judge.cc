@@ -40,13 +40,13 @@ void ControlJudge::judge_hosts(ControlGroup& group, TimePoint now) {
 // A host is silent when nothing comes from any of its processes; before that, each is tried.
 void ControlJudge::judge_host(ControlGroup& group, int host, TimePoint now) {
   std::vector<uint64_t> alive;
-  TimePoint heard = group.judged_since;
+  TimePoint heard = group.judged_since.value_or(TimePoint());
   for (const uint64_t id : group.roster.processes_of(host)) {
     if (ledger_.gone(id) || processes_.exiting(id)) continue;
     alive.push_back(id);
     const ControlPeer* peer = processes_.find(id);
     if (peer == nullptr) continue;
-    for (const auto& line : peer->lines) heard = std::max(heard, line.heard);
+    for (const auto& line : peer->lines) heard = std::max(heard, line.last_heard().value_or(heard));
   }
   const Duration silence = now - heard;
   if (alive.empty() || silence < suspect_after()) return;
@@ -69,20 +69,20 @@ void ControlJudge::judge_processes(TimePoint now) {
 
 // True if the peer was given up.
 bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now) {
-  const ControlPeer::Line& line = peer.line(kind);
+  const ControlLine& line = peer.line(kind);
   if (peer.exiting()) {  // its heartbeats have ended
     // It keeps the connection until its end. The kernel's word on a local process is as good, and
     // comes a moment later, when the parent of that process is told.
-    const bool hung_up = line.reached && !reach_.reached(id, kind) && !peer.pidfd;
-    if (!hung_up && now - peer.exits_since <= peer_timeout_) return false;
+    const bool hung_up = line.joined() && !reach_.reached(id, kind) && !peer.pidfd;
+    if (!hung_up && peer.exiting_for(now) <= peer_timeout_) return false;
     court_.learn_left(id);
     return true;
   }
-  if (!line.reached || !needs_.relied_on(id)) return false;
+  if (!line.joined() || !needs_.relied_on(id)) return false;
   const bool local = kind == LinkKind::kLocal;
-  if (local && now - line.heard > peer_timeout_) {
+  if (local && line.silence(now) > peer_timeout_) {
     court_.learn_lost(id, "its process (" + name(id) + ") has been silent for " +
-                              format_seconds(now - line.heard) +
+                              format_seconds(line.silence(now)) +
                               " (stopped, frozen or unreachable)");
     return true;
   }

@@ -159,7 +159,7 @@ bool ControlPlane::unsettled() const {
   return std::ranges::any_of(processes_.all(), [this](const auto& entry) {
     const auto& [id, peer] = entry;
     return std::ranges::any_of(kLinkKinds, [&](LinkKind kind) {
-      return peer.line(kind).reached && !sockets_.reached(id, kind);
+      return peer.line(kind).joined() && !sockets_.reached(id, kind);
     });
   });
 }
@@ -216,7 +216,7 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
   if (!goodbye_.here()) return;
   if (frame.type == FrameType::kDumpRequest) return on_dump_request(connection);
   if (ControlPeer* peer = processes_.find(connection.peer))
-    peer->line(connection.kind).heard = now();
+    peer->line(connection.kind).heard(now());
   switch (frame.type) {
     case FrameType::kLost:
       if (const auto fate = Fate::decode(frame.body))
@@ -240,7 +240,7 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
 }
 
 void ControlPlane::on_exits(ControlConnection& connection) {
-  processes_[connection.peer].exits_since = now();
+  processes_[connection.peer].exits(now());
   sockets_.send(connection, make_frame(FrameType::kSeen));
 }
 
@@ -254,15 +254,12 @@ void ControlPlane::on_closed(const ControlConnection& connection, bool was_reach
                              const std::string& reason) {
   ControlPeer* peer = processes_.find(connection.peer);
   if (!goodbye_.here() || peer == nullptr) return;
-  ControlPeer::Line& line = peer->line(connection.kind);
-  if (was_reached) {
-    // The other side may close what neither needs; otherwise find out at once what has happened.
-    if (!connection.needed && !peer->exiting()) line.reached = false;
-    line.refusals = 0;
-    line.retry_at = now();
-    pace_.hurry();
-  }
-  line.failed(errno_value, reason);
+  ControlLine& line = peer->line(connection.kind);
+  if (!was_reached) return line.failed(errno_value, reason);
+  pace_.hurry();
+  // The other side may close what neither needs; otherwise find out at once what has happened.
+  const bool given_up = !connection.needed && !peer->exiting();
+  line.ended(given_up, errno_value, reason, now());
 }
 
 }  // namespace ringdist

@@ -4,14 +4,76 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/check.h"
 #include "os/pidfd.h"
 
 namespace ringdist {
 
-void ControlPeer::Line::failed(int errno_value, const std::string& reason) {
-  failure = reason;
-  if (errno_value == ECONNREFUSED) ++refusals;
-  if (errno_value == EACCES) rejection = reason;
+namespace {
+
+constexpr Duration kRedial = Milliseconds(50);
+// How long the side that should accept waits before it dials itself.
+constexpr Duration kGrace = Milliseconds(300);
+
+}  // namespace
+
+void ControlLine::want(TimePoint now) {
+  if (state_ != State::kIdle) return;
+  state_ = State::kMissing;
+  missing_since_ = now;
+}
+
+bool ControlLine::may_dial(bool first, TimePoint now) const {
+  check(state_ != State::kIdle, "nobody asks for this line");
+  const bool their_turn = !first && state_ == State::kMissing && now - missing_since_ < kGrace;
+  return !their_turn && now >= retry_at_;
+}
+
+void ControlLine::dialed(TimePoint now) {
+  check(state_ != State::kIdle, "nobody asks for this line");
+  retry_at_ = now + kRedial;
+}
+
+void ControlLine::connected(TimePoint now) {
+  *this = ControlLine();
+  state_ = State::kJoined;
+  heard_ = now;
+}
+
+void ControlLine::failed(int errno_value, const std::string& reason) {
+  if (errno_value == ECONNREFUSED) ++refusals_;
+  failure_ = reason;
+  if (errno_value == EACCES) rejection_ = reason;
+}
+
+void ControlLine::ended(bool given_up, int errno_value, const std::string& reason, TimePoint now) {
+  if (given_up) state_ = State::kIdle;
+  retry_at_ = now;
+  refusals_ = 0;
+  failed(errno_value, reason);
+}
+
+void ControlLine::forget_failures() {
+  if (!joined()) *this = ControlLine();
+}
+
+void ControlLine::forget_refusals() {
+  refusals_ = 0;
+  rejection_.clear();
+}
+
+void ControlLine::forgive(Duration pause, TimePoint now) {
+  if (heard_) heard_ = std::min(*heard_ + pause, now);
+}
+
+Duration ControlLine::silence(TimePoint now) const {
+  check(joined() && heard_, "silence on a line that is not there");
+  return now - *heard_;
+}
+
+Duration ControlPeer::exiting_for(TimePoint now) const {
+  check(exiting(), "a process that did not say that it exits");
+  return now - *exits_since_;
 }
 
 ControlPeer* ControlProcesses::find(uint64_t id) {
@@ -69,11 +131,7 @@ void ControlProcesses::forget_failures() {
 
 void ControlProcesses::forgive(Duration pause, TimePoint now) {
   for (auto& [id, peer] : peers_)
-    for (auto& line : peer.lines) forgive_pause(line.heard, pause, now);
-}
-
-void forgive_pause(TimePoint& time, Duration pause, TimePoint now) {
-  if (time != TimePoint()) time = std::min(time + pause, now);
+    for (auto& line : peer.lines) line.forgive(pause, now);
 }
 
 }  // namespace ringdist

@@ -15,42 +15,79 @@
 
 namespace ringdist {
 
-struct ControlPeer {
-  // One per kind of link.
-  struct Line {
-    bool reached = false;  // was connected, and neither side gave it up
-    TimePoint heard{};
-    TimePoint wanted{};     // since when it has been missing
-    TimePoint retry_at{};   // next dial
-    int refusals = 0;       // by the kernel, in a row: nobody listens there
-    std::string rejection;  // by the process itself
-    std::string failure;    // of the last dial
-
-    bool deserted() const { return refusals >= 3; }
-    void connected(TimePoint now) {
-      *this = Line();
-      reached = true;
-      heard = now;
-    }
-    // A dial failed, or a connection ended; errno_value as of ControlSockets::Owner.
-    void failed(int errno_value, const std::string& reason);
-    // What went wrong before says nothing about the next dial.
-    void forget_failures() {
-      if (!reached) *this = Line();
-    }
+// One kind of link to a process, as this side sees it.
+class ControlLine {
+ public:
+  enum class State : uint8_t {
+    kIdle,     // nobody asks for it
+    kMissing,  // somebody does, and it is not there
+    kJoined,   // it was there, and neither side gave it up: silence counts, and its end is looked
+               // into
   };
 
-  Line& line(LinkKind kind) { return lines[static_cast<size_t>(kind)]; }
-  const Line& line(LinkKind kind) const { return lines[static_cast<size_t>(kind)]; }
-  bool exiting() const { return exits_since != TimePoint(); }
-  void exits(TimePoint now) { exits_since = now; }
+  State state() const { return state_; }
+  bool joined() const { return state_ == State::kJoined; }
+
+  // It is asked for: idle -> missing.
+  void want(TimePoint now);
+  // Of one that is not idle: whether to dial now. `first`: it is for this side to dial; the other
+  // side does if nothing comes for a while, or where a connection was before.
+  bool may_dial(bool first, TimePoint now) const;
+  void dialed(TimePoint now);
+  // -> joined. What failed before is forgotten.
+  void connected(TimePoint now);
+  void heard(TimePoint now) { heard_ = now; }
+  // A dial failed; errno_value as of ControlSockets::Owner.
+  void failed(int errno_value, const std::string& reason);
+  // A connection ended: joined -> idle if it was `given_up`; otherwise it is dialed at once.
+  void ended(bool given_up, int errno_value, const std::string& reason, TimePoint now);
+  // What went wrong before says nothing about what begins now: missing -> idle.
+  void forget_failures();
+  // Nor about the next proof.
+  void forget_refusals();
+  // This thread did not run for so long: the other side was not silent then.
+  void forgive(Duration pause, TimePoint now);
+
+  // When something came last; nothing if nothing did.
+  std::optional<TimePoint> last_heard() const { return heard_; }
+  // Of one that is joined.
+  Duration silence(TimePoint now) const;
+  // By the kernel: nobody listens there; and for so long that nobody will.
+  bool refused() const { return refusals_ > 0; }
+  bool deserted() const { return refusals_ >= 3; }
+  // By the process itself; empty if it was not.
+  const std::string& rejection() const { return rejection_; }
+  // Of the last dial or connection.
+  const std::string& failure() const { return failure_; }
+
+ private:
+  State state_ = State::kIdle;
+  std::optional<TimePoint> heard_;
+  TimePoint missing_since_{};  // unless it is idle
+  TimePoint retry_at_{};       // next dial
+  int refusals_ = 0;           // in a row
+  std::string rejection_;
+  std::string failure_;
+};
+
+struct ControlPeer {
+  ControlLine& line(LinkKind kind) { return lines[static_cast<size_t>(kind)]; }
+  const ControlLine& line(LinkKind kind) const { return lines[static_cast<size_t>(kind)]; }
+
+  // It has said that its process is about to end: no heartbeats follow, and its end is no death.
+  void exits(TimePoint now) { exits_since_ = now; }
+  bool exiting() const { return exits_since_.has_value(); }
+  // Since it said so.
+  Duration exiting_for(TimePoint now) const;
 
   int pid = 0;
   Fd pidfd;
-  TimePoint exits_since{};  // its process is about to end
-  bool proven = false;      // to share our host: kept until a group has used it
-  std::string unix_name;    // as given with the proof
-  Line lines[2];
+  bool proven = false;    // to share our host: kept until a group has used it
+  std::string unix_name;  // as given with the proof
+  ControlLine lines[2];
+
+ private:
+  std::optional<TimePoint> exits_since_;
 };
 
 class ControlProcesses {
@@ -83,8 +120,5 @@ class ControlProcesses {
   std::map<uint64_t, uint64_t> exits_;  // epoll key of a pidfd -> peer
   uint64_t next_exit_key_ = uint64_t{1} << 40;
 };
-
-// `time`, if there is one, moved by a pause that ends now.
-void forgive_pause(TimePoint& time, Duration pause, TimePoint now);
 
 }  // namespace ringdist

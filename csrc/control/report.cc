@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -14,10 +15,10 @@
 namespace ringdist {
 namespace {
 
-std::string format_age(TimePoint now, TimePoint then) {
-  if (then == TimePoint()) return "never";
+std::string format_age(TimePoint now, std::optional<TimePoint> then) {
+  if (!then) return "never";
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f s ago", seconds(now - then));
+  std::snprintf(text.data(), text.size(), "%.2f s ago", seconds(now - *then));
   return text.data();
 }
 
@@ -25,16 +26,16 @@ std::string report_peer(uint64_t id, const ControlPeer& peer, const std::string&
                         const ControlReach& reach, Duration suspect_after, TimePoint now) {
   std::string out = "  " + format_id(id) + " " + name + ":";
   for (const LinkKind kind : kLinkKinds) {
-    const ControlPeer::Line& line = peer.line(kind);
-    if (!reach.tried(id, kind) && !line.reached && line.failure.empty()) continue;
+    const ControlLine& line = peer.line(kind);
+    if (!reach.tried(id, kind) && !line.joined() && line.failure().empty()) continue;
     out += kind == LinkKind::kLocal ? " local " : " tcp ";
     out += reach.open(id, kind) ? "open" : reach.reached(id, kind) ? "held" : "not connected";
-    out += ", heard " + format_age(now, line.heard);
+    out += ", heard " + format_age(now, line.last_heard());
     if (peer.exiting())
       out += " exits";
-    else if (line.reached && now - line.heard > suspect_after)
+    else if (line.joined() && line.silence(now) > suspect_after)
       out += " SUSPECT";
-    if (!line.failure.empty()) out += " (" + line.failure + ")";
+    if (!line.failure().empty()) out += " (" + line.failure() + ")";
     out += ";";
   }
   return out + (peer.pidfd ? " exit watched\n" : "\n");

@@ -24,8 +24,7 @@ void ControlRequests::prove(const ControlRequest& request, const std::string& un
   };
   accept(request, begin, [&] {
     peer->proven = true;
-    peer->line(LinkKind::kLocal).refusals = 0;
-    peer->line(LinkKind::kLocal).rejection.clear();
+    peer->line(LinkKind::kLocal).forget_refusals();
   });
 }
 

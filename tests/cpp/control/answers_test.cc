@@ -40,7 +40,7 @@ TEST_F(AnswersTest, AProofIsAnOpenConnection) {
 }
 
 TEST_F(AnswersTest, AProofFailsWhereNobodyListensOrItIsRefused) {
-  ControlPeer::Line& line = processes_[2].line(LinkKind::kLocal);
+  ControlLine& line = processes_[2].line(LinkKind::kLocal);
   line.failed(ECONNREFUSED, "refused");
   EXPECT_EQ(answers_.proof(2, "it", patience_, kStart)->message(),
             "it does not share this host: refused");

@@ -76,7 +76,7 @@ TEST_F(JudgeTest, WhoIsHeardOfIsThere) {
   link(2, LinkKind::kLocal);
   for (int i = 0; i < 5; ++i) {
     judge(kTimeout / 2);
-    processes_[2].line(LinkKind::kLocal).heard = now_;
+    processes_[2].line(LinkKind::kLocal).heard(now_);
   }
   EXPECT_TRUE(lost_.empty());
 }
@@ -94,7 +94,7 @@ TEST_F(JudgeTest, OfAGroupThatWasLeftNobodyIsMissed) {
 TEST_F(JudgeTest, WhoSaidThatItExitsIsNotLost) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
-  processes_[2].exits_since = now_;
+  processes_[2].exits(now_);
   judge(kTimeout);
   EXPECT_TRUE(left_.empty());
   judge(Milliseconds(1));
@@ -139,7 +139,7 @@ TEST_F(JudgeTest, OneProcessOfAHostSpeaksForIt) {
   judge(Duration(0));
   link(3, LinkKind::kTcp);
   judge(kTimeout - Milliseconds(1));
-  processes_[3].line(LinkKind::kTcp).heard = now_;
+  processes_[3].line(LinkKind::kTcp).heard(now_);
   judge(kTimeout - Milliseconds(1));
   EXPECT_TRUE(lost_.empty());
 }
