@@ -11,7 +11,7 @@ void ControlDialer::want(uint64_t id, LinkKind kind, bool first, TimePoint now) 
   line.dialed(now);
   auto [address, nonce] = groups_.address_of(id, kind);
   if (kind == LinkKind::kLocal && !groups_.has(id)) address = peer.unix_name;
-  reach_.dial(kind, id, address, nonce, now);
+  reach_.dial(kind, id, address, nonce);
 }
 
 void ControlDialer::keep_linked(const ControlGroup& group, TimePoint now) {

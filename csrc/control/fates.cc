@@ -1,6 +1,7 @@
 #include "control/fates.h"
 
 #include "base/log.h"
+#include "control/report.h"
 
 namespace ringdist {
 
@@ -21,7 +22,7 @@ void ControlFates::learn_left(uint64_t id, const ControlConnection* from) {
 void ControlFates::settle(uint64_t id) {
   pace_.hurry();
   tell_owner();
-  if (id != id_) drop(id);
+  if (id != id_) needs_.drop(id);
   ledger_.forget_old([this](uint64_t one) { return one == id_ || needs_.needed(one); });
 }
 
@@ -30,7 +31,7 @@ void ControlFates::tell_owner() {
     while (const auto id = ledger_.untold()) {
       const auto cause = ledger_.lost(*id);
       log(LogLevel::kDebug,
-          "context " + format_id(*id) + (cause ? " is lost: " + *cause : " has left"));
+          name_of(*id, groups_, processes_) + (cause ? " is lost: " + *cause : " has left"));
       if (cause)
         events_.on_process_lost(*id, Error(ErrorKind::kPeerLost, *cause));
       else
@@ -38,13 +39,6 @@ void ControlFates::tell_owner() {
       ledger_.told(*id);
     }
   });
-}
-
-void ControlFates::drop(uint64_t id) {
-  voice_.for_each([&](ControlConnection& c) {
-    if (c.peer == id) voice_.close_after_output(c);
-  });
-  processes_.forget(id);
 }
 
 }  // namespace ringdist

@@ -7,27 +7,27 @@
 
 #include "control/events.h"
 #include "control/gossip.h"
+#include "control/groups.h"
 #include "control/guard.h"
 #include "control/judge.h"
 #include "control/ledger.h"
 #include "control/needs.h"
 #include "control/pace.h"
 #include "control/processes.h"
-#include "control/voice.h"
 
 namespace ringdist {
 
 class ControlFates final : public ControlJudge::Court {
  public:
-  ControlFates(uint64_t id, ControlLedger& ledger, ControlProcesses& processes,
-               const ControlNeeds& needs, ControlGossip& gossip, ControlVoice& voice,
+  ControlFates(uint64_t id, ControlLedger& ledger, const ControlGroups& groups,
+               const ControlProcesses& processes, ControlNeeds& needs, ControlGossip& gossip,
                ControlPace& pace, ControlEvents& events, ControlGuard& guard)
       : id_(id),
         ledger_(ledger),
+        groups_(groups),
         processes_(processes),
         needs_(needs),
         gossip_(gossip),
-        voice_(voice),
         pace_(pace),
         events_(events),
         guard_(guard) {}
@@ -43,18 +43,16 @@ class ControlFates final : public ControlJudge::Court {
 
   // Of all that it has not heard of yet: where it throws, again at the next tick.
   void tell_owner();
-  // The process and its connections.
-  void drop(uint64_t id);
 
  private:
   void settle(uint64_t id);
 
   const uint64_t id_;
   ControlLedger& ledger_;
-  ControlProcesses& processes_;
-  const ControlNeeds& needs_;
+  const ControlGroups& groups_;
+  const ControlProcesses& processes_;
+  ControlNeeds& needs_;
   ControlGossip& gossip_;
-  ControlVoice& voice_;
   ControlPace& pace_;
   ControlEvents& events_;
   ControlGuard& guard_;

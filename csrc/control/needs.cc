@@ -22,6 +22,13 @@ void ControlNeeds::settle() {
   }
 }
 
+void ControlNeeds::drop(uint64_t process) {
+  voice_.for_each([&](ControlConnection& connection) {
+    if (connection.peer == process) voice_.close_after_output(connection);
+  });
+  processes_.forget(process);
+}
+
 void ControlNeeds::settle(ControlConnection& c) {
   bool need = needed(c.peer);
   if (need) c.was_needed = true;

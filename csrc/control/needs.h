@@ -24,6 +24,8 @@ class ControlNeeds {
   // Tells peers which connections we need, closes those that nobody does, and forgets whom they led
   // to. The lower id closes; until then either side may change its mind.
   void settle();
+  // It is gone: its connections close, once what was sent on them has left.
+  void drop(uint64_t process);
 
  private:
   void settle(ControlConnection& connection);

@@ -27,7 +27,7 @@ ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlEvents& eve
       processes_(epoll),
       gossip_(id, sockets_, ledger_, arrivals_, groups_, events, guard),
       needs_(id, processes_, groups_, sockets_, sockets_),
-      fates_(id, ledger_, processes_, needs_, gossip_, sockets_, pace_, events, guard),
+      fates_(id, ledger_, groups_, processes_, needs_, gossip_, pace_, events, guard),
       dialer_(processes_, groups_, ledger_, sockets_),
       judge_(
           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config.peer_timeout)),
@@ -50,18 +50,18 @@ void ControlPlane::on_event(const Epoll::Event& event) {
   if (const auto ended = processes_.ended(event.key))
     guard_("an end is looked at again", [&] { on_exit(*ended); });
   else
-    sockets_.handle(event.key, event.events, now());
+    sockets_.handle(event.key, event.events);
 }
 
 void ControlPlane::end_turn() {
   if (pace_.due()) tick();
   requests_.settle(now());
-  sockets_.reap(now());
+  sockets_.reap();
 }
 
 void ControlPlane::tick() {
   pace_.set(kControlHeartbeat);  // before the work, which may ask to hurry
-  guard_("connections are looked at later", [this] { sockets_.tick(now()); });
+  guard_("connections are looked at later", [this] { sockets_.tick(); });
   if (goodbye_.here()) upkeep();
   if (goodbye_.saying()) guard_("goodbye is said later", [this] { goodbye_.say(now()); });
   if (unsettled()) pace_.at_most(kUnsettledTick);
@@ -78,7 +78,7 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
   requests_.connect(request, [&] {
     groups_.join(request.id, id_, rank, members);
     processes_.forget_failures();
-    sockets_.readmit(now());
+    sockets_.readmit();
     gossip_.tell_members(request.id);
     if (request.patience->cancelled) disconnect(request.id, rank);  // it disconnected before
   });
@@ -108,7 +108,7 @@ void ControlPlane::end() {
   if (goodbye_.saying()) guard_("goodbye is not said", [this] { goodbye_.say(now()); });
   goodbye_.end();
   requests_.stop();
-  sockets_.reap(now());
+  sockets_.reap();
 }
 
 std::string ControlPlane::report() {
@@ -167,12 +167,12 @@ bool ControlPlane::unsettled() const {
 // A process of this host has ended. What it said before comes first: it may have said goodbye.
 void ControlPlane::on_exit(uint64_t id) {
   if (auto* link = sockets_.find(id, LinkKind::kLocal)) {
-    sockets_.receive(*link, now());
+    sockets_.receive(*link);
     if (link->stalled) return pace_.hurry();  // this event comes again
   }
   if (ledger_.gone(id)) return processes_.forget(id);
   if (!goodbye_.here())
-    fates_.drop(id);
+    needs_.drop(id);
   else if (processes_.exiting(id))
     fates_.learn_left(id);
   else

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "base/clock.h"
 #include "control/connection.h"
 
 namespace ringdist {
@@ -18,8 +17,7 @@ class ControlReach {
   virtual bool reached(uint64_t peer, LinkKind kind) const = 0;
   // Both sides talk.
   virtual bool open(uint64_t peer, LinkKind kind) const = 0;
-  virtual void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
-                    TimePoint now) = 0;
+  virtual void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce) = 0;
 };
 
 }  // namespace ringdist

@@ -50,49 +50,41 @@ void ControlSockets::stop_listening() {
   listeners_.clear();
 }
 
-bool ControlSockets::handle(uint64_t key, uint32_t events, TimePoint now) {
-  bool ours = true;
+void ControlSockets::handle(uint64_t key, uint32_t events) {
   const auto found = connections_.find(key);  // no connection is freed before reap()
-  if (!guard_("a connection is given up", [&] { ours = handle_guarded(key, events, now); }) &&
+  if (!guard_("a connection is given up", [&] { take_event(key, events); }) &&
       found != connections_.end())
     give_up(*found->second);
-  return ours;
 }
 
-bool ControlSockets::handle_guarded(uint64_t key, uint32_t events, TimePoint now) {
-  if (auto listener = listeners_.find(key); listener != listeners_.end()) {
-    accept_all(listener->second, now);
-    return true;
-  }
+void ControlSockets::take_event(uint64_t key, uint32_t events) {
+  if (auto listener = listeners_.find(key); listener != listeners_.end())
+    return accept_all(listener->second);
   auto found = connections_.find(key);
-  if (found == connections_.end()) return false;
+  if (found == connections_.end()) return;
   ControlConnection& c = *found->second;
-  if (c.state == State::kConnecting) {
-    connected(c, now);
-    return true;
-  }
+  if (c.state == State::kConnecting) return connected(c);
   if ((events & EPOLLOUT) && !c.closed() && !c.stream.flush()) c.broken = true;
-  if (events & ~static_cast<uint32_t>(EPOLLOUT)) receive(c, now);
+  if (events & ~static_cast<uint32_t>(EPOLLOUT)) receive(c);
   update_interest(c);
-  return true;
 }
 
-void ControlSockets::tick(TimePoint now) {
+void ControlSockets::tick() {
   for (auto& [key, listener] : listeners_)
     if (listener.muted)
       listener.muted = static_cast<bool>(epoll_.add(listener.fd.get(), EPOLLIN, key));
   for (auto& [key, connection] : connections_)
-    guard_("a heartbeat was not sent", [&c = *connection, now, this] {
+    guard_("a heartbeat was not sent", [&c = *connection, this] {
       static const auto heartbeat = make_frame(FrameType::kHeartbeat);
-      expire(c, now);
-      if (c.stalled && !c.broken) receive(c, now);
+      expire(c);
+      if (c.stalled && !c.broken) receive(c);
       // Every turn of the loop must not send one, and a late turn must not skip one.
-      if (c.reached() && now - c.last_sent >= kControlHeartbeat * 3 / 4) send(c, heartbeat);
+      if (c.reached() && now_ - c.last_sent >= kControlHeartbeat * 3 / 4) send(c, heartbeat);
     });
 }
 
-void ControlSockets::expire(ControlConnection& c, TimePoint now) {
-  Duration age = now - c.since;
+void ControlSockets::expire(ControlConnection& c) {
+  Duration age = now_ - c.since;
   if (c.state == State::kClosing && (age > kClosingTimeout || !c.stream.has_output())) {
     close(c);
   } else if (c.dialed) {
@@ -104,10 +96,10 @@ void ControlSockets::expire(ControlConnection& c, TimePoint now) {
   }
 }
 
-void ControlSockets::reap(TimePoint now) {
+void ControlSockets::reap() {
   for (auto& [key, c] : connections_) {
     if (!c->broken || c->closed()) continue;
-    if (!c->cut_short) receive(*c, now);  // its last words may be waiting
+    if (!c->cut_short) receive(*c);  // its last words may be waiting
     if (c->stalled && !c->cut_short) continue;
     guard_("a connection's end was not taken in", [&one = *c, this] {
       fail(one, EPIPE, "connection broken, or the other side does not read");
@@ -116,16 +108,16 @@ void ControlSockets::reap(TimePoint now) {
   std::erase_if(connections_, [](const auto& entry) { return entry.second->closed(); });
 }
 
-ControlConnection& ControlSockets::add(Fd fd, LinkKind kind, bool dialed, TimePoint now) {
+ControlConnection& ControlSockets::add(Fd fd, LinkKind kind, bool dialed) {
   uint64_t key = next_key_++;
-  auto made = std::make_unique<ControlConnection>(std::move(fd), kind, dialed, key, now);
+  auto made = std::make_unique<ControlConnection>(std::move(fd), kind, dialed, key, now_);
   return *connections_.emplace(key, std::move(made)).first->second;
 }
 
-void ControlSockets::dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
-                          TimePoint now) {
+void ControlSockets::dial(LinkKind kind, uint64_t peer, const std::string& address,
+                          uint64_t nonce) {
   Connecting attempt = kind == LinkKind::kLocal ? connect_unix(address) : connect_tcp(address);
-  ControlConnection& c = add(std::move(attempt.fd), kind, true, now);
+  ControlConnection& c = add(std::move(attempt.fd), kind, true);
   c.peer = peer;
   c.hello = {my_id_, peer, nonce};
   c.state = State::kConnecting;
@@ -135,13 +127,13 @@ void ControlSockets::dial(LinkKind kind, uint64_t peer, const std::string& addre
                  epoll_.add(c.stream.fd().get(), attempt.pending ? EPOLLOUT : EPOLLIN, c.key)) {
     fail(c, ENOMEM, e.message());
   } else if (!attempt.pending) {
-    connected(c, now);
+    connected(c);
   } else {
     c.wants_output = true;
   }
 }
 
-void ControlSockets::connected(ControlConnection& c, TimePoint now) {
+void ControlSockets::connected(ControlConnection& c) {
   if (int problem = connect_result(c.stream.fd()); problem != 0) {
     fail(c, problem, std::string("connect: ") + std::strerror(problem));
     return;
@@ -156,11 +148,11 @@ void ControlSockets::connected(ControlConnection& c, TimePoint now) {
     c.uid = who.value().uid;
   }
   c.state = State::kGreeting;
-  c.last_sent = now;
+  c.last_sent = now_;
   send(c, c.hello.frame());
 }
 
-void ControlSockets::accept_all(Listener& listener, TimePoint now) {
+void ControlSockets::accept_all(Listener& listener) {
   for (int n = 0; n < kMaxAccepts; ++n) {
     Fd fd = accept_connection(listener.fd);
     if (!fd) {
@@ -178,8 +170,8 @@ void ControlSockets::accept_all(Listener& listener, TimePoint now) {
       if (!told.ok() || (told.value().uid != geteuid() && told.value().uid != 0)) continue;
       who = told.value();
     }
-    make_room(listener.kind, now);
-    ControlConnection& c = add(std::move(fd), listener.kind, false, now);
+    make_room(listener.kind);
+    ControlConnection& c = add(std::move(fd), listener.kind, false);
     c.stream.limit_frames(kMaxStrangerFrame);
     c.pid = who.pid;
     c.uid = who.uid;
@@ -188,7 +180,7 @@ void ControlSockets::accept_all(Listener& listener, TimePoint now) {
 }
 
 // For one more stranger: the oldest that says nothing goes, or else the oldest.
-void ControlSockets::make_room(LinkKind kind, TimePoint now) {
+void ControlSockets::make_room(LinkKind kind) {
   for (;;) {
     size_t strangers = 0;
     ControlConnection* oldest = nullptr;
@@ -200,33 +192,33 @@ void ControlSockets::make_room(LinkKind kind, TimePoint now) {
     }
     if (strangers < kMaxStrangers) return;
     bool silent = oldest->state == State::kGreeting;
-    if (silent) receive(*oldest, now);  // what it said may not have been read yet
+    if (silent) receive(*oldest);  // what it said may not have been read yet
     if (!silent || oldest->state == State::kGreeting) close(*oldest);
   }
 }
 
-void ControlSockets::receive(ControlConnection& c, TimePoint now) {
-  c.stalled = !guard_("words are taken in later", [&] { read(c, now); });
+void ControlSockets::receive(ControlConnection& c) {
+  c.stalled = !guard_("words are taken in later", [&] { read(c); });
 }
 
-void ControlSockets::read(ControlConnection& c, TimePoint now) {
-  take_frames(c, now);  // what could not be taken in before
+void ControlSockets::read(ControlConnection& c) {
+  take_frames(c);  // what could not be taken in before
   for (int reads = 0; reads < kMaxReads && !c.closed(); ++reads) {
     auto input = c.stream.receive();
     if (input == FrameStream::Input::kEmpty) return;
     if (input == FrameStream::Input::kEnd) return fail(c, 0, "connection closed by the other side");
-    take_frames(c, now);
+    take_frames(c);
   }
 }
 
-void ControlSockets::take_frames(ControlConnection& c, TimePoint now) {
+void ControlSockets::take_frames(ControlConnection& c) {
   while (!c.closed() && c.state != State::kClosing) {  // then it is read only to see the end
     const auto frame = c.stream.next();
     if (!frame.ok()) fail(c, EPROTO, frame.error().message());
     if (!frame.ok() || !frame.value()) return;
     const bool opened = c.open();
     try {
-      dispatch(c, *frame.value(), now);
+      dispatch(c, *frame.value());
     } catch (...) {
       if (opened)
         c.stream.put_back(*frame.value());
@@ -237,25 +229,25 @@ void ControlSockets::take_frames(ControlConnection& c, TimePoint now) {
   }
 }
 
-void ControlSockets::dispatch(ControlConnection& c, const Frame& frame, TimePoint now) {
+void ControlSockets::dispatch(ControlConnection& c, const Frame& frame) {
   if (frame.type == FrameType::kDumpRequest && !c.dialed && c.kind == LinkKind::kLocal) {
     owner_.on_frame(c, frame);
   } else if (c.open() ||
              (c.dialed && c.state == State::kHeld && frame.type == FrameType::kHeartbeat)) {
     owner_.on_frame(c, frame);
   } else if (!(c.state == State::kHeld && frame.type == FrameType::kHeartbeat)) {
-    greet(c, frame, now);
+    greet(c, frame);
   }
 }
 
 // A frame on a connection that is not open yet.
-void ControlSockets::greet(ControlConnection& c, const Frame& frame, TimePoint now) {
+void ControlSockets::greet(ControlConnection& c, const Frame& frame) {
   if (!c.dialed) {
     auto hello = frame.type == FrameType::kHello ? Hello::decode(frame.body) : std::nullopt;
     if (!hello || c.state != State::kGreeting) return close(c);
     c.hello = *hello;
     c.peer = hello->from;
-    answer(c, now);
+    answer(c);
     return;
   }
   auto id = decode_id(frame.body);
@@ -264,10 +256,10 @@ void ControlSockets::greet(ControlConnection& c, const Frame& frame, TimePoint n
   } else if (!id || *id != c.peer) {
     fail(c, EPROTO, "another process answers on its control socket");
   } else if (frame.type == FrameType::kWelcome) {
-    open(c, now);
+    open(c);
   } else if (frame.type == FrameType::kHeld && c.state == State::kGreeting) {
     c.state = State::kHeld;
-    c.since = now;
+    c.since = now_;
     owner_.on_reached(c);
   } else {
     fail(c, EPROTO, "a control frame of unexpected type");
@@ -275,10 +267,10 @@ void ControlSockets::greet(ControlConnection& c, const Frame& frame, TimePoint n
 }
 
 // Decides about a connection that has said hello.
-void ControlSockets::answer(ControlConnection& c, TimePoint now) {
+void ControlSockets::answer(ControlConnection& c) {
   Admission admission = owner_.admit(c, c.hello);
   if (admission.verdict == Verdict::kHold) {
-    if (c.state != State::kHeld) hold(c, now);
+    if (c.state != State::kHeld) hold(c);
     return;
   }
   if (admission.verdict == Verdict::kRefuse) {
@@ -288,7 +280,7 @@ void ControlSockets::answer(ControlConnection& c, TimePoint now) {
   }
   if (!wins(c)) return close(c);
   send(c, id_frame(FrameType::kWelcome, my_id_));
-  open(c, now);
+  open(c);
 }
 
 // Whether an admitted connection replaces those that exist between the pair.
@@ -305,25 +297,24 @@ bool ControlSockets::wins(ControlConnection& incoming) {
   return true;
 }
 
-void ControlSockets::open(ControlConnection& c, TimePoint now) {
+void ControlSockets::open(ControlConnection& c) {
   if (c.closed()) return;
   c.state = State::kOpen;
-  c.since = now;
+  c.since = now_;
   c.stream.limit_frames(kMaxFrameBody);
   owner_.on_open(c);
 }
 
-void ControlSockets::hold(ControlConnection& c, TimePoint now) {
+void ControlSockets::hold(ControlConnection& c) {
   c.state = State::kHeld;
-  c.since = now;
+  c.since = now_;
   send(c, id_frame(FrameType::kHeld, my_id_));
 }
 
-void ControlSockets::readmit(TimePoint now) {
+void ControlSockets::readmit() {
   for (auto& [key, c] : connections_) {
     if (c->dialed || c->state != State::kHeld) continue;
-    if (!guard_("a connection is given up", [&one = *c, now, this] { answer(one, now); }))
-      give_up(*c);
+    if (!guard_("a connection is given up", [&one = *c, this] { answer(one); })) give_up(*c);
   }
 }
 

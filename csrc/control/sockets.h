@@ -46,14 +46,14 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   const std::string& unix_name() const { return unix_name_; }
   const std::string& tcp_address() const { return tcp_address_; }
 
+  // The time is this until the next turn.
   void begin_turn(TimePoint now) { now_ = now; }
-  // An event of the epoll set. False if the key is none of ours. What it throws ends that
-  // connection, if it is one.
-  bool handle(uint64_t key, uint32_t events, TimePoint now);
+  // An event of the epoll set. What it throws ends that connection, if it is one.
+  void handle(uint64_t key, uint32_t events);
   // Heartbeats and expiry; at least every heartbeat interval.
-  void tick(TimePoint now);
+  void tick();
   // Ends what broke and frees what was closed; until then pointers stay good. Once per turn.
-  void reap(TimePoint now);
+  void reap();
 
   // The open connection to a peer, else one on the way, else null.
   ControlConnection* find(uint64_t peer, LinkKind kind) const;
@@ -68,10 +68,9 @@ class ControlSockets final : public ControlReach, public ControlVoice {
     const ControlConnection* found = find(peer, kind);
     return found != nullptr && found->open();
   }
-  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
-            TimePoint now) override;
+  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce) override;
   // Asks the owner again about connections whose group was unknown.
-  void readmit(TimePoint now);
+  void readmit();
 
   // ControlVoice. No on_closed follows; close_after_output lets queued frames out first.
   void for_each(const std::function<void(ControlConnection&)>& fn) override;
@@ -84,7 +83,7 @@ class ControlSockets final : public ControlReach, public ControlVoice {
 
   // Takes in what has arrived already. A frame whose handling throws comes again in the next tick,
   // or ends a connection that is not open yet.
-  void receive(ControlConnection& connection, TimePoint now);
+  void receive(ControlConnection& connection);
   // A frame waits for the next tick.
   bool stalled() const;
 
@@ -95,29 +94,29 @@ class ControlSockets final : public ControlReach, public ControlVoice {
     bool muted = false;  // accept failed for want of descriptors: try again at the next tick
   };
 
-  ControlConnection& add(Fd fd, LinkKind kind, bool dialed, TimePoint now);
-  bool handle_guarded(uint64_t key, uint32_t events, TimePoint now);
-  void accept_all(Listener& listener, TimePoint now);
-  void make_room(LinkKind kind, TimePoint now);
-  void connected(ControlConnection& connection, TimePoint now);
-  void read(ControlConnection& connection, TimePoint now);
-  void take_frames(ControlConnection& connection, TimePoint now);
-  void dispatch(ControlConnection& connection, const Frame& frame, TimePoint now);
-  void greet(ControlConnection& connection, const Frame& frame, TimePoint now);
-  void answer(ControlConnection& connection, TimePoint now);
+  ControlConnection& add(Fd fd, LinkKind kind, bool dialed);
+  void take_event(uint64_t key, uint32_t events);
+  void accept_all(Listener& listener);
+  void make_room(LinkKind kind);
+  void connected(ControlConnection& connection);
+  void read(ControlConnection& connection);
+  void take_frames(ControlConnection& connection);
+  void dispatch(ControlConnection& connection, const Frame& frame);
+  void greet(ControlConnection& connection, const Frame& frame);
+  void answer(ControlConnection& connection);
   bool wins(ControlConnection& incoming);
-  void open(ControlConnection& connection, TimePoint now);
-  void hold(ControlConnection& connection, TimePoint now);
+  void open(ControlConnection& connection);
+  void hold(ControlConnection& connection);
   void give_up(ControlConnection& connection);
   void fail(ControlConnection& connection, int errno_value, const std::string& reason);
-  void expire(ControlConnection& connection, TimePoint now);
+  void expire(ControlConnection& connection);
   void update_interest(ControlConnection& connection);
 
   const uint64_t my_id_;
   const Epoll& epoll_;
   Owner& owner_;
   ControlGuard& guard_;
-  TimePoint now_{};  // of this turn
+  TimePoint now_{};
   std::string unix_name_;
   std::string tcp_address_;
   std::map<uint64_t, Listener> listeners_;

@@ -35,8 +35,7 @@ class FakeReach final : public ControlReach {
     return link(peer, kind) >= Link::kHeld;
   }
   bool open(uint64_t peer, LinkKind kind) const override { return link(peer, kind) == Link::kOpen; }
-  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
-            TimePoint) override {
+  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce) override {
     dials.push_back({kind, peer, address, nonce});
   }
 

@@ -58,7 +58,7 @@ class GossipTest : public testing::Test, protected ControlEvents {
   ControlPace pace_{kStart};
   ControlGossip gossip_{kMe, voice_, ledger_, arrivals_, groups_, *this, guard_};
   ControlNeeds needs_{kMe, processes_, groups_, reach_, voice_};
-  ControlFates fates_{kMe, ledger_, processes_, needs_, gossip_, voice_, pace_, *this, guard_};
+  ControlFates fates_{kMe, ledger_, groups_, processes_, needs_, gossip_, pace_, *this, guard_};
   const std::vector<std::byte> payload_ = bytes(3);
   std::vector<std::byte> frame_;
   std::map<uint64_t, std::string> lost_;
