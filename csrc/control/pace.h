@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <optional>
 
 #include "base/clock.h"
 
@@ -20,21 +19,21 @@ class ControlPace {
     return late;
   }
   TimePoint now() const { return now_; }
-  Duration sleep() const {
-    return next_ ? std::max<Duration>(*next_ - now_, Duration(0)) : Duration(0);
-  }
+  Duration sleep() const { return due() ? Duration(0) : next_ - now_; }
 
-  bool due() const { return !next_ || now_ >= *next_; }
+  bool due() const { return hurried_ || now_ >= next_; }
   // The next tick; hurry() may bring it forward, in this tick, too.
-  void set(Duration interval) { next_ = now_ + interval; }
-  void at_most(Duration interval) {
-    if (next_) next_ = std::min(*next_, now_ + interval);
+  void set(Duration interval) {
+    next_ = now_ + interval;
+    hurried_ = false;
   }
-  void hurry() { next_.reset(); }
+  void at_most(Duration interval) { next_ = std::min(next_, now_ + interval); }
+  void hurry() { hurried_ = true; }
 
  private:
   TimePoint now_;
-  std::optional<TimePoint> next_;  // nothing: at once
+  TimePoint next_{};
+  bool hurried_ = true;
 };
 
 }  // namespace ringdist

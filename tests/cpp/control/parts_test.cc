@@ -33,6 +33,20 @@ TEST(ControlWire, FramesSurviveAnyCut) {
   }
 }
 
+TEST(ControlWire, AFrameThatWasPutBackComesAgain) {
+  FrameReader reader;
+  reader.append(make_frame(FrameType::kDump, "first"));
+  reader.append(make_frame(FrameType::kDump, "second"));
+  for (const std::string expected : {"first", "second"}) {
+    const auto frame = reader.next();
+    EXPECT_EQ(decode_text(frame.value()->body), expected);
+    reader.put_back(*frame.value());
+    reader.append({});  // what has been read stays, what was put back too
+    EXPECT_EQ(decode_text(reader.next().value()->body), expected);
+  }
+  EXPECT_FALSE(reader.next().value());
+}
+
 TEST(ControlWire, RefusesLargeFrames) {
   FrameReader reader;
   reader.set_limit(4);
