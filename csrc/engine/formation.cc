@@ -43,7 +43,12 @@ void Formation::run(const Named& named, const Ended& ended) {
       return thrown_error();
     }
   }();
-  ended(outcome);
+  try {
+    ended(outcome);
+  } catch (...) {
+    promise_.set_value(thrown_error());  // siblings wait for it
+    throw;
+  }
   promise_.set_value(outcome);
 }
 

@@ -1,7 +1,5 @@
 #include "transport/registry.h"
 
-#include <array>
-
 #include "base/config.h"
 #include "transport/local/local.h"
 #include "transport/plugin.h"
@@ -10,13 +8,13 @@
 namespace ringdist {
 namespace {
 
-constexpr std::array<TransportRow, 3> kTransports{{
+constexpr TransportRow kTransports[] = {
     {"shm", "memory that the processes of one host share", true, true, shm_viable, shm_create},
     {"ucx", "UCX active messages over TCP, between processes and hosts", false, true, ucx_viable,
      ucx_create},
     {"local", "threads of one process, seeded order and delays, for tests", false, false,
      local_viable, local_create},
-}};
+};
 
 }  // namespace
 
