@@ -29,6 +29,8 @@ std::shared_ptr<Op> make_op(OpRequest request, TaskPool& pool) {
           }};
 }
 
+Error shut_down() { return {ErrorKind::kAborted, "ringdist: this process has shut ringdist down"}; }
+
 // What it throws ends its group, and the op with it.
 void enqueue(Executor& executor, Seat& seat, const std::shared_ptr<Op>& op) {
   try {
@@ -63,14 +65,18 @@ GroupConfig Communicator::group_config() const {
   config.early_window = early_window(options_.config);
   config.on_failed = [failure = failure_, hooks = std::weak_ptr(hooks_),
                       context = std::weak_ptr(context_)](const Error& error) {
-    std::lock_guard lock(failure->mutex);
-    failure->first = error;
+    std::vector<std::weak_ptr<Communicator>> siblings;
+    {
+      std::lock_guard lock(failure->mutex);
+      failure->first = error;
+      siblings = failure->siblings;
+    }
     const auto alive = context.lock();
     if (!alive) return;
     // Not here: hooks may need the GIL, an abort may write to the store, and this is a lane.
     if (auto held = hooks.lock(); held && !held->failed.empty())
       alive->pool().run([held = std::move(held)] { held->call_failed(); });
-    for (const auto& sibling : failure->siblings)
+    for (const auto& sibling : siblings)
       alive->pool().run([sibling, why = error.message()] {
         if (auto one = sibling.lock()) one->abort("the group it belongs to failed: " + why);
       });
@@ -114,10 +120,12 @@ void Communicator::form() {
     lane.post([&lane, seat, nonce] { lane.executor().expect(seat, nonce); });
   };
   formation_->run(named, [&](const Result<FoundGroup>& outcome) {
-    if (outcome.ok())
-      return lane.post([&lane, seat = seat_, membership = outcome.value().membership] {
+    if (outcome.ok()) {
+      lane.post([&lane, seat = seat_, membership = outcome.value().membership] {
         lane.executor().form(seat, membership);
       });
+      return;
+    }
     const Error first = failure();  // abort() may have been before
     formation_->tell_failed(first ? first : outcome.error());
     lane.post(
@@ -205,8 +213,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   std::lock_guard lock(mutex_);
   if (closed_)
     return Error(ErrorKind::kAborted, "ringdist: group '" + name() + "' has been destroyed");
-  if (context_->lane().stopped())
-    return Error(ErrorKind::kAborted, "ringdist: this process has shut ringdist down");
+  if (context_->lane().stopped()) return shut_down();
   if (const Error first = failure())
     return first.prefixed("ringdist: group '" + name() + "' has failed and cannot be used " +
                           "(destroy it and create another): ");
@@ -219,8 +226,9 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   formation_->shorten(op->deadline);
   Executor& executor = context_->lane().executor();
-  context_->lane().post([&executor, seat = seat_, op] { enqueue(executor, *seat, op); },
-                        !will_wait);
+  if (!context_->lane().post([&executor, seat = seat_, op] { enqueue(executor, *seat, op); },
+                             !will_wait))
+    return shut_down();
   if (!op->request.endpoint) ++next_number_;  // last: what was thrown before has taken none
   return op;
 }
@@ -263,9 +271,21 @@ void Communicator::abort(const std::string& why) {
   for (const auto& sibling : siblings()) sibling->abort(why);
   // Ranks that have found their peers no longer look into the store: ours must be found to be told.
   formation_->shorten(Clock::now() + Context::kFinishTime);
-  formation_->withdraw(ErrorKind::kAborted, std::string(kClosedByPeer) + why);
   const Error cause(ErrorKind::kAborted, why);
   context_->lane().post([seat = seat_, cause] { seat->fail(cause, /*tell_others=*/true); });
+  withdraw(ErrorKind::kAborted, why);
+}
+
+// Not here: a store may answer late, or never.
+void Communicator::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
+  if (formation_->nonce() != 0 || size() == 1) return;
+  auto said = std::make_shared<std::promise<void>>();
+  auto done = said->get_future();
+  context_->pool().run([formation = formation_, kind, why, process_ends, said = std::move(said)] {
+    formation->withdraw(kind, std::string(kClosedByPeer) + why, process_ends);
+    said->set_value();
+  });
+  (void)done.wait_for(Context::kFinishTime);
 }
 
 void Communicator::finish(NoticeKind how, TimePoint until) {
@@ -274,10 +294,7 @@ void Communicator::finish(NoticeKind how, TimePoint until) {
   if (!context_->lane().stopped()) formation_->outcome().wait_until(until);
   formation_->cancel();
   const bool exits = how == NoticeKind::kExit;
-  formation_->withdraw(
-      ErrorKind::kPeerLost,
-      std::string(kClosedByPeer) + (exits ? "its process exited" : "it destroyed the group"),
-      exits);
+  withdraw(ErrorKind::kPeerLost, exits ? "its process exited" : "it destroyed the group", exits);
   wait_until_idle(std::min(until, Clock::now() + kLeaveTime));
 }
 

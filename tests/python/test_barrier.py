@@ -111,6 +111,24 @@ def test_only_its_own_group_counts(pools):
     pools(3).run(_groups)
 
 
+def _receive_into_a_view() -> None:
+    rank = dist.get_rank()
+    given = torch.arange(6.0).reshape(2, 3)
+    target = torch.zeros(3, 2)
+    if rank == 0:
+        work = dist.irecv(target.t(), src=1)  # its result has to be copied back
+    dist.barrier()
+    if rank == 1:
+        dist.send(given, 0)
+    if rank == 0:
+        work.wait()
+        same_bits(target.t().contiguous(), given, "received")
+
+
+def test_a_receive_that_nobody_serves_yet_holds_up_none(pools):
+    pools(2).run(_receive_into_a_view)
+
+
 def _everywhere(path: str) -> None:
     """What rank 1 gets lies in a file, which rank 0 reads after the barrier."""
     rank, shape = dist.get_rank(), (1024, 2048)

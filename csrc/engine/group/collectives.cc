@@ -15,6 +15,13 @@ bool Collectives::held_up(uint64_t barrier) const {
          (!handing_over_.empty() && *handing_over_.begin() < barrier);
 }
 
+std::optional<uint64_t> Collectives::first_unfinished() const {
+  std::optional<uint64_t> first;
+  if (!runs_.empty()) first = runs_.begin()->first;
+  if (!barriers_.empty()) first = std::min(first.value_or(UINT64_MAX), barriers_.front()->number);
+  return first;
+}
+
 bool Collectives::keep(const std::shared_ptr<Op>& op) {
   if (op->request.kind != Collective::kBarrier) return false;
   if (barriers_.empty() && !held_up(op->number)) return false;

@@ -49,9 +49,9 @@ class Collectives {
   std::optional<Fingerprint> call(uint64_t number) const;
   // The number of the last one that was called; of the last before which all have ended.
   uint64_t last_called() const { return last_called_; }
-  uint64_t last_ended() const { return runs_.empty() ? last_called_ : runs_.begin()->first - 1; }
+  uint64_t last_ended() const { return first_unfinished().value_or(last_called_ + 1) - 1; }
   // The first that is not finished, or the next to begin.
-  uint64_t first_open() const { return runs_.empty() ? last_started_ + 1 : runs_.begin()->first; }
+  uint64_t first_open() const { return first_unfinished().value_or(last_started_ + 1); }
   bool idle() const { return runs_.empty() && barriers_.empty(); }
 
   const std::map<uint64_t, std::unique_ptr<Run>>& runs() const { return runs_; }
@@ -61,6 +61,8 @@ class Collectives {
 
  private:
   bool held_up(uint64_t barrier) const;
+  // Of those that were called.
+  std::optional<uint64_t> first_unfinished() const;
 
   Port& port_;
   const RetireRun retire_;

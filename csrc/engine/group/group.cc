@@ -5,6 +5,7 @@
 
 #include "base/closed_by_peer.h"
 #include "base/log.h"
+#include "base/thrown.h"
 #include "engine/group/op_error.h"
 
 namespace ringdist {
@@ -36,8 +37,23 @@ Group::Group(GroupHost& host, const Membership& membership, GroupConfig config)
                             now());
 }
 
-void Group::enqueue(std::shared_ptr<Op> op) {
-  collectives_.called(*op);
+void Group::enqueue(const std::shared_ptr<Op>& op) {
+  end_if_thrown(op, [&] { accept(op); });
+}
+
+// What is thrown ends the group, and the op, which may stand in no list yet, or no longer.
+template <typename Body>
+void Group::end_if_thrown(const std::shared_ptr<Op>& op, const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    fail(thrown_error(), /*tell_others=*/true);
+    if (!op->finished()) host_.finish_op(op, error_of(*op, nullptr));
+  }
+}
+
+void Group::accept(std::shared_ptr<Op> op) {
+  if (!op->request.endpoint) collectives_.called(*op);
   if (ending_.failed()) return host_.finish_op(op, error_of(*op, nullptr));
   if (op->request.endpoint) {
     point_to_point_.enqueue(std::move(op));
@@ -64,8 +80,11 @@ void Group::begin_barriers() {
   while (!ending_.failed()) {
     const auto barrier = collectives_.take_barrier();
     if (!barrier) return;
-    begin(barrier);
-    if (!ending_.failed()) check_departures(barrier->number);
+    end_if_thrown(barrier, [&] {
+      begin(barrier);
+      if (!ending_.failed()) check_departures(barrier->number);
+      check_deaths();  // nobody missed the dead while it waited
+    });
   }
 }
 
@@ -195,11 +214,11 @@ void Group::on_roll_call(const Notice& notice) {
 
 void Group::fail(const Error& cause, bool tell_others, uint64_t number) {
   if (!ending_.fail(cause)) return;
-  if (config_.on_failed) config_.on_failed(cause);
   // It names the first op that the others cannot finish.
   if (tell_others)
     host_.flood(abort_notice(nonce_, generation_, rank(),
                              std::min(number, collectives_.first_open()), cause));
+  if (config_.on_failed) config_.on_failed(cause);
   end_ops();
 }
 

@@ -49,7 +49,8 @@ class Group final : public Port {
 
   Group(GroupHost& host, const Membership& membership, GroupConfig config);
 
-  void enqueue(std::shared_ptr<Op> op);
+  // What it throws ends the group, and the op.
+  void enqueue(const std::shared_ptr<Op>& op);
   // Of an op that has ended: its caller has the results.
   void handed_over(uint64_t number);
   void on_message(const MessageHeader& header, ConstBytes payload);
@@ -108,6 +109,9 @@ class Group final : public Port {
   void finished(Run& run) override;
 
  private:
+  template <typename Body>
+  void end_if_thrown(const std::shared_ptr<Op>& op, const Body& body);
+  void accept(std::shared_ptr<Op> op);
   void begin(std::shared_ptr<Op> op);
   void begin_barriers();
   void deliver(Run& run, const MessageHeader& header, ConstBytes payload);

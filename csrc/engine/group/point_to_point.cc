@@ -56,19 +56,19 @@ void PointToPoint::match(int32_t tag) {
     const auto key = std::find_if(waiting.arrived.begin(), waiting.arrived.end(),
                                   [&](const Key& one) { return takes(**op, one.first); });
     if (key == waiting.arrived.end()) continue;
-    const std::shared_ptr<Op> bound = *op;
     const Key found = *key;
+    (*op)->set_source(found.first);
+    Run& run =
+        begin(receives_, *op, found);  // first: what it throws leaves the receive in its list
     waiting.posted.erase(op);
     waiting.arrived.erase(key);
     --posted_count_;
     if (waiting.empty()) waiting_.erase(tag);
-    return bind(bound, found);
+    return start(run, found);
   }
 }
 
-void PointToPoint::bind(std::shared_ptr<Op> op, Key key) {
-  op->set_source(key.first);
-  Run& run = begin(receives_, std::move(op), key);
+void PointToPoint::start(Run& run, Key key) {
   run.start();
   for (const ParkedMessage& message : parked_.take(key))
     if (receives_.contains(key)) deliver(run, message.header, message.payload.bytes());

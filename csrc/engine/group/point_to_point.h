@@ -58,7 +58,7 @@ class PointToPoint {
 
   void send(std::shared_ptr<Op> op);
   void match(int32_t tag);
-  void bind(std::shared_ptr<Op> op, Key key);
+  void start(Run& run, Key key);
   Run& begin(Runs& runs, std::shared_ptr<Op> op, Key key);
   void deliver(Run& run, const MessageHeader& header, ConstBytes payload);
 

@@ -27,11 +27,11 @@ void Seat::form(const Membership& membership) {
   check(membership.rank == rank_ && membership.size() == size_, "other members than were sought");
   nonce_ = membership.nonce;
   group_ = std::make_unique<Group>(host_, membership, config_);
-  for (auto& op : std::exchange(waiting_, {})) group_->enqueue(std::move(op));
+  for (; !waiting_.empty(); waiting_.pop_front()) group_->enqueue(waiting_.front());
 }
 
 void Seat::enqueue(std::shared_ptr<Op> op) {
-  if (group_) return group_->enqueue(std::move(op));
+  if (group_) return group_->enqueue(op);
   last_number_ = std::max(last_number_, op->number);
   waiting_.push_back(std::move(op));
   if (failure_) end_ops();
@@ -46,9 +46,9 @@ void Seat::fail(const Error& cause, bool tell_others) {
   if (group_) return group_->fail(cause, tell_others);
   if (failure_) return;
   failure_ = cause;
-  if (config_.on_failed) config_.on_failed(cause);
   untold_ = tell_others && nonce_ == 0;
   if (tell_others && !untold_) tell_failure();
+  if (config_.on_failed) config_.on_failed(cause);
   end_ops();
 }
 
@@ -100,7 +100,8 @@ GroupVerdict Seat::verdict() const {
 std::string Seat::dump() const {
   if (group_) return group_->dump();
   std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank_) + " of " +
-                    std::to_string(size_) + ", waiting for its members, last op #" +
+                    std::to_string(size_) +
+                    (failure_ ? ", never formed" : ", waiting for its members") + ", last op #" +
                     std::to_string(last_number_) + ": " + verdict().text;
   for (const auto& op : waiting_) out += "\n   " + op->describe() + ": not started";
   return out + "\n";

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "engine/lane/guarded.h"
 #include "engine/op/dispatch.h"
 
 namespace ringdist {
@@ -67,7 +68,7 @@ void Executor::remove(const std::shared_ptr<Seat>& seat) {
 // Of those that are formed.
 template <typename Each>
 void Executor::for_each_group(const Each& each) {
-  for (const auto& seat : std::set(seats_))
+  for (const auto& seat : seats_)
     if (Group* group = seat->group()) each(*group);
 }
 
@@ -75,14 +76,25 @@ void Executor::on_message(ConstBytes bytes, ConstBytes payload) {
   check_token();
   MessageHeader header{};
   if (!parse_header(bytes, header)) return;  // not ours: nothing in it can be trusted
-  auto it = by_key_.find({header.nonce, header.destination});
-  if (it == by_key_.end()) return keep_stray(header, payload);
-  it->second->on_message(header, payload);
+  contain([&] {
+    auto it = by_key_.find({header.nonce, header.destination});
+    if (it == by_key_.end()) return keep_stray(header, payload);
+    it->second->on_message(header, payload);
+  });
 }
 
 void Executor::on_sent(Ticket ticket, const Error& error) {
   check_token();
-  bring_home(state_, ticket, error);
+  contain([&] { bring_home(state_, ticket, error); });
+}
+
+// A transport may be called back by a library of C, which no exception may cross.
+template <typename Body>
+void Executor::contain(const Body& body) {
+  (void)guarded(*this, [&] {
+    body();
+    return true;
+  });
 }
 
 bool Executor::is_closed(uint64_t nonce) const { return std::ranges::count(closed_, nonce) > 0; }
@@ -95,9 +107,11 @@ void Executor::keep_stray(const MessageHeader& header, ConstBytes payload) {
 
 void Executor::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
   check_token();
-  log(LogLevel::kDebug,
-      "a connection over " + std::string(transport) + " ended: " + cause.message());
-  for_each_group([&](Group& group) { group.connection_lost(transport, peer, cause); });
+  contain([&] {
+    log(LogLevel::kDebug,
+        "a connection over " + std::string(transport) + " ended: " + cause.message());
+    for_each_group([&](Group& group) { group.connection_lost(transport, peer, cause); });
+  });
 }
 
 void Executor::process_lost(ContextId context, const Error& cause) {
@@ -109,7 +123,7 @@ void Executor::process_lost(ContextId context, const Error& cause) {
 // True if a group of ours is meant.
 bool Executor::give_to_groups(const Notice& notice) {
   bool known = false;
-  for (const auto& seat : std::set(seats_)) {
+  for (const auto& seat : seats_) {
     if (seat->nonce() != notice.nonce) continue;
     // Until it is formed it hears only why it will not be; the rest is for later.
     if (!seat->group() && !prevents(notice)) continue;
@@ -136,7 +150,7 @@ void Executor::fail_all(const Error& cause) {
   check_token();
   // At our own end the others hear of it otherwise.
   const bool tell_others = cause.kind() != ErrorKind::kAborted;
-  for (const auto& seat : std::set(seats_)) seat->fail(cause, tell_others);
+  for (const auto& seat : seats_) seat->fail(cause, tell_others);
 }
 
 // The control plane serves other processes; other ranks of this Context hear it from the same
@@ -175,7 +189,7 @@ void Executor::tick() {
   check_token();
   if (state_.now < next_tick_) return;
   next_tick_ = state_.now + kTickTime;
-  for (const auto& seat : std::set(seats_)) seat->tick();
+  for (const auto& seat : seats_) seat->tick();
   forget_strays();
   release_ended();
 }

@@ -76,6 +76,8 @@ class Executor final : public Receiver, public GroupHost {
   void keep_stray(const MessageHeader& header, ConstBytes payload);
   bool is_closed(uint64_t nonce) const;
   bool give_to_groups(const Notice& notice);
+  template <typename Body>
+  void contain(const Body& body);
   template <typename Each>
   void for_each_group(const Each& each);
   void forget_strays();

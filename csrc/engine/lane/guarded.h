@@ -2,14 +2,14 @@
 #pragma once
 
 #include "base/thrown.h"
-#include "engine/lane/executor.h"
 
 namespace ringdist {
 
 // Runs it. What it throws (there is no memory, say) ends all groups, for nobody knows which one it
-// was about; without memory for that either, ops end by their deadlines.
-template <typename Body>
-bool guarded(Executor& executor, Body&& body) {
+// was about; without memory for that either, ops end by their deadlines. `executor`: the Executor,
+// which uses this, too.
+template <typename Groups, typename Body>
+bool guarded(Groups& executor, Body&& body) {
   try {
     return body();
   } catch (...) {

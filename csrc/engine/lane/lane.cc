@@ -109,15 +109,18 @@ bool Lane::drain_peers() {
   return !over.empty();
 }
 
-void Lane::post(std::function<void()> task, bool wake) {
+bool Lane::post(std::function<void()> task, bool wake) {
   {
     std::lock_guard lock(mutex_);
-    if (stopping_) return;
+    if (stopping_) return false;
     tasks_.push_back(std::move(task));
     has_tasks_.store(true, std::memory_order_seq_cst);
   }
-  if (wake) return wake_thread();
-  if (driver_sleeps_.load(std::memory_order_seq_cst)) event_.signal();
+  if (wake)
+    wake_thread();
+  else if (driver_sleeps_.load(std::memory_order_seq_cst))
+    event_.signal();
+  return true;
 }
 
 bool Lane::call(std::function<void()> task, TimePoint deadline) {

@@ -40,8 +40,9 @@ class Lane {
   Lane& operator=(const Lane&) = delete;
 
   // Runs `task` with the token held, after all tasks posted before. With `wake` false the caller
-  // promises to call wait() next. Any thread.
-  void post(std::function<void()> task, bool wake = true);
+  // promises to call wait() next. False, and nothing is kept, once the lane has stopped. Any
+  // thread.
+  bool post(std::function<void()> task, bool wake = true);
   // The same, and waits until it ran; false if it did not by the deadline, or never will because
   // the lane has stopped. Not from a task.
   bool call(std::function<void()> task, TimePoint deadline);

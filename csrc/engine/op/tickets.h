@@ -33,8 +33,15 @@ class Tickets {
   // `memory`, which may be nobody's, is held until the ticket comes home.
   Ticket issue(const SentSegment& what, std::shared_ptr<const void> memory) {
     if (free_.empty()) {
-      free_.push_back(static_cast<uint32_t>(entries_.size()));
       entries_.emplace_back().turn = turns_;
+      const auto slot = static_cast<uint32_t>(entries_.size() - 1);
+      try {
+        free_.reserve(entries_.capacity());  // redeem() must not throw
+      } catch (...) {
+        entries_.pop_back();
+        throw;
+      }
+      free_.push_back(slot);
     }
     const uint32_t slot = free_.back();
     free_.pop_back();

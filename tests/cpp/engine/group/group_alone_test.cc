@@ -252,6 +252,43 @@ TEST(GroupAlone, ABarrierWaitsForWhatIsHandedOver) {
   EXPECT_FALSE(barrier->error());
 }
 
+// A receive that nobody serves holds up no barrier, wherever its result goes.
+TEST(GroupAlone, ABarrierDoesNotWaitForAReceiveThatIsHandedOver) {
+  Members members(2);
+  const auto receive = members[0].message(1, /*sends=*/false, /*hands_over=*/true);
+  const auto barrier = members[0].barrier();
+  (void)members[1].barrier();
+  members.deliver();
+  EXPECT_FALSE(receive->finished());
+  ASSERT_TRUE(barrier->finished());
+  EXPECT_FALSE(barrier->error());
+}
+
+// Nobody missed it while the barrier waited.
+TEST(GroupAlone, ABarrierThatBeginsAfterADeathEnds) {
+  Members members(2);
+  const auto op = members[0].allreduce(ReduceOp::kSum, /*hands_over=*/true);
+  (void)members[1].allreduce();
+  const auto barrier = members[0].barrier();
+  members.deliver();
+  ASSERT_TRUE(op->finished());
+  members[0].group.process_lost(Members::context(1), kKilled);
+  EXPECT_FALSE(barrier->finished());
+  members[0].group.handed_over(1);
+  expect_failed(*barrier, ErrorKind::kPeerLost, "rank 1 (pid 101) is lost");
+}
+
+TEST(GroupAlone, ABarrierThatWaitsIsNotWhatARankTookPartIn) {
+  Members members(2);
+  (void)members[0].allreduce(ReduceOp::kSum, /*hands_over=*/true);
+  (void)members[1].allreduce();
+  (void)members[0].barrier();
+  members.deliver();
+  members[0].group.announce_leave(NoticeKind::kExit);
+  ASSERT_EQ(members[0].host.count(NoticeKind::kExit), 1);
+  EXPECT_EQ(members[0].host.flooded.back().op, 1u);
+}
+
 TEST(GroupAlone, MessagesBeforeTheCallAreParked) {
   Members members(2);
   (void)members[1].allreduce();

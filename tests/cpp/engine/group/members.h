@@ -60,10 +60,11 @@ struct Member {
     request.dtype = DType::kBytes;
     return call(std::move(request));
   }
-  std::shared_ptr<Op> message(int peer, bool sends) {
+  std::shared_ptr<Op> message(int peer, bool sends, bool hands_over = false) {
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
     request.kind = Collective::kPointToPoint;
     request.endpoint = Endpoint{peer, 0, sends};
+    request.hands_over = hands_over;
     request.input = request.output;
     return call(std::move(request));
   }
