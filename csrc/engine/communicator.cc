@@ -14,6 +14,7 @@ namespace ringdist {
 namespace {
 
 constexpr auto kTaskTime = std::chrono::seconds(10);
+constexpr Duration kWordTime = Milliseconds(200);  // to write to a store that answers
 constexpr Duration kLeaveTime = std::chrono::seconds(1);
 
 // Freeing a tensor may need the GIL, which a lane never takes. So where a lane is the last to hold
@@ -273,11 +274,12 @@ void Communicator::abort(const std::string& why) {
   formation_->shorten(Clock::now() + Context::kFinishTime);
   const Error cause(ErrorKind::kAborted, why);
   context_->lane().post([seat = seat_, cause] { seat->fail(cause, /*tell_others=*/true); });
-  withdraw(ErrorKind::kAborted, why);
+  withdraw(Clock::now() + Context::kFinishTime, ErrorKind::kAborted, why);
 }
 
 // Not here: a store may answer late, or never.
-void Communicator::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
+void Communicator::withdraw(TimePoint until, ErrorKind kind, const std::string& why,
+                            bool process_ends) {
   if (formation_->nonce() != 0 || size() == 1) return;
   auto said = std::make_shared<std::promise<void>>();
   auto done = said->get_future();
@@ -285,7 +287,7 @@ void Communicator::withdraw(ErrorKind kind, const std::string& why, bool process
     formation->withdraw(kind, std::string(kClosedByPeer) + why, process_ends);
     said->set_value();
   });
-  (void)done.wait_for(Context::kFinishTime);
+  (void)done.wait_until(until);
 }
 
 void Communicator::finish(NoticeKind how, TimePoint until) {
@@ -294,7 +296,8 @@ void Communicator::finish(NoticeKind how, TimePoint until) {
   if (!context_->lane().stopped()) formation_->outcome().wait_until(until);
   formation_->cancel();
   const bool exits = how == NoticeKind::kExit;
-  withdraw(ErrorKind::kPeerLost, exits ? "its process exited" : "it destroyed the group", exits);
+  withdraw(std::max(until, Clock::now() + kWordTime), ErrorKind::kPeerLost,
+           exits ? "its process exited" : "it destroyed the group", exits);
   wait_until_idle(std::min(until, Clock::now() + kLeaveTime));
 }
 

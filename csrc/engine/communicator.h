@@ -84,8 +84,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                std::shared_ptr<Formation> formation);
   GroupConfig group_config() const;
   void form();
-  // Formation::withdraw(), waited for no longer than an end may take.
-  void withdraw(ErrorKind kind, const std::string& why, bool process_ends = false);
+  // Formation::withdraw(), for which it waits until then at most.
+  void withdraw(TimePoint until, ErrorKind kind, const std::string& why, bool process_ends = false);
   void finish(NoticeKind how, TimePoint until);
   void leave(NoticeKind how);
   std::vector<std::shared_ptr<Communicator>> siblings() const;

@@ -2,8 +2,9 @@
 // payload of at most max_payload() bytes. Messages of one ordered pair of Contexts may overtake
 // each other only where a transport says so; receivers match them by their header in any case.
 //
-// Threads: every method but address() and add_peer() is called with the lane's driver token held,
-// by one thread at a time (not always the same one). No method blocks.
+// Threads: name(), address(), add_peer() and reaches() may be called from any; every other method
+// with the lane's driver token held, by one thread at a time (not always the same one). No method
+// blocks.
 #pragma once
 
 #include <array>

@@ -36,7 +36,8 @@ GroupVerdict verdict_of(const Op& op, const Run* run, TimePoint now,
 // "Timed out waiting 1000 ms for op #7 on rank 1"
 std::string timed_out(const Op& op, int rank, TimePoint now);
 
-// Warns of the first of the ops that have got late, and of each once.
+// Warns of the first of the ops that have got late; those that are late with it are not named
+// later.
 class LateWarning {
  public:
   // Late is `after` that time; 0: never.
