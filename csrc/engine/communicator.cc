@@ -32,17 +32,6 @@ std::shared_ptr<Op> make_op(OpRequest request, TaskPool& pool) {
 
 Error shut_down() { return {ErrorKind::kAborted, "ringdist: this process has shut ringdist down"}; }
 
-// What it throws ends its group, and the op with it.
-void enqueue(Executor& executor, Seat& seat, const std::shared_ptr<Op>& op) {
-  try {
-    seat.enqueue(op);
-  } catch (...) {
-    const Error error = thrown_error();
-    seat.fail(error, /*tell_others=*/true);
-    if (!op->finished()) executor.finish_op(op, error);
-  }
-}
-
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions options,
@@ -50,6 +39,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions
     : context_(std::move(context)),
       options_(std::move(options)),
       formation_(std::move(formation)),
+      seat_(std::make_shared<Seat>(context_->lane().executor(), options_.rank, options_.size,
+                                   group_config())),
       planner_({options_.rank, options_.size, options_.config.algorithm,
                 options_.config.deterministic == "layout", options_.config.segment_bytes}),
       timeout_(options_.timeout) {}
@@ -64,21 +55,20 @@ GroupConfig Communicator::group_config() const {
   config.warn_after = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(options_.config.warn_after));
   config.early_window = early_window(options_.config);
+  // Called on a lane of the Context's, so that its pool is there. Not done here: hooks may need the
+  // GIL, an abort may write to the store, and neither may end up as the last to hold anything.
   config.on_failed = [failure = failure_, hooks = std::weak_ptr(hooks_),
-                      context = std::weak_ptr(context_)](const Error& error) {
+                      &pool = context_->pool()](const Error& error) {
     std::vector<std::weak_ptr<Communicator>> siblings;
     {
       std::lock_guard lock(failure->mutex);
       failure->first = error;
       siblings = failure->siblings;
     }
-    const auto alive = context.lock();
-    if (!alive) return;
-    // Not here: hooks may need the GIL, an abort may write to the store, and this is a lane.
-    if (auto held = hooks.lock(); held && !held->failed.empty())
-      alive->pool().run([held = std::move(held)] { held->call_failed(); });
+    if (auto held = hooks.lock(); held && !held->empty())
+      pool.run([held = std::move(held)] { held->call_failed(); });
     for (const auto& sibling : siblings)
-      alive->pool().run([sibling, why = error.message()] {
+      pool.run([sibling, why = error.message()] {
         if (auto one = sibling.lock()) one->abort("the group it belongs to failed: " + why);
       });
   };
@@ -98,8 +88,6 @@ Result<std::shared_ptr<Communicator>> Communicator::make(std::shared_ptr<Context
       new Communicator(std::move(context), std::move(options), std::move(formation)));
   Communicator& self = *out;
   Lane& lane = self.context_->lane();
-  self.seat_ =
-      std::make_shared<Seat>(lane.executor(), self.rank(), self.size(), self.group_config());
   if (Error error = self.formation_->publish()) return error;
   lane.post([&lane, seat = self.seat_] { lane.executor().add(seat); });
   // Now, not with the first op: a send and its receive must find each other though the other ranks
@@ -117,29 +105,37 @@ Result<std::shared_ptr<Communicator>> Communicator::make(std::shared_ptr<Context
 
 void Communicator::form() {
   Lane& lane = context_->lane();
-  const auto named = [&lane, seat = seat_](uint64_t nonce) {
-    lane.post([&lane, seat, nonce] { lane.executor().expect(seat, nonce); });
+  Executor& executor = lane.executor();
+  const auto named = [&lane, &executor, seat = seat_](uint64_t nonce) {
+    lane.post([&executor, seat, nonce] { executor.expect(seat, nonce); });
   };
   formation_->run(named, [&](const Result<FoundGroup>& outcome) {
     if (outcome.ok()) {
-      lane.post([&lane, seat = seat_, membership = outcome.value().membership] {
-        lane.executor().form(seat, membership);
+      lane.post([&executor, seat = seat_, membership = outcome.value().membership] {
+        executor.form(seat, membership);
       });
       return;
     }
     const Error first = failure();  // abort() may have been before
     formation_->tell_failed(first ? first : outcome.error());
-    lane.post(
-        [seat = seat_, error = outcome.error()] { seat->fail(error, /*tell_others=*/false); });
+    lane.post([&executor, seat = seat_, error = outcome.error()] {
+      executor.fail(seat, error, /*tell_others=*/false);
+    });
   });
 }
 
 Communicator::~Communicator() {
   if (context_->forked()) return;
+  try {
+    drop();
+  } catch (...) {  // there is no memory: the others find out by their deadlines
+  }
+}
+
+void Communicator::drop() {
   context_->remove_leaver(this);
   formation_->cancel();
   hooks_->end(/*waits=*/false);
-  Lane& lane = context_->lane();
   // Dropped without close(): no wait for what is in flight, but no silent end either.
   if (!closed_) {
     formation_->withdraw(ErrorKind::kPeerLost,
@@ -147,9 +143,10 @@ Communicator::~Communicator() {
     if (const uint64_t nonce = formation_->nonce())
       context_->control().disconnect_group(nonce, rank());
   }
-  lane.post([&lane, seat = seat_] {
-    seat->announce_leave(NoticeKind::kLeave);
-    lane.executor().remove(seat);
+  Lane& lane = context_->lane();
+  lane.post([&executor = lane.executor(), seat = seat_] {
+    executor.announce_leave(seat, NoticeKind::kLeave);
+    executor.remove(seat);
   });
 }
 
@@ -157,15 +154,22 @@ Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& s
   CommunicatorOptions options = options_;
   options.name += suffix;
   options.timeout = timeout();
-  uint64_t which = 0;  // ranks may make siblings in any order, those of one suffix alike
+  options.timeout = timeout();
+  // Ranks may make siblings in any order, those of one suffix alike: one that could not be made has
+  // no number.
+  std::lock_guard one_at_a_time(making_);
+  uint64_t& number = siblings_made_[suffix];
+  auto formation =
+      std::make_shared<SiblingFormation>(context_, options, formation_, suffix, number);
+  Error first;
   {
-    std::lock_guard lock(mutex_);
-    which = siblings_made_[suffix]++;
+    std::lock_guard lock(failure_->mutex);
+    std::erase_if(failure_->siblings, [](const auto& sibling) { return sibling.expired(); });
+    failure_->siblings.reserve(failure_->siblings.size() + 1);
   }
-  auto formation = std::make_shared<SiblingFormation>(context_, options, formation_, suffix, which);
   auto made = make(context_, std::move(options), std::move(formation));
   if (!made.ok()) return made;
-  Error first;
+  ++number;
   {
     std::lock_guard lock(failure_->mutex);
     failure_->siblings.push_back(made.value());
@@ -227,7 +231,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   formation_->shorten(op->deadline);
   Executor& executor = context_->lane().executor();
-  if (!context_->lane().post([&executor, seat = seat_, op] { enqueue(executor, *seat, op); },
+  if (!context_->lane().post([&executor, seat = seat_, op] { executor.enqueue(seat, op); },
                              !will_wait))
     return shut_down();
   if (!op->request.endpoint) ++next_number_;  // last: what was thrown before has taken none
@@ -242,9 +246,8 @@ bool Communicator::wait(const Op& op, std::optional<Milliseconds> timeout) {
 
 void Communicator::handed_over(uint64_t number) {
   if (context_->forked()) return;
-  context_->lane().post([seat = seat_, number] {
-    if (Group* group = seat->group()) group->handed_over(number);
-  });
+  Executor& executor = context_->lane().executor();
+  context_->lane().post([&executor, seat = seat_, number] { executor.handed_over(seat, number); });
 }
 
 Error Communicator::failure() const {
@@ -273,7 +276,9 @@ void Communicator::abort(const std::string& why) {
   // Ranks that have found their peers no longer look into the store: ours must be found to be told.
   formation_->shorten(Clock::now() + Context::kFinishTime);
   const Error cause(ErrorKind::kAborted, why);
-  context_->lane().post([seat = seat_, cause] { seat->fail(cause, /*tell_others=*/true); });
+  Executor& executor = context_->lane().executor();
+  context_->lane().post(
+      [&executor, seat = seat_, cause] { executor.fail(seat, cause, /*tell_others=*/true); });
   withdraw(Clock::now() + Context::kFinishTime, ErrorKind::kAborted, why);
 }
 
@@ -294,7 +299,7 @@ void Communicator::finish(NoticeKind how, TimePoint until) {
   hooks_->end(/*waits=*/true);
   // Who has found everybody counts on us, and hears of our end only if we have found them, too.
   if (!context_->lane().stopped()) formation_->outcome().wait_until(until);
-  formation_->cancel();
+  formation_->cancel(how);
   const bool exits = how == NoticeKind::kExit;
   withdraw(std::max(until, Clock::now() + kWordTime), ErrorKind::kPeerLost,
            exits ? "its process exited" : "it destroyed the group", exits);
@@ -303,11 +308,15 @@ void Communicator::finish(NoticeKind how, TimePoint until) {
 
 void Communicator::leave(NoticeKind how) {
   Lane& lane = context_->lane();
-  lane.call([seat = seat_, how] { seat->announce_leave(how); }, Clock::now() + kTaskTime);
+  lane.call(
+      [&executor = lane.executor(), seat = seat_, how] { executor.announce_leave(seat, how); },
+      Clock::now() + kTaskTime);
 }
 
 void Communicator::wait_until_idle(TimePoint deadline) {
-  (void)context_->lane().call_until([seat = seat_] { return seat->idle(); }, deadline);
+  Lane& lane = context_->lane();
+  (void)lane.call_until([&executor = lane.executor(), seat = seat_] { return executor.idle(seat); },
+                        deadline);
 }
 
 void Communicator::close() {
@@ -328,7 +337,8 @@ void Communicator::close() {
   context_->remove_leaver(this);
   if (const uint64_t nonce = formation_->nonce())
     context_->control().disconnect_group(nonce, rank());
-  lane.call([&lane, seat = seat_] { lane.executor().remove(seat); }, Clock::now() + kTaskTime);
+  lane.call([&executor = lane.executor(), seat = seat_] { executor.remove(seat); },
+            Clock::now() + kTaskTime);
 }
 
 }  // namespace ringdist

@@ -86,6 +86,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void form();
   // Formation::withdraw(), for which it waits until then at most.
   void withdraw(TimePoint until, ErrorKind kind, const std::string& why, bool process_ends = false);
+  void drop();
   void finish(NoticeKind how, TimePoint until);
   void leave(NoticeKind how);
   std::vector<std::shared_ptr<Communicator>> siblings() const;
@@ -94,7 +95,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const std::shared_ptr<Context> context_;
   const CommunicatorOptions options_;
   const std::shared_ptr<Formation> formation_;
-  std::shared_ptr<Seat> seat_;  // touched on the lane only
   // Apart from us, because the lane writes it and must never be the last to hold a Communicator.
   struct Failure {
     std::mutex mutex;  // a leaf
@@ -103,13 +103,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   };
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
+  const std::shared_ptr<Seat> seat_;  // touched on the lane only
   std::atomic<uint64_t> next_number_{1};
+
+  std::mutex making_;  // a sibling; before mutex_
+  std::map<std::string, uint64_t> siblings_made_ RINGDIST_GUARDED_BY(making_);  // by suffix
 
   mutable std::mutex mutex_;
   Planner planner_;  // schedule() with the mutex
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_);
   bool closed_ RINGDIST_GUARDED_BY(mutex_) = false;
-  std::map<std::string, uint64_t> siblings_made_ RINGDIST_GUARDED_BY(mutex_);  // by suffix
 };
 
 }  // namespace ringdist

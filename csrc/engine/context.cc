@@ -159,7 +159,7 @@ Error Context::lost(ContextId context_id) {
   return it == lost_.end() ? Error() : it->second;
 }
 
-void Context::run_elsewhere(std::function<void()> task) { pool_.run(std::move(task)); }
+bool Context::run_elsewhere(std::function<void()> task) { return pool_.run(std::move(task)); }
 
 void Context::flood(const Notice& notice) { control_->flood(notice.encode()); }
 

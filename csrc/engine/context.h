@@ -75,7 +75,7 @@ class Context final : private ControlEvents, private LaneHost {
   Error start();
   Error open_transports() RINGDIST_REQUIRES(mutex_);
 
-  void run_elsewhere(std::function<void()> task) override;
+  bool run_elsewhere(std::function<void()> task) override;
   void flood(const Notice& notice) override;
 
   void on_process_lost(uint64_t context_id, const Error& cause) override;

@@ -4,7 +4,6 @@
 
 #include "base/log.h"
 #include "base/thrown.h"
-#include "engine/group/notice.h"
 
 namespace ringdist {
 
@@ -27,8 +26,7 @@ Result<FoundGroup> Formation::form(const Named& named) {
   nonce_ = formed.membership.nonce;
   named(nonce_);
   const Error unreachable = reach(formed);
-  if (Error error = context_->control().connect_group(nonce_, rank_, formed.processes, patience_))
-    return error;
+  if (Error error = connect(formed)) return error;
   log_phase("linked to the others' control planes, as they are");
   if (unreachable) return unreachable;
   log_formed(formed);
@@ -57,10 +55,18 @@ void Formation::withdraw(ErrorKind kind, const std::string& why, bool process_en
 }
 
 void Formation::tell_failed(const Error& cause) {
-  if (patience_.cancelled) return;                                  // whoever did it has said so
-  if (nonce_ == 0) return withdraw(cause.kind(), cause.message());  // an abort's word stays
-  context_->control().flood(
-      abort_notice(nonce_, /*generation=*/0, rank_, /*op=*/0, cause).encode());
+  const uint64_t nonce = nonce_;
+  const bool leaves = patience_.cancelled;
+  if (nonce == 0 && leaves) return;                                // whoever did it has said so
+  if (nonce == 0) return withdraw(cause.kind(), cause.message());  // an abort's word stays
+  flood(leaves ? make_notice(leaves_, nonce, /*generation=*/0, rank_, /*op=*/0)
+               : abort_notice(nonce, /*generation=*/0, rank_, /*op=*/0, cause));
+}
+
+void Formation::flood(const Notice& notice) { context_->control().flood(notice.encode()); }
+
+Error Formation::connect(const FoundGroup& formed) {
+  return context_->control().connect_group(nonce_, rank_, formed.processes, patience_);
 }
 
 }  // namespace ringdist

@@ -15,6 +15,7 @@
 #include "base/patience.h"
 #include "engine/context.h"
 #include "engine/group/membership.h"
+#include "engine/group/notice.h"
 
 namespace ringdist {
 
@@ -45,15 +46,20 @@ class Formation {
   // Of run().
   const std::shared_future<Result<FoundGroup>>& outcome() const { return outcome_; }
 
-  // It need not go on after that; or not at all.
+  // It need not go on after that; or not at all, as this rank leaves the group (`how`: kExit if its
+  // process ends). It does go on to the group's name where it waits for nobody but us.
   void shorten(TimePoint until) { patience_.shorten(until); }
-  void cancel() { patience_.cancelled = true; }
+  void cancel(NoticeKind how = NoticeKind::kLeave) {
+    leaves_ = how;
+    patience_.cancelled = true;
+  }
 
   // Tells those who look for this rank that it does not come, if they can still be told so where
   // they look: a named group's hear of it from the control plane. `process_ends`: those of its host
   // believe it when its process has ended.
   void withdraw(ErrorKind kind, const std::string& why, bool process_ends = false);
-  // run() has failed, of that or because the group had: tells the others, who may have formed.
+  // run() has failed, of that or because the group had: tells the others, who may have formed or
+  // will: a rank that has found everybody need not wait for us, but must hear that we are gone.
   void tell_failed(const Error& cause);
 
   // 0: it has no name yet.
@@ -67,6 +73,9 @@ class Formation {
   virtual Error reach(FoundGroup& formed) = 0;
   virtual void leave_word(ErrorKind, const std::string&, bool /*process_ends*/) {}
   virtual void log_formed(const FoundGroup&) const {}
+  // The control plane's, which tests replace.
+  virtual Error connect(const FoundGroup& formed);
+  virtual void flood(const Notice& notice);
 
   void log_phase(const std::string& text) const;
   Context& context() { return *context_; }
@@ -83,6 +92,7 @@ class Formation {
   const int rank_;
   const int size_;
   Patience patience_;
+  std::atomic<NoticeKind> leaves_{NoticeKind::kLeave};
   std::atomic<uint64_t> nonce_{0};
   std::promise<Result<FoundGroup>> promise_;
   const std::shared_future<Result<FoundGroup>> outcome_ = promise_.get_future().share();

@@ -82,6 +82,7 @@ class Hooks {
   // this group may be called.
   HookTable<uint64_t, float> succeeded;
   HookTable<> failed;
+  bool empty() const { return succeeded.empty() && failed.empty(); }
 
   // Calls the functions for failure, once; who comes later waits for them, so that a process does
   // not end before what they write is written, but not for ever. Returns at once in a function of

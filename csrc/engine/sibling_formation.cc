@@ -5,7 +5,7 @@
 namespace ringdist {
 namespace {
 
-// How often it looks whether its time is over while the parent forms.
+// How often it looks whether the process ends while the parent forms.
 constexpr auto kLook = Milliseconds(10);
 
 }  // namespace
@@ -20,14 +20,12 @@ SiblingFormation::SiblingFormation(std::shared_ptr<Context> context,
       suffix_(std::move(suffix)),
       which_(which) {}
 
+// Also when its own time is over or it was called off: others have it, too, and only its name,
+// which is the parent's to give, lets them be told.
 Result<FoundGroup> SiblingFormation::find() {
-  while (parent_->outcome().wait_for(kLook) != std::future_status::ready) {
-    if (patience().cancelled)
-      return Error(ErrorKind::kAborted, "the group was destroyed while it looked for its members");
-    if (patience().over(Clock::now()))
-      return Error(ErrorKind::kTimeout,
-                   "the members of the group that it belongs to were not found in time");
-  }
+  while (parent_->outcome().wait_for(kLook) != std::future_status::ready)
+    if (context().lane().stopped())
+      return Error(ErrorKind::kAborted, "this process shut down while the group formed");
   Result<FoundGroup> found = parent_->outcome().get();
   if (found.ok())
     found.value().membership.nonce = sibling_nonce(found.value().membership, suffix_, which_);

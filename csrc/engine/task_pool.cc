@@ -24,16 +24,16 @@ void run_one(std::function<void()> task) {
 
 }  // namespace
 
-void TaskPool::run(std::function<void()> task) {
+bool TaskPool::run(std::function<void()> task) {
   uint64_t number = 0;
   {
     std::lock_guard lock(state_->mutex);
-    if (state_->stopping) return;
+    if (state_->stopping) return false;
     number = state_->next++;
     state_->tasks.emplace(number, std::move(task));
     if (state_->idle >= static_cast<int>(state_->tasks.size())) {
       state_->wake.notify_one();
-      return;
+      return true;
     }
     ++state_->threads;
   }
@@ -47,6 +47,7 @@ void TaskPool::run(std::function<void()> task) {
     }
     log(LogLevel::kWarn, "no thread for a task, which waits for others: " + error.message());
   }
+  return true;
 }
 
 void TaskPool::work(std::shared_ptr<State> state) {

@@ -23,9 +23,9 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
-  // Any thread. After stop() tasks are dropped. Throws, and keeps nothing, where there is no
-  // memory, or no thread at all: not one of the pool's own.
-  void run(std::function<void()> task);
+  // Any thread. False after stop(): the task is dropped. Throws, and keeps nothing, where there is
+  // no memory, or no thread at all: not one of the pool's own.
+  bool run(std::function<void()> task);
 
   // Waits for queued and running tasks until the deadline; false if some still run. They are then
   // left alone: the pool's state outlives them.

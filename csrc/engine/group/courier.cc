@@ -49,6 +49,12 @@ Staged Courier::reserve(std::span<const EdgeName> to, size_t bytes) {
 void Courier::commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,
                      std::span<const Ticket> tickets) {
   std::vector<Outgoing> out;
+  try {
+    out.reserve(headers.size());
+  } catch (...) {
+    if (staged.transport) staged.transport->commit(staged.bytes, 0, {});
+    throw;
+  }
   for (size_t i = 0; i < headers.size(); ++i) {
     stamp(headers[i]);
     count_sent(headers[i], used);

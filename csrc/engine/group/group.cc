@@ -47,7 +47,11 @@ void Group::end_if_thrown(const std::shared_ptr<Op>& op, const Body& body) {
   try {
     body();
   } catch (...) {
-    fail(thrown_error(), /*tell_others=*/true);
+    const Error error = thrown_error();
+    try {
+      fail(error, /*tell_others=*/true);
+    } catch (...) {  // the rest is for the next tick
+    }
     if (!op->finished()) host_.finish_op(op, error_of(*op, nullptr));
   }
 }
@@ -94,7 +98,7 @@ void Group::handed_over(uint64_t number) {
 }
 
 bool Group::is_oldest(const Run& run) const {
-  return collectives_.oldest() == &run || point_to_point_.is_oldest_receive(run);
+  return collectives_.oldest() == &run || point_to_point_.is_lowest_receive(run);
 }
 
 void Group::finished(Run& run) {
@@ -117,7 +121,9 @@ void Group::retire(std::unique_ptr<Run>&& run) {
 }
 
 void Group::on_message(const MessageHeader& header, ConstBytes payload) {
-  if (ending_.failed() || header.source < 0 || header.source >= size()) return;
+  if (ending_.failed() || header.generation != generation_ || header.source < 0 ||
+      header.source >= size())
+    return;
   courier_.credit_returned(header.source, header.credit);
   if (header.type == MessageType::kCredit) return;
   if (header.type == MessageType::kData) {
@@ -214,19 +220,19 @@ void Group::on_roll_call(const Notice& notice) {
 
 void Group::fail(const Error& cause, bool tell_others, uint64_t number) {
   if (!ending_.fail(cause)) return;
-  // It names the first op that the others cannot finish.
-  if (tell_others)
-    host_.flood(abort_notice(nonce_, generation_, rank(),
-                             std::min(number, collectives_.first_open()), cause));
-  if (config_.on_failed) config_.on_failed(cause);
-  end_ops();
+  aftermath_.begin(tell_others ? std::optional(std::min(number, collectives_.first_open()))
+                               : std::nullopt);
+  end();
 }
 
-// Each op goes when it has been told: what throws half-way leaves the rest for the next tick.
-void Group::end_ops() {
+// What it throws leaves the rest for the next tick: each op goes when it has been told.
+void Group::end() {
   const auto tell = [this](const std::shared_ptr<Op>& op, const Run* run) {
     host_.finish_op(op, error_of(*op, run));
   };
+  aftermath_.settle(host_, failure(), [this](uint64_t op) {
+    return abort_notice(nonce_, generation_, rank(), op, failure());
+  });
   collectives_.stop(tell);
   point_to_point_.stop(tell);
 }
@@ -304,7 +310,7 @@ void Group::process_lost(ContextId context, const Error& cause) {
 
 void Group::tick() {
   check_doom();
-  if (ending_.failed()) return end_ops();  // what fail() left, if there was no memory for it
+  if (ending_.failed()) return end();  // what fail() left, if there was no memory for it
   fail_if(losses_.breakage(now()));
   check_deadlines();
   if (const Run* oldest = collectives_.oldest())
@@ -343,7 +349,7 @@ void Group::check_stall(const Op& op, TimePoint still_since) {
 void Group::time_out(const Op& op) { fail(waits_.timed_out(op, now()), /*tell_others=*/true); }
 
 bool Group::idle() const {
-  return collectives_.idle() && point_to_point_.idle() &&
+  return collectives_.idle() && point_to_point_.idle() && aftermath_.settled() &&
          (ending_.failed() || !peers_.any_in_doubt());
 }
 

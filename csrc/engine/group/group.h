@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/group/aftermath.h"
 #include "engine/group/collectives.h"
 #include "engine/group/courier.h"
 #include "engine/group/ending.h"
@@ -38,9 +39,9 @@ class GroupHost {
 
 struct GroupConfig {
   std::string name;
-  int64_t early_window = 0;  // bytes
-  Duration warn_after{0};    // for whom an op waits is logged after this long; 0: never
-  std::function<void(const Error&)> on_failed;  // the first cause, once
+  int64_t early_window = 0;    // bytes
+  Duration warn_after{0};      // for whom an op waits is logged after this long; 0: never
+  Aftermath::Owner on_failed;  // the first cause, once; may be called again if it throws
 };
 
 class Group final : public Port {
@@ -129,7 +130,7 @@ class Group final : public Port {
   void fail_if(const Error& cause);
   void forgive_sends(int peer);
   void time_out(const Op& op);
-  void end_ops();
+  void end();
   void retire(std::unique_ptr<Run>&& run);
   void warn_of_waits();
   Error error_of(const Op& op, const Run* run) const;
@@ -151,6 +152,7 @@ class Group final : public Port {
   const Losses losses_;
   std::vector<std::unique_ptr<Run>> ended_;
   Ending ending_;
+  Aftermath aftermath_{config_.on_failed};
 };
 
 }  // namespace ringdist

@@ -7,14 +7,18 @@
 
 namespace ringdist {
 
-// `run`: null if it has not begun.
+// `run`: null if it has not begun. Without memory for the words it is the cause alone.
 inline Error op_error(const Op& op, const Run* run, int rank, const std::string& group,
-                      const Error& cause) {
+                      const Error& cause) noexcept {
   const bool wrote = run != nullptr && run->wrote();
-  return cause
-      .prefixed("ringdist: " + op.describe() + " on rank " + std::to_string(rank) + " of group '" +
-                group + "' failed: ")
-      .suffixed(wrote ? "; its output may be partly overwritten" : "; its tensors are unchanged");
+  try {
+    return cause
+        .prefixed("ringdist: " + op.describe() + " on rank " + std::to_string(rank) +
+                  " of group '" + group + "' failed: ")
+        .suffixed(wrote ? "; its output may be partly overwritten" : "; its tensors are unchanged");
+  } catch (...) {
+    return cause;
+  }
 }
 
 }  // namespace ringdist

@@ -15,7 +15,7 @@ void Peer::leave(uint64_t last_op, TimePoint now) {
 void Peer::announce_exit(uint64_t last_op, TimePoint now) {
   last_op_ = last_op;
   gone_at_ = now;
-  if (presence_ != Presence::kLost) presence_ = Presence::kExiting;
+  if (presence_ == Presence::kHere) presence_ = Presence::kExiting;
 }
 
 bool Peer::end(TimePoint now) {

@@ -41,7 +41,7 @@ class Peer {
 
   // It says that it leaves; what it says later holds.
   void leave(uint64_t last_op, TimePoint now);
-  // It says that its process is about to end.
+  // It says that its process is about to end; so does this, and who is gone stays gone.
   void announce_exit(uint64_t last_op, TimePoint now);
   // Its process has ended in good order. True if it is gone by that.
   bool end(TimePoint now);

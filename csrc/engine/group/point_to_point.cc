@@ -109,7 +109,7 @@ void PointToPoint::stop(const EachOp& tell) {
   posted_count_ = 0;
 }
 
-bool PointToPoint::is_oldest_receive(const Run& run) const {
+bool PointToPoint::is_lowest_receive(const Run& run) const {
   return !receives_.empty() && receives_.begin()->second.get() == &run;
 }
 

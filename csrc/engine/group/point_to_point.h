@@ -40,7 +40,7 @@ class PointToPoint {
 
   bool idle() const { return sends_.empty() && receives_.empty() && posted_count_ == 0; }
   // Of those that are bound, the one with the lowest name: one of them may always go on.
-  bool is_oldest_receive(const Run& run) const;
+  bool is_lowest_receive(const Run& run) const;
   void grant_waiting();
   // Calls each for every op that is not finished.
   void for_each(const EachOp& each) const;

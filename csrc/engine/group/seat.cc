@@ -9,6 +9,8 @@
 namespace ringdist {
 namespace {
 
+constexpr uint64_t kFirstOp = 1;
+
 std::string members_to_be_found() { return "the group's members to be found"; }
 
 }  // namespace
@@ -17,16 +19,21 @@ Seat::Seat(GroupHost& host, int rank, int size, GroupConfig config)
     : host_(host), rank_(rank), size_(size), config_(std::move(config)) {}
 
 void Seat::expect(uint64_t nonce) {
-  check(!group_, "a group is named twice");
+  check(state_ != State::kNamed && state_ != State::kFormed, "a group is named twice");
   nonce_ = nonce;
-  if (std::exchange(untold_, false)) tell_failure();
+  if (state_ == State::kSeeking) state_ = State::kNamed;
+  if (state_ != State::kUntold) return;
+  aftermath_.tell(kFirstOp);
+  state_ = State::kFailed;
+  end();
 }
 
 void Seat::form(const Membership& membership) {
-  check(state() == State::kForming, "a group is formed twice, or after its end");
+  check(forms(), "a group is formed twice, or after its end");
   check(membership.rank == rank_ && membership.size() == size_, "other members than were sought");
-  nonce_ = membership.nonce;
   group_ = std::make_unique<Group>(host_, membership, config_);
+  nonce_ = membership.nonce;
+  state_ = State::kFormed;
   for (; !waiting_.empty(); waiting_.pop_front()) group_->enqueue(waiting_.front());
 }
 
@@ -34,7 +41,7 @@ void Seat::enqueue(std::shared_ptr<Op> op) {
   if (group_) return group_->enqueue(op);
   last_number_ = std::max(last_number_, op->number);
   waiting_.push_back(std::move(op));
-  if (failure_) end_ops();
+  if (failed()) end();
 }
 
 void Seat::on_notice(const Notice& notice) {
@@ -44,20 +51,18 @@ void Seat::on_notice(const Notice& notice) {
 
 void Seat::fail(const Error& cause, bool tell_others) {
   if (group_) return group_->fail(cause, tell_others);
-  if (failure_) return;
+  if (failed()) return;
   failure_ = cause;
-  untold_ = tell_others && nonce_ == 0;
-  if (tell_others && !untold_) tell_failure();
-  if (config_.on_failed) config_.on_failed(cause);
-  end_ops();
+  aftermath_.begin(tell_others && state_ == State::kNamed ? std::optional(kFirstOp) : std::nullopt);
+  state_ = tell_others && state_ == State::kSeeking ? State::kUntold : State::kFailed;
+  end();
 }
 
-void Seat::tell_failure() {
-  host_.flood(abort_notice(nonce_, /*generation=*/0, rank_, /*op=*/1, failure_));
-}
-
-// Each op goes when it has been told: what throws half-way leaves the rest for the next tick.
-void Seat::end_ops() {
+// What it throws leaves the rest for the next tick: each op goes when it has been told.
+void Seat::end() {
+  aftermath_.settle(host_, failure_, [this](uint64_t op) {
+    return abort_notice(nonce_, /*generation=*/0, rank_, op, failure_);
+  });
   for (; !waiting_.empty(); waiting_.pop_front()) {
     const auto& op = waiting_.front();
     host_.finish_op(op, op_error(*op, nullptr, rank_, config_.name, failure_));
@@ -66,7 +71,7 @@ void Seat::end_ops() {
 
 void Seat::tick() {
   if (group_) return group_->tick();
-  if (failure_) return end_ops();
+  if (failed()) return end();
   const TimePoint now = host_.lane_state().now;
   const auto late =
       std::ranges::find_if(waiting_, [&](const auto& op) { return now > op->deadline; });
@@ -82,7 +87,7 @@ void Seat::tick() {
 
 void Seat::announce_leave(NoticeKind how) {
   if (group_) return group_->announce_leave(how);
-  if (nonce_ == 0 || failure_) return;
+  if (state_ != State::kNamed) return;
   host_.flood(make_notice(how, nonce_, /*generation=*/0, rank_, /*op=*/0));
 }
 
@@ -92,7 +97,7 @@ GroupVerdict Seat::verdict_of_waiting() const {
 
 GroupVerdict Seat::verdict() const {
   if (group_) return group_->verdict();
-  if (failure_) return {GroupVerdict::kFailed, Duration(0), "failed: " + failure_.message()};
+  if (failed()) return {GroupVerdict::kFailed, Duration(0), "failed: " + failure_.message()};
   if (waiting_.empty()) return {GroupVerdict::kIdle, Duration(0), "looks for its members"};
   return verdict_of_waiting();
 }
@@ -101,7 +106,7 @@ std::string Seat::dump() const {
   if (group_) return group_->dump();
   std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank_) + " of " +
                     std::to_string(size_) +
-                    (failure_ ? ", never formed" : ", waiting for its members") + ", last op #" +
+                    (failed() ? ", never formed" : ", waiting for its members") + ", last op #" +
                     std::to_string(last_number_) + ": " + verdict().text;
   for (const auto& op : waiting_) out += "\n   " + op->describe() + ": not started";
   return out + "\n";

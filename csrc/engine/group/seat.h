@@ -1,9 +1,11 @@
 // One rank's place in a group on a lane. Until the members are known its ops wait here, with their
 // deadlines; then a Group runs them.
 //
-//   kForming  ops wait
-//   kFormed   the Group has them
-//   kFailed   the members were never found: every op ends with the cause
+//   kSeeking  ops wait; the others cannot be told anything yet
+//   kNamed    ops wait; others can be told that the group fails, and tell us
+//   kFormed   the Group has the ops
+//   kUntold   it has failed, and every op ends with the cause; the others hear so once it is named
+//   kFailed   the same, and they have heard, or shall not
 //
 // Every call comes with the lane's driver token held.
 #pragma once
@@ -12,24 +14,23 @@
 #include <memory>
 #include <string>
 
+#include "engine/group/aftermath.h"
 #include "engine/group/group.h"
 
 namespace ringdist {
 
 class Seat {
  public:
-  enum class State : uint8_t { kForming, kFormed, kFailed };
+  enum class State : uint8_t { kSeeking, kNamed, kFormed, kUntold, kFailed };
 
   Seat(GroupHost& host, int rank, int size, GroupConfig config);
 
-  State state() const {
-    return group_ ? State::kFormed : failure_ ? State::kFailed : State::kForming;
-  }
+  State state() const { return state_; }
+  bool forms() const { return state_ == State::kSeeking || state_ == State::kNamed; }
   // Null until it is formed.
   Group* group() { return group_.get(); }
 
-  // The group has a name: from now on others can be told that it fails, and tell us. While it
-  // forms.
+  // The group has a name. Before it is formed.
   void expect(uint64_t nonce);
   // The members are known: the ops so far begin. While it forms.
   void form(const Membership& membership);
@@ -44,25 +45,26 @@ class Seat {
   int rank() const { return rank_; }
   const std::string& name() const { return config_.name; }
   uint64_t nonce() const { return nonce_; }  // 0 until expect() or form()
-  bool idle() const { return group_ ? group_->idle() : waiting_.empty(); }
+  bool idle() const { return group_ ? group_->idle() : waiting_.empty() && aftermath_.settled(); }
   const Error& failure() const { return group_ ? group_->failure() : failure_; }
   GroupVerdict verdict() const;
   std::string dump() const;
 
  private:
-  void end_ops();
-  void tell_failure();
+  bool failed() const { return state_ == State::kUntold || state_ == State::kFailed; }
+  void end();
   GroupVerdict verdict_of_waiting() const;
 
   GroupHost& host_;
   const int rank_;
   const int size_;
   const GroupConfig config_;
+  State state_ = State::kSeeking;
   uint64_t nonce_ = 0;
   uint64_t last_number_ = 0;
   std::deque<std::shared_ptr<Op>> waiting_;
   Error failure_;
-  bool untold_ = false;  // of the failure: the others are not known yet
+  Aftermath aftermath_{config_.on_failed};
   std::unique_ptr<Group> group_;
 };
 

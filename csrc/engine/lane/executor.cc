@@ -11,15 +11,32 @@ namespace {
 
 constexpr int kWorkBatch = 32;  // segments between two looks at the wire
 constexpr auto kTickTime = std::chrono::milliseconds(50);
-constexpr auto kStrayTime = std::chrono::seconds(60);
-constexpr size_t kMaxStrays = size_t{1} << 17;  // peers send within their early windows only
-constexpr size_t kMaxStrayNotices = 4096;
-constexpr size_t kMaxClosed = 1024;
 
 }  // namespace
 
 Executor::Executor(Statistics& statistics, int64_t memory_limit, Token& token, LaneHost& host)
     : token_(token), host_(host), state_(statistics, memory_limit) {}
+
+// A transport may be called back by a library of C, which no exception may cross.
+template <typename Body>
+void Executor::contain(const Body& body) {
+  (void)guarded(*this, [&] {
+    body();
+    return true;
+  });
+}
+
+// Of one group. A second throw, while it is ended, ends all: there is no memory even for its words.
+template <typename Body>
+void Executor::contain(const std::shared_ptr<Seat>& seat, const Body& body) {
+  contain([&] {
+    try {
+      body();
+    } catch (...) {
+      seat->fail(thrown_error(), /*tell_others=*/true);
+    }
+  });
+}
 
 void Executor::add(std::shared_ptr<Seat> seat) {
   check_token();
@@ -29,40 +46,83 @@ void Executor::add(std::shared_ptr<Seat> seat) {
 void Executor::expect(const std::shared_ptr<Seat>& seat, uint64_t nonce) {
   check_token();
   if (!seats_.contains(seat)) return;
-  seat->expect(nonce);
-  for (const Notice& notice : stray_notices_)
-    if (notice.nonce == nonce) seat->on_notice(notice);
+  contain(seat, [&] {
+    seat->expect(nonce);
+    strays_.for_each_notice(nonce, [&](const Notice& notice) { seat->on_notice(notice); });
+  });
 }
 
 void Executor::form(const std::shared_ptr<Seat>& seat, const Membership& membership) {
   check_token();
-  if (!seats_.contains(seat) || seat->failure()) return;
-  seat->form(membership);
-  Group& group = *seat->group();
-  const GroupKey key{membership.nonce, membership.rank};
-  by_key_[key] = &group;
-  for (const ParkedMessage& stray : strays_.take(key))
-    group.on_message(stray.header, stray.payload.bytes());
-  // Then who is gone. Notices first: they say which op was a leaver's last.
-  for (const Notice& notice : stray_notices_)
-    if (notice.nonce == membership.nonce) group.on_notice(notice);
-  for (const GroupMember& member : membership.members)
-    if (left_.contains(member.context)) group.process_left(member.context);
-  for (const GroupMember& member : membership.members)
-    if (auto it = lost_.find(member.context); it != lost_.end())
-      group.process_lost(member.context, it->second);
+  if (!seats_.contains(seat) || !seat->forms()) return;
+  contain(seat, [&] {
+    const Strays::GroupKey key{membership.nonce, membership.rank};
+    seat->form(membership);
+    Group& group = *seat->group();
+    by_key_[key] = &group;
+    for (const ParkedMessage& stray : strays_.take(key))
+      group.on_message(stray.header, stray.payload.bytes());
+    // Then who is gone. Notices first: they say which op was a leaver's last.
+    strays_.for_each_notice(membership.nonce,
+                            [&](const Notice& notice) { group.on_notice(notice); });
+    for (const GroupMember& member : membership.members)
+      if (left_.contains(member.context)) group.process_left(member.context);
+    for (const GroupMember& member : membership.members)
+      if (auto it = lost_.find(member.context); it != lost_.end())
+        group.process_lost(member.context, it->second);
+  });
+}
+
+void Executor::enqueue(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op) {
+  check_token();
+  contain([&] {
+    try {
+      seat->enqueue(op);
+    } catch (...) {
+      const Error error = thrown_error();
+      try {
+        seat->fail(error, /*tell_others=*/true);
+      } catch (...) {  // the rest is for its tick
+      }
+      if (!op->finished()) finish_op(op, error);
+    }
+  });
+}
+
+void Executor::handed_over(const std::shared_ptr<Seat>& seat, uint64_t number) {
+  check_token();
+  contain(seat, [&] {
+    if (Group* group = seat->group()) group->handed_over(number);
+  });
+}
+
+void Executor::fail(const std::shared_ptr<Seat>& seat, const Error& cause, bool tell_others) {
+  check_token();
+  contain([&] { seat->fail(cause, tell_others); });
+}
+
+void Executor::announce_leave(const std::shared_ptr<Seat>& seat, NoticeKind how) {
+  check_token();
+  contain(seat, [&] { seat->announce_leave(how); });
+}
+
+bool Executor::idle(const std::shared_ptr<Seat>& seat) const {
+  check_token();
+  return seat->idle();
 }
 
 void Executor::remove(const std::shared_ptr<Seat>& seat) {
   check_token();
   if (!seats_.contains(seat)) return;
-  seat->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
+  contain(seat, [&] {
+    seat->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
+  });
   if (Group* group = seat->group()) group->release_ended();
+  const Strays::GroupKey key{seat->nonce(), seat->rank()};
   seats_.erase(seat);
-  if (seat->nonce() == 0) return;
-  by_key_.erase({seat->nonce(), seat->rank()});
-  closed_.push_back(seat->nonce());
-  if (closed_.size() > kMaxClosed) closed_.pop_front();
+  if (key.first == 0) return;
+  by_key_.erase(key);
+  strays_.close(key);
 }
 
 // Of those that are formed.
@@ -78,31 +138,14 @@ void Executor::on_message(ConstBytes bytes, ConstBytes payload) {
   if (!parse_header(bytes, header)) return;  // not ours: nothing in it can be trusted
   contain([&] {
     auto it = by_key_.find({header.nonce, header.destination});
-    if (it == by_key_.end()) return keep_stray(header, payload);
-    it->second->on_message(header, payload);
+    if (it != by_key_.end()) return it->second->on_message(header, payload);
+    strays_.keep(header, payload, state_.now);
   });
 }
 
 void Executor::on_sent(Ticket ticket, const Error& error) {
   check_token();
   contain([&] { bring_home(state_, ticket, error); });
-}
-
-// A transport may be called back by a library of C, which no exception may cross.
-template <typename Body>
-void Executor::contain(const Body& body) {
-  (void)guarded(*this, [&] {
-    body();
-    return true;
-  });
-}
-
-bool Executor::is_closed(uint64_t nonce) const { return std::ranges::count(closed_, nonce) > 0; }
-
-void Executor::keep_stray(const MessageHeader& header, ConstBytes payload) {
-  if (strays_.count() >= kMaxStrays || is_closed(header.nonce)) return;
-  const GroupKey key{header.nonce, header.destination};
-  if (strays_.park(key, header, payload)) stray_since_.emplace_back(state_.now, key);
 }
 
 void Executor::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
@@ -120,24 +163,17 @@ void Executor::process_lost(ContextId context, const Error& cause) {
   for_each_group([&](Group& group) { group.process_lost(context, cause); });
 }
 
-// True if a group of ours is meant.
-bool Executor::give_to_groups(const Notice& notice) {
+void Executor::on_notice(const Notice& notice) {
+  check_token();
+  const bool forms = any_forms();  // one of its ranks here, maybe
   bool known = false;
   for (const auto& seat : seats_) {
-    if (seat->nonce() != notice.nonce) continue;
-    // Until it is formed it hears only why it will not be; the rest is for later.
-    if (!seat->group() && !prevents(notice)) continue;
+    // While it forms it hears only why it will not be; the rest is for later.
+    if (seat->nonce() != notice.nonce || (seat->forms() && !prevents(notice))) continue;
     known = true;
     seat->on_notice(notice);
   }
-  return known;
-}
-
-void Executor::on_notice(const Notice& notice) {
-  check_token();
-  if (give_to_groups(notice) || is_closed(notice.nonce)) return;
-  stray_notices_.push_back(notice);
-  if (stray_notices_.size() > kMaxStrayNotices) stray_notices_.pop_front();
+  if (!known || forms) strays_.keep(notice, forms);
 }
 
 void Executor::process_left(ContextId context) {
@@ -150,20 +186,26 @@ void Executor::fail_all(const Error& cause) {
   check_token();
   // At our own end the others hear of it otherwise.
   const bool tell_others = cause.kind() != ErrorKind::kAborted;
-  for (const auto& seat : seats_) seat->fail(cause, tell_others);
+  for (const auto& seat : seats_) {
+    try {
+      seat->fail(cause, tell_others);
+    } catch (...) {  // its tick goes on with it; without memory for that its ops end by deadline
+    }
+  }
 }
 
 // The control plane serves other processes; other ranks of this Context hear it from the same
 // handler.
 void Executor::flood(const Notice& notice) {
-  host_.flood(notice);
+  check_token();
   own_notices_.push_back(notice);
+  host_.flood(notice);
 }
 
 bool Executor::run_work() {
   check_token();
   int done = 0;
-  for (const Notice& notice : std::exchange(own_notices_, {})) (void)give_to_groups(notice);
+  for (const Notice& notice : std::exchange(own_notices_, {})) on_notice(notice);
   for (; done < kWorkBatch && !state_.work.empty(); ++done) work_next(state_);
   release_ended();
   return done > 0;
@@ -175,14 +217,28 @@ void Executor::release_ended() {
     if (Group* group = seat->group()) group->release_ended();
 }
 
+// Throws nothing: an op that ends has ended.
 void Executor::finish_op(const std::shared_ptr<Op>& op, Error error) {
+  check_token();
   Statistics::add(error ? state_.statistics.ops_failed : state_.statistics.ops_completed, 1);
-  auto callbacks = op->finish(std::move(error));
+  const bool calls_back = op->finish(std::move(error));
   token_.wake(*op);
-  if (!callbacks.empty())
-    host_.run_elsewhere([callbacks = std::move(callbacks)] {
-      for (const auto& callback : callbacks) callback();
-    });
+  if (!calls_back) return;
+  op->next = std::exchange(to_call_back_, op);
+  call_back();
+}
+
+void Executor::call_back() {
+  try {
+    while (const auto op = to_call_back_) {
+      const bool runs = host_.run_elsewhere([op] {
+        for (const auto& callback : op->take_callbacks()) callback();
+      });
+      if (!runs) (void)op->take_callbacks();
+      to_call_back_ = std::exchange(op->next, nullptr);
+    }
+  } catch (...) {  // there is no thread for them: another time
+  }
 }
 
 void Executor::tick() {
@@ -190,26 +246,33 @@ void Executor::tick() {
   if (state_.now < next_tick_) return;
   next_tick_ = state_.now + kTickTime;
   for (const auto& seat : seats_) seat->tick();
-  forget_strays();
+  call_back();
+  strays_.forget_old(any_forms(), state_.now);
   release_ended();
 }
 
-// They may belong to a group that is still looking for its members: they stay while there is one.
-void Executor::forget_strays() {
-  const bool any_forms = std::ranges::any_of(
-      seats_, [](const auto& seat) { return seat->state() == Seat::State::kForming; });
-  for (;
-       !any_forms && !stray_since_.empty() && state_.now - stray_since_.front().first > kStrayTime;
-       stray_since_.pop_front())
-    (void)strays_.take(stray_since_.front().second);
+bool Executor::any_forms() const {
+  return std::ranges::any_of(seats_, [](const auto& seat) { return seat->forms(); });
+}
+
+void Executor::set_now(TimePoint now) {
+  check_token();
+  state_.now = now;
+}
+
+bool Executor::has_work() const {
+  check_token();
+  return !state_.work.empty();
 }
 
 bool Executor::idle() const {
-  return state_.work.empty() &&
+  check_token();
+  return state_.work.empty() && !to_call_back_ &&
          std::ranges::all_of(seats_, [](const auto& seat) { return seat->idle(); });
 }
 
 std::string Executor::verdict() const {
+  check_token();
   GroupVerdict worst{GroupVerdict::kIdle, Duration(0), "no operation in flight"};
   for (const auto& seat : seats_) {
     const GroupVerdict one = seat->verdict();
@@ -221,6 +284,7 @@ std::string Executor::verdict() const {
 }
 
 std::string Executor::dump() const {
+  check_token();
   std::string out = "  transport memory promised: " + std::to_string(state_.promises.promised()) +
                     " of " + std::to_string(state_.promises.limit()) +
                     " bytes; messages of unknown " + "groups: " + std::to_string(strays_.count()) +

@@ -4,7 +4,6 @@
 // Every call comes with the lane's driver token held, which is checked.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -13,6 +12,7 @@
 
 #include "base/check.h"
 #include "engine/group/seat.h"
+#include "engine/lane/strays.h"
 #include "engine/lane/token.h"
 
 namespace ringdist {
@@ -21,8 +21,8 @@ namespace ringdist {
 class LaneHost {
  public:
   virtual ~LaneHost() = default;
-  // On the task pool.
-  virtual void run_elsewhere(std::function<void()> task) = 0;
+  // On the task pool. False: it has stopped, and the task is dropped.
+  virtual bool run_elsewhere(std::function<void()> task) = 0;
   // To the processes of all groups.
   virtual void flood(const Notice& notice) = 0;
 };
@@ -31,13 +31,21 @@ class Executor final : public Receiver, public GroupHost {
  public:
   Executor(Statistics& statistics, int64_t memory_limit, Token& token, LaneHost& host);
 
+  // A rank's place in a group. All that follows about one is nothing once it is removed; what is
+  // thrown ends its group, and no other.
   void add(std::shared_ptr<Seat> seat);
-  // Its group's name is known: from now on others can say that it fails. Of one that was added,
-  // like the rest; nothing once it is removed.
+  // Its group's name is known: from now on others can say that it fails.
   void expect(const std::shared_ptr<Seat>& seat, uint64_t nonce);
   // Its group begins: from now on messages reach it; those that came before are delivered. Nothing
   // if it has failed.
   void form(const std::shared_ptr<Seat>& seat, const Membership& membership);
+  // The op ends with an error where the group has.
+  void enqueue(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op);
+  // As of Group.
+  void handed_over(const std::shared_ptr<Seat>& seat, uint64_t number);
+  void fail(const std::shared_ptr<Seat>& seat, const Error& cause, bool tell_others);
+  void announce_leave(const std::shared_ptr<Seat>& seat, NoticeKind how);
+  bool idle(const std::shared_ptr<Seat>& seat) const;
   // Its ops end with kAborted; late messages are dropped.
   void remove(const std::shared_ptr<Seat>& seat);
 
@@ -45,17 +53,17 @@ class Executor final : public Receiver, public GroupHost {
   bool run_work();
   // Deadlines and stalls, if it is time for them.
   void tick();
-  void set_now(TimePoint now) { state_.now = now; }
+  void set_now(TimePoint now);
 
   // Nothing in flight and nothing to watch: the lane may sleep without a timeout.
   bool idle() const;
-  bool has_work() const { return !state_.work.empty(); }
+  bool has_work() const;
 
   void on_notice(const Notice& notice);
   // Once what that process had sent has been delivered.
   void process_lost(ContextId context, const Error& cause);
   void process_left(ContextId context);
-  // Ends all ops of all groups, here only.
+  // Ends all ops of all groups, here only. What is thrown of one keeps it from none.
   void fail_all(const Error& cause);
   // What this process does, in a line: of the group that has waited the longest.
   std::string verdict() const;
@@ -72,15 +80,14 @@ class Executor final : public Receiver, public GroupHost {
   void finish_op(const std::shared_ptr<Op>& op, Error error) override;
 
  private:
-  using GroupKey = std::pair<uint64_t, int>;  // nonce, rank: a Context may hold several ranks
-  void keep_stray(const MessageHeader& header, ConstBytes payload);
-  bool is_closed(uint64_t nonce) const;
-  bool give_to_groups(const Notice& notice);
   template <typename Body>
   void contain(const Body& body);
+  template <typename Body>
+  void contain(const std::shared_ptr<Seat>& seat, const Body& body);
   template <typename Each>
   void for_each_group(const Each& each);
-  void forget_strays();
+  bool any_forms() const;
+  void call_back();
   void release_ended();
 
   void check_token() const { check(token_.held_here(), "work on a lane without its token"); }
@@ -89,12 +96,10 @@ class Executor final : public Receiver, public GroupHost {
   LaneHost& host_;
   LaneState state_;  // outlives the groups, whose Runs are in it
   std::set<std::shared_ptr<Seat>> seats_;
-  std::map<GroupKey, Group*> by_key_;         // those that are formed
-  std::deque<uint64_t> closed_;               // nonces of removed groups, the last few
-  Parking<GroupKey> strays_{state_.scratch};  // of groups that are not known here yet
-  std::deque<std::pair<TimePoint, GroupKey>> stray_since_;
-  std::deque<Notice> stray_notices_;
+  std::map<Strays::GroupKey, Group*> by_key_;  // those that are formed
+  Strays strays_{state_.scratch};
   std::vector<Notice> own_notices_;
+  std::shared_ptr<Op> to_call_back_;  // the first of those that have ended; see Op::next
   std::map<ContextId, Error> lost_;
   std::set<ContextId> left_;
   TimePoint next_tick_ = state_.now;

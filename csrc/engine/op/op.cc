@@ -1,5 +1,7 @@
 #include "engine/op/op.h"
 
+#include <utility>
+
 namespace ringdist {
 
 std::string Op::describe() const {
@@ -28,18 +30,26 @@ void Op::when_finished(std::function<void()> callback) {
   callback();
 }
 
-std::vector<std::function<void()>> Op::finish(Error error) {
-  std::vector<std::function<void()>> callbacks;
+bool Op::finish(Error error) {
+  bool calls_back = false;
   {
     std::lock_guard lock(mutex_);
-    if (finished()) return {};
+    if (finished()) return false;
     error_ = std::move(error);
     finished_.store(true, std::memory_order_release);
-    callbacks.swap(callbacks_);
+    calls_back = !callbacks_.empty();
   }
   // After the store: who registers for it and then finds the op unfinished will hear of it.
-  if (!error_ && request.succeeded) request.succeeded();
-  return callbacks;
+  try {
+    if (!error_ && request.succeeded) request.succeeded();
+  } catch (...) {  // who waits must hear of it all the same
+  }
+  return calls_back;
+}
+
+std::vector<std::function<void()>> Op::take_callbacks() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(callbacks_, {});
 }
 
 }  // namespace ringdist

@@ -28,7 +28,7 @@ struct OpRequest : Request {
   bool hands_over = false;           // barriers after it wait for Communicator::handed_over(), too
   Milliseconds timeout{0};           // 0: the group's
   std::shared_ptr<void> keep_alive;  // holds the memory of both buffers until all sends left
-  // Null, or called on success, usually on a lane: so brief and without the GIL.
+  // Null, or called on success, usually on a lane: so brief, without the GIL, and throws nothing.
   std::function<void()> succeeded;
 };
 
@@ -60,12 +60,14 @@ class Op {
   // Success until finished.
   Error error() const { return finished() ? error_ : Error(); }
 
-  // Runs `callback` once the op is finished: at once, here, if it is; else as one of those that
-  // finish() returns.
+  // Runs `callback` once the op is finished: at once, here, if it is; else as one of
+  // take_callbacks().
   void when_finished(std::function<void()> callback);
 
-  // Ends the op and returns the callbacks to run (not on a lane). Later calls change nothing.
-  std::vector<std::function<void()>> finish(Error error);
+  // Ends the op. True if there are callbacks to run, not on a lane. A later call changes nothing.
+  bool finish(Error error);
+  std::vector<std::function<void()>> take_callbacks();
+  std::shared_ptr<Op> next;  // the lane's, from finish() on: in its list of those with callbacks
 
  private:
   std::mutex mutex_;

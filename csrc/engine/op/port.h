@@ -59,9 +59,10 @@ class Port {
   virtual void send(MessageHeader header, ConstBytes payload, Ticket ticket) = 0;
   virtual void send_control(MessageHeader header) = 0;
   virtual Staged reserve(std::span<const EdgeName> to, size_t bytes) = 0;
-  // One message to each destination, with its ticket.
+  // One message to each destination, with its ticket. Takes what was reserved also if it throws.
   virtual void commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,
                       std::span<const Ticket> tickets) = 0;
+  void give_back(const Staged& staged) { commit(staged, 0, {}, {}); }  // sends nothing
 
   // So much of a peer's early messages has been consumed that it must be told.
   virtual void report_credit(int peer) = 0;

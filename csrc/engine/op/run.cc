@@ -166,13 +166,19 @@ bool Run::advance_send_encoded(int step) {
     if (!may_send(step, static_cast<int>(target), most, early)) return false;
     headers.push_back(data_header(step, static_cast<int>(target), segment, early));
   }
-  const Staged staged = port_.reserve(compiled(step).out, most);
-  const size_t used = arithmetic_->encode(step, segment, staged.bytes);
   std::vector<Ticket> tickets;
-  for (size_t target = 0; target < one.out.size(); ++target) {
-    one.out[target].sent();
-    tickets.push_back(issue(step, static_cast<int>(target), segment, staged.block.owner()));
+  tickets.reserve(one.out.size());
+  const Staged staged = port_.reserve(compiled(step).out, most);
+  size_t used = 0;
+  try {
+    used = arithmetic_->encode(step, segment, staged.bytes);
+    for (size_t target = 0; target < one.out.size(); ++target)
+      tickets.push_back(issue(step, static_cast<int>(target), segment, staged.block.owner()));
+  } catch (...) {
+    port_.give_back(staged);
+    throw;
   }
+  for (Outflow& out : one.out) out.sent();
   port_.commit(staged, used, headers, tickets);
   return true;
 }
@@ -216,8 +222,9 @@ MessageHeader Run::data_header(int step, int target, int64_t segment, bool early
 }
 
 Ticket Run::issue(int step, int target, int64_t segment, std::shared_ptr<const void> memory) {
+  const Ticket ticket = port_.lane.tickets.issue({this, step, target, segment}, std::move(memory));
   ++tickets_;
-  return port_.lane.tickets.issue({this, step, target, segment}, std::move(memory));
+  return ticket;
 }
 
 void Run::on_sent(int step, int target, int64_t segment, const Error& error) {

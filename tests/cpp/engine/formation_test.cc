@@ -21,6 +21,32 @@ class FakeFormation final : public Formation {
   const std::function<Result<FoundGroup>()> find_;
 };
 
+// Of a group whose name is found, and whose others wait to be met: it keeps what it would say.
+class LeftFormation final : public Formation {
+ public:
+  explicit LeftFormation(NoticeKind how)
+      : Formation(nullptr, "left", 1, 2, TimePoint::max()), how_(how) {}
+
+  std::vector<Notice> said;
+  std::vector<std::string> words;  // in the store
+
+ private:
+  Result<FoundGroup> find() override {
+    FoundGroup out;
+    out.membership.nonce = 7;
+    return out;
+  }
+  Error reach(FoundGroup&) override { return {}; }
+  Error connect(const FoundGroup&) override {
+    cancel(how_);
+    return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
+  }
+  void flood(const Notice& notice) override { said.push_back(notice); }
+  void leave_word(ErrorKind, const std::string& why, bool) override { words.push_back(why); }
+
+  const NoticeKind how_;
+};
+
 void nobody_named(uint64_t) { ADD_FAILURE() << "a group of one is named to nobody"; }
 
 bool ended(const Formation& formation) {
@@ -46,6 +72,25 @@ TEST(Formation, WhatFindThrowsIsItsOutcome) {
                 [&](const Result<FoundGroup>& outcome) { EXPECT_FALSE(outcome.ok()); });
   ASSERT_TRUE(ended(formation));
   EXPECT_FALSE(formation.outcome().get().ok());
+}
+
+// The others have met it by name, so that they wait for it no longer, but must know that it is
+// gone.
+TEST(Formation, OneThatIsCalledOffOnceNamedSaysThatItLeaves) {
+  for (const NoticeKind how : {NoticeKind::kLeave, NoticeKind::kExit}) {
+    LeftFormation formation(how);
+    formation.run([](uint64_t) {},
+                  [&](const Result<FoundGroup>& outcome) {
+                    ASSERT_FALSE(outcome.ok());
+                    formation.tell_failed(outcome.error());
+                  });
+    ASSERT_EQ(formation.said.size(), 1u);
+    EXPECT_EQ(formation.said[0].kind, how);
+    EXPECT_EQ(formation.said[0].nonce, 7u);
+    EXPECT_EQ(formation.said[0].rank, 1);
+    EXPECT_EQ(formation.said[0].op, 0u) << "it takes part in none";
+    EXPECT_TRUE(formation.words.empty()) << "nobody looks there any more";
+  }
 }
 
 TEST(Formation, SiblingsDoNotWaitForOneWhoseEndWasNotTaken) {

@@ -104,6 +104,33 @@ TEST(Sibling, WaitsForItsGroup) {
   });
 }
 
+// One rank drops it before its group has found its members: it must go on to the name, or nobody
+// could tell the other.
+TEST(Sibling, OneThatEndsBeforeItsGroupIsThereIsMissedByName) {
+  std::promise<void> opened;
+  RanksOptions options;
+  options.store = [&](int rank, std::shared_ptr<Store> store) -> std::shared_ptr<Store> {
+    if (rank == 0) return store;
+    return std::make_shared<HookedStore>(
+        std::move(store), [open = opened.get_future().share()](std::string_view operation) {
+          if (operation != "add" && operation != "set") open.wait();
+        });
+  };
+  Ranks ranks(std::move(options));
+  const auto ours = sibling_of(ranks[0], "/a");
+  const auto theirs = sibling_of(ranks[1], "/a");
+  std::vector<float> data(10, 1.0f);
+  const auto op =
+      ours->submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false).value();
+  theirs->close();
+  opened.set_value();
+  const Error error = wait_op(*ours, *op);
+  EXPECT_NE((error ? error.message() : "").find("rank 1"), std::string::npos) << error.message();
+  EXPECT_NE((error ? error.message() : "").find("has left the group"), std::string::npos)
+      << error.message();
+  ranks.run([&](int rank) { EXPECT_EQ(sum(ranks[rank], 1.0f), 2.0f); });  // it lives on
+}
+
 TEST(Sibling, EndsWithItsGroup) {
   Ranks ranks({});
   ranks.run([&](int rank) {

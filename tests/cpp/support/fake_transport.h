@@ -25,12 +25,14 @@ class FakeTransport final : public Transport {
   std::map<ContextId, std::deque<Message>> sent;
   bool ends_sends = true;
   bool reaches_all = true;
+  bool takes_no_memory = false;  // messages are not kept either
 
   // Of all sends so far, as a transport does whose receiver has got them.
   void end_sends() {
     for (const Ticket ticket : std::exchange(held_, {})) on_sent_(ticket);
   }
   size_t held() const { return held_.size(); }
+  int reserved() const { return reserved_; }  // and not committed
 
   std::string_view name() const override { return "fake"; }
   size_t max_payload() const override { return memory_.size(); }
@@ -38,13 +40,18 @@ class FakeTransport final : public Transport {
   Error add_peer(ContextId, ConstBytes) override { return {}; }
   bool reaches(ContextId) const override { return reaches_all; }
   void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override {
+    if (takes_no_memory) return;
     sent[peer].push_back({{header.begin(), header.end()}, {payload.begin(), payload.end()}});
     if (ticket == kNoTicket) return;
     held_.push_back(ticket);
     if (ends_sends) end_sends();
   }
-  std::optional<Bytes> reserve(size_t bytes) override { return Bytes(memory_).first(bytes); }
+  std::optional<Bytes> reserve(size_t bytes) override {
+    ++reserved_;
+    return Bytes(memory_).first(bytes);
+  }
   void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override {
+    --reserved_;
     for (const Outgoing& out : to) send(out.peer, out.header, reserved.first(used), out.ticket);
   }
   bool progress() override { return false; }
@@ -59,6 +66,7 @@ class FakeTransport final : public Transport {
   const std::function<void(Ticket)> on_sent_;
   std::vector<std::byte> memory_ = std::vector<std::byte>(size_t{1} << 18);
   std::vector<Ticket> held_;
+  int reserved_ = 0;
 };
 
 }  // namespace ringdist

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -24,13 +25,18 @@ class FakeHost final : public GroupHost {
   std::vector<Notice> flooded;
 
   LaneState& lane_state() override { return state; }
-  void flood(const Notice& notice) override { flooded.push_back(notice); }
+  void flood(const Notice& notice) override {
+    if (--words < 0) throw std::bad_alloc();
+    flooded.push_back(notice);
+  }
+  int words = 1 << 20;  // so many more can be flooded
   // For a transport of the lane's.
   std::function<void(Ticket)> on_sent() {
     return [this](Ticket ticket) { bring_home(state, ticket, {}); };
   }
   void finish_op(const std::shared_ptr<Op>& op, Error error) override {
-    for (const auto& callback : op->finish(std::move(error))) callback();
+    (void)op->finish(std::move(error));
+    for (const auto& callback : op->take_callbacks()) callback();
   }
 
   // What can run, does; then what has ended is freed.

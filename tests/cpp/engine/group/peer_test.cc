@@ -26,8 +26,8 @@ TEST(Peer, GoesInEveryOrder) {
       {Presence::kHere, Presence::kLeft, Presence::kExiting, Presence::kExited, Presence::kLost},
       {Presence::kExiting, Presence::kExiting, Presence::kExiting, Presence::kExited,
        Presence::kExited},
-      {Presence::kLeft, Presence::kLeft, Presence::kExiting, Presence::kLeft, Presence::kLeft},
-      {Presence::kExited, Presence::kExited, Presence::kExiting, Presence::kExited,
+      {Presence::kLeft, Presence::kLeft, Presence::kLeft, Presence::kLeft, Presence::kLeft},
+      {Presence::kExited, Presence::kExited, Presence::kExited, Presence::kExited,
        Presence::kExited},
       {Presence::kLost, Presence::kLost, Presence::kLost, Presence::kLost, Presence::kLost},
   };
@@ -50,6 +50,8 @@ TEST(Peer, GoesInEveryOrder) {
     peer = make(row.from);
     peer.announce_exit(7, kNow);
     EXPECT_EQ(peer.presence(), row.exits);
+    EXPECT_EQ(peer.gone(), was_gone) << "who is gone does not come back";
+    EXPECT_EQ(peer.said_last(), 7u);
     peer = make(row.from);
     EXPECT_EQ(peer.end(kNow), !was_gone);
     EXPECT_EQ(peer.presence(), row.ended);

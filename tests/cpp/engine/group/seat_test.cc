@@ -52,7 +52,7 @@ Notice aborts(uint64_t op) {
 TEST_F(SeatTest, OpsWaitForTheMembersAndBeginInOrder) {
   const auto first = call();
   const auto second = call();
-  EXPECT_EQ(seat_->state(), State::kForming);
+  EXPECT_EQ(seat_->state(), State::kSeeking);
   EXPECT_FALSE(seat_->idle());
   EXPECT_EQ(seat_->group(), nullptr);
   EXPECT_NE(seat_->dump().find("waiting for its members, last op #2"), std::string::npos)
@@ -88,9 +88,10 @@ TEST_F(SeatTest, ADeadlineEndsItAndTheOthersHearOfItOnceTheyCan) {
                                        "group's members have not all been found"),
             std::string::npos)
       << op->error().what();
-  EXPECT_EQ(seat_->state(), State::kFailed);
+  EXPECT_EQ(seat_->state(), State::kUntold);
   EXPECT_TRUE(host_.flooded.empty()) << "nobody could be told";
   seat_->expect(kNonce);
+  EXPECT_EQ(seat_->state(), State::kFailed);
   ASSERT_EQ(host_.count(NoticeKind::kAbort), 1) << "now they can";
   EXPECT_EQ(host_.flooded[0].op, 1u);
   EXPECT_EQ(host_.flooded[0].nonce, kNonce);
@@ -126,6 +127,24 @@ TEST_F(SeatTest, AnothersFailureIsOurs) {
   EXPECT_NE(op->error().message().find("rank 1 ended the group at op #1: they differ"),
             std::string::npos);
   EXPECT_TRUE(host_.flooded.empty());
+}
+
+// No memory for a word, say: the lane comes back to it.
+TEST_F(SeatTest, WhoCouldNotBeToldIsToldLater) {
+  const auto op = call();
+  seat_->expect(kNonce);
+  EXPECT_EQ(seat_->state(), State::kNamed);
+  host_.words = 0;
+  seat_->fail(Error(ErrorKind::kSystem, "enough"), /*tell_others=*/true);
+  EXPECT_TRUE(op->finished()) << "that need not wait";
+  EXPECT_EQ(seat_->state(), State::kFailed);
+  EXPECT_FALSE(seat_->idle());
+  EXPECT_TRUE(failures_.empty());
+  host_.words = 1;
+  pass(std::chrono::milliseconds(50));
+  EXPECT_EQ(host_.count(NoticeKind::kAbort), 1);
+  EXPECT_EQ(failures_.size(), 1u);
+  EXPECT_TRUE(seat_->idle());
 }
 
 TEST_F(SeatTest, LeavesByNameIfItHasOne) {

@@ -1,0 +1,51 @@
+// What follows the failure of a rank's group: the others are told, then its owner is. What is
+// thrown half-way stays due; the failure itself needs no memory.
+//
+// Every call comes with the lane's driver token held.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+
+namespace ringdist {
+
+class Aftermath {
+ public:
+  using Owner = std::function<void(const Error&)>;
+
+  // `owner`: null, or told the cause once; again if it throws.
+  explicit Aftermath(Owner owner) : owner_(std::move(owner)) {}
+
+  // The group has failed. `op`: the first that the others cannot finish; none if they know, or
+  // cannot be told.
+  void begin(std::optional<uint64_t> op) {
+    op_ = op;
+    owner_due_ = static_cast<bool>(owner_);
+  }
+  // Now they can.
+  void tell(uint64_t op) { op_ = op; }
+  bool settled() const { return !op_ && !owner_due_; }
+
+  // Does what is still due. `word` makes, of an op, the Notice of it; `host` is a GroupHost.
+  template <typename Host, typename Word>
+  void settle(Host& host, const Error& cause, const Word& word) {
+    try {
+      if (op_) host.flood(word(*op_));
+      op_.reset();
+      if (owner_due_) owner_(cause);
+      owner_due_ = false;
+    } catch (...) {  // for another time: ops that end need not wait for it
+    }
+  }
+
+ private:
+  const Owner owner_;
+  std::optional<uint64_t> op_;
+  bool owner_due_ = false;
+};
+
+}  // namespace ringdist

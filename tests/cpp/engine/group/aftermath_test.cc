@@ -1,0 +1,72 @@
+// What follows a failure, with others and an owner that cannot be told at first.
+#include "engine/group/aftermath.h"
+
+#include <gtest/gtest.h>
+
+#include <new>
+#include <string>
+#include <vector>
+
+#include "engine/group/notice.h"
+
+namespace ringdist {
+namespace {
+
+const Error kCause(ErrorKind::kMismatch, "they differ");
+
+// Of a GroupHost what an Aftermath asks.
+struct Others {
+  void flood(const Notice& notice) {
+    if (--throws >= 0) throw std::bad_alloc();
+    heard.push_back(notice.op);
+  }
+  int throws = 0;
+  std::vector<uint64_t> heard;
+};
+
+Notice word(uint64_t op) { return abort_notice(7, 0, 0, op, kCause); }
+
+TEST(Aftermath, TellsEachOnce) {
+  Others others;
+  std::vector<std::string> owner;
+  Aftermath aftermath([&](const Error& cause) { owner.push_back(cause.message()); });
+  EXPECT_TRUE(aftermath.settled());
+  aftermath.begin(3);
+  EXPECT_FALSE(aftermath.settled());
+  for (int time = 0; time < 2; ++time) aftermath.settle(others, kCause, word);
+  EXPECT_TRUE(aftermath.settled());
+  EXPECT_EQ(others.heard, std::vector<uint64_t>{3});
+  EXPECT_EQ(owner, std::vector<std::string>{"they differ"});
+}
+
+TEST(Aftermath, WhatIsThrownStaysDue) {
+  Others others{1, {}};
+  int owner_throws = 1;
+  int owner = 0;
+  Aftermath aftermath([&](const Error&) {
+    if (--owner_throws >= 0) throw std::bad_alloc();
+    ++owner;
+  });
+  aftermath.begin(3);
+  for (int time = 0; time < 2; ++time) {
+    aftermath.settle(others, kCause, word);
+    EXPECT_FALSE(aftermath.settled());
+  }
+  aftermath.settle(others, kCause, word);
+  EXPECT_TRUE(aftermath.settled());
+  EXPECT_EQ(others.heard.size(), 1u);
+  EXPECT_EQ(owner, 1);
+}
+
+TEST(Aftermath, TheOthersMayBeToldLater) {
+  Others others;
+  Aftermath aftermath(nullptr);
+  aftermath.begin(std::nullopt);
+  EXPECT_TRUE(aftermath.settled());
+  aftermath.tell(3);
+  aftermath.settle(others, kCause, word);
+  EXPECT_EQ(others.heard.size(), 1u);
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,75 @@
+// What comes for groups that cannot take it yet, or no longer.
+#include "engine/lane/strays.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/group/now.h"
+
+namespace ringdist {
+namespace {
+
+constexpr Strays::GroupKey kGroup{7, 1};
+constexpr Strays::GroupKey kOtherRank{7, 2};
+constexpr Duration kLong = std::chrono::seconds(61);
+
+MessageHeader message_to(const Strays::GroupKey& key) {
+  MessageHeader header{};
+  header.nonce = key.first;
+  header.destination = key.second;
+  return header;
+}
+
+struct StraysTest : testing::Test {
+  void keep_one(const Strays::GroupKey& key) { strays.keep(message_to(key), {}, kNow); }
+  void keep_word(bool any_forms) {
+    strays.keep(make_notice(NoticeKind::kLeave, kGroup.first, 0, 3, 0), any_forms);
+  }
+  int words(uint64_t nonce = kGroup.first) const {
+    int count = 0;
+    strays.for_each_notice(nonce, [&](const Notice&) { ++count; });
+    return count;
+  }
+
+  Strays strays{std::make_shared<ScratchPool>()};
+};
+
+TEST_F(StraysTest, AreTakenOnceByTheGroupTheyName) {
+  keep_one(kGroup);
+  keep_one(kGroup);
+  keep_one(kOtherRank);
+  EXPECT_EQ(strays.take(kGroup).size(), 2u);
+  EXPECT_TRUE(strays.take(kGroup).empty());
+  EXPECT_EQ(strays.count(), 1u);
+}
+
+TEST_F(StraysTest, NoticesStayForTheGroupsOtherRanks) {
+  keep_word(false);
+  EXPECT_EQ(words(), 1);
+  EXPECT_EQ(words(), 1);
+  EXPECT_EQ(words(8), 0);
+}
+
+TEST_F(StraysTest, WhatComesForAClosedGroupIsDropped) {
+  strays.close(kGroup);
+  keep_one(kGroup);
+  EXPECT_EQ(strays.count(), 0u);
+  keep_one(kOtherRank);
+  EXPECT_EQ(strays.count(), 1u) << "it is closed for one rank only";
+  keep_word(/*any_forms=*/false);
+  EXPECT_EQ(words(), 0);
+  keep_word(/*any_forms=*/true);
+  EXPECT_EQ(words(), 1) << "that may be another rank of it";
+}
+
+TEST_F(StraysTest, AreForgottenWhenNoGroupThatFormsMayWantThem) {
+  keep_one(kGroup);
+  strays.forget_old(/*any_forms=*/false, kNow + kLong / 2);
+  EXPECT_EQ(strays.count(), 1u);
+  strays.forget_old(/*any_forms=*/true, kNow + kLong);
+  EXPECT_EQ(strays.count(), 1u);
+  strays.forget_old(/*any_forms=*/false, kNow + kLong);
+  EXPECT_EQ(strays.count(), 0u);
+}
+
+}  // namespace
+}  // namespace ringdist
