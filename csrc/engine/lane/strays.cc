@@ -1,6 +1,7 @@
 #include "engine/lane/strays.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace ringdist {
 namespace {

@@ -166,14 +166,13 @@ bool Run::advance_send_encoded(int step) {
     if (!may_send(step, static_cast<int>(target), most, early)) return false;
     headers.push_back(data_header(step, static_cast<int>(target), segment, early));
   }
-  std::vector<Ticket> tickets;
-  tickets.reserve(one.out.size());
+  std::vector<Ticket> tickets(headers.size());
   const Staged staged = port_.reserve(compiled(step).out, most);
   size_t used = 0;
   try {
     used = arithmetic_->encode(step, segment, staged.bytes);
-    for (size_t target = 0; target < one.out.size(); ++target)
-      tickets.push_back(issue(step, static_cast<int>(target), segment, staged.block.owner()));
+    for (size_t target = 0; target < tickets.size(); ++target)
+      tickets[target] = issue(step, static_cast<int>(target), segment, staged.block.owner());
   } catch (...) {
     port_.give_back(staged);
     throw;
@@ -222,9 +221,8 @@ MessageHeader Run::data_header(int step, int target, int64_t segment, bool early
 }
 
 Ticket Run::issue(int step, int target, int64_t segment, std::shared_ptr<const void> memory) {
-  const Ticket ticket = port_.lane.tickets.issue({this, step, target, segment}, std::move(memory));
-  ++tickets_;
-  return ticket;
+  ++tickets_;  // of one that is not issued, too: the op ends then
+  return port_.lane.tickets.issue({this, step, target, segment}, std::move(memory));
 }
 
 void Run::on_sent(int step, int target, int64_t segment, const Error& error) {
@@ -398,7 +396,5 @@ void Run::protocol_error(const MessageHeader& header, const std::string& what) {
                                        std::to_string(header.edge) + ", " + what)
            .blame(header.source));
 }
-
-std::string Run::dump() const { return op_->describe() + steps_.dump(); }
 
 }  // namespace ringdist

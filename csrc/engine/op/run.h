@@ -60,7 +60,7 @@ class Run {
   // A step may stand in the group's lists of those that wait for credit.
   bool has_waited_for_credit() const { return has_waited_for_credit_; }
   TimePoint last_progress() const { return last_progress_; }
-  std::string dump() const;
+  std::string dump() const { return op_->describe() + steps_.dump(); }
 
  private:
   enum class State : uint8_t { kRunning, kEnded };
