@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/group/notice.h"
 #include "engine/group/parking.h"
 
