@@ -107,13 +107,6 @@ bool Run::advance_copy(int step) {
 
 // ---- sending
 
-// Own values of a compressed op, where they leave from; what a producer or another rank has encoded
-// is sent as it is.
-bool Run::encodes(int step) const {
-  return op_->request.blocks && compiled(step).step.kind == StepKind::kSend &&
-         compiled(step).producer < 0;
-}
-
 bool Run::advance_send(int step) {
   Steps::One& one = steps_[step];
   if (one.out.empty()) return false;

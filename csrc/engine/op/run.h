@@ -76,7 +76,12 @@ class Run {
   bool advance(int step);
   bool advance_copy(int step);
   bool advance_receive(int step);
-  bool encodes(int step) const;
+  // Own values of a compressed op, where they leave from; what a producer or another rank has
+  // encoded is sent as it is.
+  bool encodes(int step) const {
+    return op_->request.blocks && compiled(step).step.kind == StepKind::kSend &&
+           compiled(step).producer < 0;
+  }
   bool advance_send(int step);
   bool advance_send_encoded(int step);
   bool send_segment(int step, int target);
