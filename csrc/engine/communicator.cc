@@ -154,24 +154,19 @@ Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& s
   CommunicatorOptions options = options_;
   options.name += suffix;
   options.timeout = timeout();
-  options.timeout = timeout();
   // Ranks may make siblings in any order, those of one suffix alike: one that could not be made has
   // no number.
   std::lock_guard one_at_a_time(making_);
   uint64_t& number = siblings_made_[suffix];
   auto formation =
       std::make_shared<SiblingFormation>(context_, options, formation_, suffix, number);
+  auto made = make(context_, std::move(options), std::move(formation));
+  if (!made.ok()) return made;
+  ++number;
   Error first;
   {
     std::lock_guard lock(failure_->mutex);
     std::erase_if(failure_->siblings, [](const auto& sibling) { return sibling.expired(); });
-    failure_->siblings.reserve(failure_->siblings.size() + 1);
-  }
-  auto made = make(context_, std::move(options), std::move(formation));
-  if (!made.ok()) return made;
-  ++number;
-  {
-    std::lock_guard lock(failure_->mutex);
     failure_->siblings.push_back(made.value());
     first = failure_->first;
   }

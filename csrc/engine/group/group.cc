@@ -47,11 +47,7 @@ void Group::end_if_thrown(const std::shared_ptr<Op>& op, const Body& body) {
   try {
     body();
   } catch (...) {
-    const Error error = thrown_error();
-    try {
-      fail(error, /*tell_others=*/true);
-    } catch (...) {  // the rest is for the next tick
-    }
+    fail(thrown_error(), /*tell_others=*/true);
     if (!op->finished()) host_.finish_op(op, error_of(*op, nullptr));
   }
 }
@@ -218,23 +214,26 @@ void Group::on_roll_call(const Notice& notice) {
     announce(NoticeKind::kArrived, notice.op, *ours);
 }
 
-void Group::fail(const Error& cause, bool tell_others, uint64_t number) {
+void Group::fail(const Error& cause, bool tell_others, uint64_t number) noexcept {
   if (!ending_.fail(cause)) return;
   aftermath_.begin(tell_others ? std::optional(std::min(number, collectives_.first_open()))
                                : std::nullopt);
   end();
 }
 
-// What it throws leaves the rest for the next tick: each op goes when it has been told.
-void Group::end() {
+// Each op goes when it has been told: what lacks memory is for the next tick.
+void Group::end() noexcept {
   const auto tell = [this](const std::shared_ptr<Op>& op, const Run* run) {
     host_.finish_op(op, error_of(*op, run));
   };
   aftermath_.settle(host_, failure(), [this](uint64_t op) {
     return abort_notice(nonce_, generation_, rank(), op, failure());
   });
-  collectives_.stop(tell);
-  point_to_point_.stop(tell);
+  try {
+    collectives_.stop(tell);
+    point_to_point_.stop(tell);
+  } catch (...) {
+  }
 }
 
 Error Group::error_of(const Op& op, const Run* run) const {

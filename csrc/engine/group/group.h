@@ -34,7 +34,7 @@ class GroupHost {
   virtual LaneState& lane_state() = 0;
   virtual void flood(const Notice& notice) = 0;
   // The op has an end: wake who waits for it, run its callbacks elsewhere.
-  virtual void finish_op(const std::shared_ptr<Op>& op, Error error) = 0;
+  virtual void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept = 0;
 };
 
 struct GroupConfig {
@@ -57,8 +57,9 @@ class Group final : public Port {
   void on_message(const MessageHeader& header, ConstBytes payload);
   void on_notice(const Notice& notice);
   // Ends every op with the error and lets no later one begin. The first cause stays. `number`: the
-  // op that it is about, if the others shall not finish that either though we have.
-  void fail(const Error& cause, bool tell_others, uint64_t number = kNoOp);
+  // op that it is about, if the others shall not finish that either though we have. What lacks
+  // memory is done by a later tick().
+  void fail(const Error& cause, bool tell_others, uint64_t number = kNoOp) noexcept;
   // The same for ops from a number on. Older ones have been given all they need, which may still be
   // on its way: they finish first, unless nothing of theirs comes in for half a second.
   void fail_from(uint64_t number, const Error& cause, bool tell_others);
@@ -130,7 +131,7 @@ class Group final : public Port {
   void fail_if(const Error& cause);
   void forgive_sends(int peer);
   void time_out(const Op& op);
-  void end();
+  void end() noexcept;
   void retire(std::unique_ptr<Run>&& run);
   void warn_of_waits();
   Error error_of(const Op& op, const Run* run) const;

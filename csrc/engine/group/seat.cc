@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/thrown.h"
 #include "engine/group/op_error.h"
 
 namespace ringdist {
@@ -37,10 +38,15 @@ void Seat::form(const Membership& membership) {
   for (; !waiting_.empty(); waiting_.pop_front()) group_->enqueue(waiting_.front());
 }
 
-void Seat::enqueue(std::shared_ptr<Op> op) {
+void Seat::enqueue(const std::shared_ptr<Op>& op) {
   if (group_) return group_->enqueue(op);
   last_number_ = std::max(last_number_, op->number);
-  waiting_.push_back(std::move(op));
+  try {
+    waiting_.push_back(op);
+  } catch (...) {  // it stands in no list
+    fail(thrown_error(), /*tell_others=*/true);
+    return end_op(op);
+  }
   if (failed()) end();
 }
 
@@ -49,7 +55,7 @@ void Seat::on_notice(const Notice& notice) {
   if (prevents(notice) && notice.rank != rank_) fail(cause_of(notice), /*tell_others=*/false);
 }
 
-void Seat::fail(const Error& cause, bool tell_others) {
+void Seat::fail(const Error& cause, bool tell_others) noexcept {
   if (group_) return group_->fail(cause, tell_others);
   if (failed()) return;
   failure_ = cause;
@@ -58,15 +64,15 @@ void Seat::fail(const Error& cause, bool tell_others) {
   end();
 }
 
-// What it throws leaves the rest for the next tick: each op goes when it has been told.
-void Seat::end() {
+void Seat::end() noexcept {
   aftermath_.settle(host_, failure_, [this](uint64_t op) {
     return abort_notice(nonce_, /*generation=*/0, rank_, op, failure_);
   });
-  for (; !waiting_.empty(); waiting_.pop_front()) {
-    const auto& op = waiting_.front();
-    host_.finish_op(op, op_error(*op, nullptr, rank_, config_.name, failure_));
-  }
+  for (; !waiting_.empty(); waiting_.pop_front()) end_op(waiting_.front());
+}
+
+void Seat::end_op(const std::shared_ptr<Op>& op) noexcept {
+  host_.finish_op(op, op_error(*op, nullptr, rank_, config_.name, failure_));
 }
 
 void Seat::tick() {

@@ -35,10 +35,11 @@ class Seat {
   // The members are known: the ops so far begin. While it forms.
   void form(const Membership& membership);
 
-  void enqueue(std::shared_ptr<Op> op);
+  // What it throws ends the group, and the op.
+  void enqueue(const std::shared_ptr<Op>& op);
   // As of Group. Until it is formed only a notice that prevents it counts.
   void on_notice(const Notice& notice);
-  void fail(const Error& cause, bool tell_others);
+  void fail(const Error& cause, bool tell_others) noexcept;
   void tick();
   void announce_leave(NoticeKind how);
 
@@ -52,7 +53,8 @@ class Seat {
 
  private:
   bool failed() const { return state_ == State::kUntold || state_ == State::kFailed; }
-  void end();
+  void end() noexcept;
+  void end_op(const std::shared_ptr<Op>& op) noexcept;
   GroupVerdict verdict_of_waiting() const;
 
   GroupHost& host_;

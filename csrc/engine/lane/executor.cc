@@ -26,16 +26,13 @@ void Executor::contain(const Body& body) {
   });
 }
 
-// Of one group. A second throw, while it is ended, ends all: there is no memory even for its words.
 template <typename Body>
 void Executor::contain(const std::shared_ptr<Seat>& seat, const Body& body) {
-  contain([&] {
-    try {
-      body();
-    } catch (...) {
-      seat->fail(thrown_error(), /*tell_others=*/true);
-    }
-  });
+  try {
+    body();
+  } catch (...) {
+    seat->fail(thrown_error(), /*tell_others=*/true);
+  }
 }
 
 void Executor::add(std::shared_ptr<Seat> seat) {
@@ -75,18 +72,7 @@ void Executor::form(const std::shared_ptr<Seat>& seat, const Membership& members
 
 void Executor::enqueue(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op) {
   check_token();
-  contain([&] {
-    try {
-      seat->enqueue(op);
-    } catch (...) {
-      const Error error = thrown_error();
-      try {
-        seat->fail(error, /*tell_others=*/true);
-      } catch (...) {  // the rest is for its tick
-      }
-      if (!op->finished()) finish_op(op, error);
-    }
-  });
+  seat->enqueue(op);
 }
 
 void Executor::handed_over(const std::shared_ptr<Seat>& seat, uint64_t number) {
@@ -98,7 +84,7 @@ void Executor::handed_over(const std::shared_ptr<Seat>& seat, uint64_t number) {
 
 void Executor::fail(const std::shared_ptr<Seat>& seat, const Error& cause, bool tell_others) {
   check_token();
-  contain([&] { seat->fail(cause, tell_others); });
+  seat->fail(cause, tell_others);
 }
 
 void Executor::announce_leave(const std::shared_ptr<Seat>& seat, NoticeKind how) {
@@ -114,7 +100,7 @@ bool Executor::idle(const std::shared_ptr<Seat>& seat) const {
 void Executor::remove(const std::shared_ptr<Seat>& seat) {
   check_token();
   if (!seats_.contains(seat)) return;
-  contain(seat, [&] {
+  contain(seat, [&] {  // the Error needs memory
     seat->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
   });
   if (Group* group = seat->group()) group->release_ended();
@@ -182,16 +168,11 @@ void Executor::process_left(ContextId context) {
   for_each_group([&](Group& group) { group.process_left(context); });
 }
 
-void Executor::fail_all(const Error& cause) {
+void Executor::fail_all(const Error& cause) noexcept {
   check_token();
   // At our own end the others hear of it otherwise.
   const bool tell_others = cause.kind() != ErrorKind::kAborted;
-  for (const auto& seat : seats_) {
-    try {
-      seat->fail(cause, tell_others);
-    } catch (...) {  // its tick goes on with it; without memory for that its ops end by deadline
-    }
-  }
+  for (const auto& seat : seats_) seat->fail(cause, tell_others);
 }
 
 // The control plane serves other processes; other ranks of this Context hear it from the same
@@ -217,8 +198,7 @@ void Executor::release_ended() {
     if (Group* group = seat->group()) group->release_ended();
 }
 
-// Throws nothing: an op that ends has ended.
-void Executor::finish_op(const std::shared_ptr<Op>& op, Error error) {
+void Executor::finish_op(const std::shared_ptr<Op>& op, Error error) noexcept {
   check_token();
   Statistics::add(error ? state_.statistics.ops_failed : state_.statistics.ops_completed, 1);
   const bool calls_back = op->finish(std::move(error));
@@ -228,7 +208,7 @@ void Executor::finish_op(const std::shared_ptr<Op>& op, Error error) {
   call_back();
 }
 
-void Executor::call_back() {
+void Executor::call_back() noexcept {
   try {
     while (const auto op = to_call_back_) {
       const bool runs = host_.run_elsewhere([op] {

@@ -63,8 +63,8 @@ class Executor final : public Receiver, public GroupHost {
   // Once what that process had sent has been delivered.
   void process_lost(ContextId context, const Error& cause);
   void process_left(ContextId context);
-  // Ends all ops of all groups, here only. What is thrown of one keeps it from none.
-  void fail_all(const Error& cause);
+  // Ends all ops of all groups, here only.
+  void fail_all(const Error& cause) noexcept;
   // What this process does, in a line: of the group that has waited the longest.
   std::string verdict() const;
   std::string dump() const;
@@ -77,7 +77,7 @@ class Executor final : public Receiver, public GroupHost {
   // GroupHost
   LaneState& lane_state() override { return state_; }
   void flood(const Notice& notice) override;
-  void finish_op(const std::shared_ptr<Op>& op, Error error) override;
+  void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept override;
 
  private:
   template <typename Body>
@@ -87,7 +87,7 @@ class Executor final : public Receiver, public GroupHost {
   template <typename Each>
   void for_each_group(const Each& each);
   bool any_forms() const;
-  void call_back();
+  void call_back() noexcept;
   void release_ended();
 
   void check_token() const { check(token_.held_here(), "work on a lane without its token"); }

@@ -6,17 +6,13 @@
 namespace ringdist {
 
 // Runs it. What it throws (there is no memory, say) ends all groups, for nobody knows which one it
-// was about; without memory for that either, ops end by their deadlines. `executor`: the Executor,
-// which uses this, too.
+// was about. `executor`: the Executor, which uses this, too.
 template <typename Groups, typename Body>
 bool guarded(Groups& executor, Body&& body) {
   try {
     return body();
   } catch (...) {
-    try {
-      executor.fail_all(thrown_error());
-    } catch (...) {  // and log() needs memory
-    }
+    executor.fail_all(thrown_error());
     return true;
   }
 }

@@ -34,7 +34,7 @@ class FakeHost final : public GroupHost {
   std::function<void(Ticket)> on_sent() {
     return [this](Ticket ticket) { bring_home(state, ticket, {}); };
   }
-  void finish_op(const std::shared_ptr<Op>& op, Error error) override {
+  void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept override {
     (void)op->finish(std::move(error));
     for (const auto& callback : op->take_callbacks()) callback();
   }
