@@ -19,6 +19,19 @@ std::shared_ptr<Communicator> sibling_of(Communicator& group, const std::string&
   return made.value();
 }
 
+// Ranks but the first read nothing from the store before `open` is set: until then the group forms.
+RanksOptions with_a_store_that_opens(std::shared_future<void> open) {
+  RanksOptions out;
+  out.store = [open = std::move(open)](int rank,
+                                       std::shared_ptr<Store> store) -> std::shared_ptr<Store> {
+    if (rank == 0) return store;
+    return std::make_shared<HookedStore>(std::move(store), [open](std::string_view operation) {
+      if (operation != "add" && operation != "set") open.wait();
+    });
+  };
+  return out;
+}
+
 float sum(Communicator& group, float value) {
   std::vector<float> data(10, value);
   const Error error = run_op(group, allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
@@ -84,15 +97,7 @@ TEST(Sibling, NeedsNoStore) {
 // It is made before its group has found its members, and its first op has been called.
 TEST(Sibling, WaitsForItsGroup) {
   std::promise<void> opened;
-  RanksOptions options;
-  options.store = [&](int rank, std::shared_ptr<Store> store) -> std::shared_ptr<Store> {
-    if (rank == 0) return store;
-    return std::make_shared<HookedStore>(
-        std::move(store), [open = opened.get_future().share()](std::string_view operation) {
-          if (operation != "add" && operation != "set") open.wait();
-        });
-  };
-  Ranks ranks(std::move(options));
+  Ranks ranks(with_a_store_that_opens(opened.get_future().share()));
   ranks.run([&](int rank) {
     const auto sibling = sibling_of(ranks[rank], "/a");
     std::vector<float> data(10, 1.0f);
@@ -108,15 +113,7 @@ TEST(Sibling, WaitsForItsGroup) {
 // could tell the other.
 TEST(Sibling, OneThatEndsBeforeItsGroupIsThereIsMissedByName) {
   std::promise<void> opened;
-  RanksOptions options;
-  options.store = [&](int rank, std::shared_ptr<Store> store) -> std::shared_ptr<Store> {
-    if (rank == 0) return store;
-    return std::make_shared<HookedStore>(
-        std::move(store), [open = opened.get_future().share()](std::string_view operation) {
-          if (operation != "add" && operation != "set") open.wait();
-        });
-  };
-  Ranks ranks(std::move(options));
+  Ranks ranks(with_a_store_that_opens(opened.get_future().share()));
   const auto ours = sibling_of(ranks[0], "/a");
   const auto theirs = sibling_of(ranks[1], "/a");
   std::vector<float> data(10, 1.0f);
