@@ -15,7 +15,8 @@ struct Patience {
     while (until < now && !deadline.compare_exchange_weak(now, until)) {
     }
   }
-  bool over(TimePoint now) const { return cancelled || now >= deadline.load(); }
+  bool expired(TimePoint now) const { return now >= deadline.load(); }
+  bool over(TimePoint now) const { return cancelled || expired(now); }
 
   std::atomic<TimePoint> deadline;
   std::atomic<bool> cancelled{false};

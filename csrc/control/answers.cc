@@ -12,8 +12,7 @@ std::string describe_member(const ControlMember& member) {
 
 }  // namespace
 
-std::optional<Error> ControlAnswers::proof(uint64_t id, const std::string& who,
-                                           const Patience& patience, TimePoint now) {
+std::optional<Error> ControlAnswers::proof(uint64_t id, const std::string& who, bool expired) {
   if (reach_.open(id, LinkKind::kLocal)) return Error();
   if (ledger_.gone(id)) return Error(ErrorKind::kPeerLost, who + " is gone");
   const ControlLine& line = processes_[id].line(LinkKind::kLocal);
@@ -21,13 +20,13 @@ std::optional<Error> ControlAnswers::proof(uint64_t id, const std::string& who,
     return Error(ErrorKind::kPeerLost, who + " refused: " + line.rejection());
   if (line.refused())
     return Error(ErrorKind::kPeerLost, who + " does not share this host: " + line.failure());
-  if (!patience.over(now)) return std::nullopt;
+  if (!expired) return std::nullopt;
   return Error(ErrorKind::kTimeout, who + " did not answer on its local control socket" +
                                         (line.failure().empty() ? "" : ": " + line.failure()));
 }
 
 std::optional<Error> ControlAnswers::links(uint64_t nonce, const ControlGroup& group,
-                                           const Patience& patience, TimePoint now) {
+                                           bool expired) {
   // Of who has left, or dies later, the engine tells, after what it had sent.
   for (const auto& [id, member] : group.roster.processes()) {
     const auto why = ledger_.lost(id);
@@ -36,7 +35,6 @@ std::optional<Error> ControlAnswers::links(uint64_t nonce, const ControlGroup& g
                  describe_member(member) + " is lost: " + std::string(kClosedByPeer) + *why)
         .blame(member.rank);
   }
-  const bool expired = patience.over(now);
   bool complete = true;
   const auto check = [&](uint64_t id, LinkKind kind) -> std::optional<Error> {
     if (reach_.reached(id, kind) || ledger_.gone(id)) return std::nullopt;
@@ -75,10 +73,10 @@ std::optional<Error> ControlAnswers::missing(const ControlGroup& group, uint64_t
 }
 
 std::optional<Error> ControlAnswers::formed(uint64_t nonce, const ControlGroup& group,
-                                            const Patience& patience, TimePoint now) const {
+                                            bool expired) const {
   for (const auto& [id, member] : group.roster.processes()) {
     if (arrivals_.has(nonce, id) || ledger_.gone(id)) continue;
-    if (!patience.over(now)) return std::nullopt;
+    if (!expired) return std::nullopt;
     return Error(ErrorKind::kTimeout,
                  describe_member(member) + " has not found all others of the group in time")
         .blame(member.rank);

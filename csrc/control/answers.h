@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/patience.h"
 #include "control/arrivals.h"
 #include "control/groups.h"
 #include "control/ledger.h"
@@ -23,15 +22,12 @@ class ControlAnswers {
       : processes_(processes), ledger_(ledger), arrivals_(arrivals), reach_(reach) {}
 
   // Success once the process has answered on its abstract socket. `who`: its name.
-  std::optional<Error> proof(uint64_t id, const std::string& who, const Patience& patience,
-                             TimePoint now);
+  std::optional<Error> proof(uint64_t id, const std::string& who, bool expired);
   // Success once all links that the group needs of this process are up.
-  std::optional<Error> links(uint64_t nonce, const ControlGroup& group, const Patience& patience,
-                             TimePoint now);
+  std::optional<Error> links(uint64_t nonce, const ControlGroup& group, bool expired);
   // Success once all members have connected, but for those that have left: of these the engine
   // tells.
-  std::optional<Error> formed(uint64_t nonce, const ControlGroup& group, const Patience& patience,
-                              TimePoint now) const;
+  std::optional<Error> formed(uint64_t nonce, const ControlGroup& group, bool expired) const;
 
  private:
   std::optional<Error> missing(const ControlGroup& group, uint64_t id, LinkKind kind, bool expired);

@@ -62,7 +62,7 @@ std::optional<Error> ControlRequests::answer_to(const ControlRequest& request, T
   try {
     if (request.kind == Kind::kGroup) return group_answer(request, now);
     const std::string who = name_of(request.id, groups_, processes_);
-    return answers_.proof(request.id, who, *request.patience, now);
+    return answers_.proof(request.id, who, request.patience->expired(now));
   } catch (...) {
     return thrown_error();
   }
@@ -72,13 +72,15 @@ std::optional<Error> ControlRequests::group_answer(const ControlRequest& request
   ControlGroup* group = groups_.find(request.id);
   if (group == nullptr || group->left() || request.patience->cancelled)
     return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
-  const auto linked = answers_.links(request.id, *group, *request.patience, now);
+  // What calls it off meanwhile is seen the next time, and is no timeout.
+  const bool expired = request.patience->expired(now);
+  const auto linked = answers_.links(request.id, *group, expired);
   if (!linked || *linked) return linked;
   if (!group->connected) {
     host_.on_linked(request.id);
     group->connect(now);
   }
-  return answers_.formed(request.id, *group, *request.patience, now);
+  return answers_.formed(request.id, *group, expired);
 }
 
 }  // namespace ringdist

@@ -45,6 +45,7 @@ class RequestsTest : public testing::Test, protected ControlRequests::Host {
   // Host
   void on_linked(uint64_t nonce) override {
     linked_.push_back(nonce);
+    if (cancels_) patience_.cancelled = true;
     if (no_memory_) throw std::bad_alloc();
     arrive(1);
   }
@@ -60,6 +61,7 @@ class RequestsTest : public testing::Test, protected ControlRequests::Host {
   ControlRequests requests_{groups_, processes_, answers_, *this};
   std::vector<uint64_t> linked_;
   bool no_memory_ = false;
+  bool cancels_ = false;
 };
 
 TEST_F(RequestsTest, AGroupIsLinkedAndThenFormed) {
@@ -137,6 +139,17 @@ TEST_F(RequestsTest, OfAGroupThatWasLeftOrCalledOffNothingComes) {
   patience_.cancelled = true;
   requests_.settle(kStart);
   EXPECT_EQ(cancelled.get().kind(), ErrorKind::kAborted);
+}
+
+// Another thread calls it off while it is looked at.
+TEST_F(RequestsTest, WhatIsCalledOffNeverTimesOut) {
+  auto answer = connect();
+  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  cancels_ = true;
+  requests_.settle(kStart);
+  EXPECT_FALSE(answered(answer) && answer.get().kind() == ErrorKind::kTimeout);
+  requests_.settle(kStart);
+  EXPECT_EQ(answer.get().kind(), ErrorKind::kAborted);
 }
 
 TEST_F(RequestsTest, AtTheEndAllAreRefused) {
