@@ -9,28 +9,30 @@ namespace ringdist {
 
 void Buffer::append(void* data, int64_t count) {
   if (count == 0) return;  // empty spans would make find() ambiguous
-  spans_.push_back(static_cast<std::byte*>(data));
-  ends_.push_back(this->count() + count);
+  const Span span{static_cast<std::byte*>(data), this->count(), this->count() + count};
+  if (first_.end == 0)
+    first_ = span;
+  else
+    more_.push_back(span);
 }
 
-size_t Buffer::find(int64_t offset) const {
-  return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), offset) - ends_.begin());
+const Buffer::Span& Buffer::find(int64_t offset) const {
+  check(offset >= 0 && offset < count(), "range outside its buffer");
+  if (offset < first_.end) return first_;
+  return *std::ranges::upper_bound(more_, offset, {}, &Span::end);
 }
 
 Bytes Buffer::contiguous(int64_t offset, int64_t count) const {
   if (count == 0) return {};
-  const size_t i = find(offset);
-  check(i < spans_.size() && offset >= 0, "range outside its buffer");
-  if (offset + count > ends_[i]) return {};
-  const int64_t begin = i == 0 ? 0 : ends_[i - 1];
-  return {spans_[i] + (offset - begin) * element_size_, static_cast<size_t>(count) * element_size_};
+  const Span& span = find(offset);
+  if (offset + count > span.end) return {};
+  return {span.data + (offset - span.begin) * element_size_,
+          static_cast<size_t>(count) * element_size_};
 }
 
 void Buffer::for_each(int64_t offset, int64_t count, const std::function<void(Bytes)>& fn) const {
   while (count > 0) {
-    const size_t i = find(offset);
-    check(i < spans_.size() && offset >= 0, "range outside its buffer");
-    const int64_t n = std::min(count, ends_[i] - offset);
+    const int64_t n = std::min(count, find(offset).end - offset);
     fn(contiguous(offset, n));
     offset += n;
     count -= n;

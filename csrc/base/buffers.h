@@ -21,7 +21,7 @@ class Buffer {
   // Adds `count` elements at `data` to the end of the index space.
   void append(void* data, int64_t count);
 
-  int64_t count() const { return ends_.empty() ? 0 : ends_.back(); }
+  int64_t count() const { return more_.empty() ? first_.end : more_.back().end; }
   size_t element_size() const { return element_size_; }
 
   // The elements [offset, offset + count) if they lie in one span, else an empty view with null
@@ -35,11 +35,17 @@ class Buffer {
   void copy_from(int64_t offset, int64_t count, const std::byte* in) const;
 
  private:
-  size_t find(int64_t offset) const;  // index of the span that holds `offset`
+  // Elements [begin, end) of the index space.
+  struct Span {
+    std::byte* data = nullptr;
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  const Span& find(int64_t offset) const;  // the one that holds it
 
   size_t element_size_ = 1;
-  std::vector<std::byte*> spans_;
-  std::vector<int64_t> ends_;  // one past each span's last element, in the index space
+  Span first_;  // most buffers have no other
+  std::vector<Span> more_;
 };
 
 enum class BufferId : uint8_t { kInput, kOutput, kScratch };

@@ -19,11 +19,11 @@ constexpr Duration kLeaveTime = std::chrono::seconds(1);
 
 // Freeing a tensor may need the GIL, which a lane never takes. So where a lane is the last to hold
 // an op - nobody waits for it, or it has failed and its sends drain - the pool lets it go.
-std::shared_ptr<Op> make_op(OpRequest request, TaskPool& pool) {
+std::shared_ptr<Op> make_op(OpRequest&& request, TaskPool& pool) {
   return {new Op(std::move(request)), [&pool](Op* op) {
-            std::shared_ptr<Op> last(op);  // a task that never runs frees it, too
-            if (!drives_a_lane()) return;
+            if (!drives_a_lane()) return delete op;
             try {
+              std::shared_ptr<Op> last(op);           // a task that never runs frees it, too
               pool.run([last = std::move(last)] {});  // the pool lives: its Context has the lane
             } catch (...) {                           // no thread is to be had: it is freed here
             }
@@ -63,6 +63,7 @@ GroupConfig Communicator::group_config() const {
     {
       std::lock_guard lock(failure->mutex);
       failure->first = error;
+      failure->failed = true;
       siblings = failure->siblings;
     }
     if (auto held = hooks.lock(); held && !held->empty())
@@ -205,29 +206,31 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
     return Error(ErrorKind::kAborted,
                  "ringdist: this process was forked from one that had created group '" + name() +
                      "'; its connections belong to the parent");
-  auto planned = planner_.plan(request);
-  if (!planned.ok()) return planned.error();
-  if (size() == 1) request.blocks.reset();  // nothing travels, so nothing need be lost
-  auto op = make_op(std::move(request), context_->pool());
-  op->plan = planned.value();
+  Lane& lane = context_->lane();
+  // Before the lock: it is the first of the two, and runs the op when that is free again.
+  const auto turn = will_wait ? Lane::Turn(lane) : Lane::Turn();
   std::lock_guard lock(mutex_);
   if (closed_)
     return Error(ErrorKind::kAborted, "ringdist: group '" + name() + "' has been destroyed");
-  if (context_->lane().stopped()) return shut_down();
   if (const Error first = failure())
     return first.prefixed("ringdist: group '" + name() + "' has failed and cannot be used " +
                           "(destroy it and create another): ");
-  if (!op->request.endpoint) {
-    op->schedule = planner_.schedule(op->request, op->plan);
-    op->number = next_number_;
-  }
-  op->fingerprint = fingerprint_of(op->request, op->plan);
+  const auto prepared = planner_.prepare(request);
+  if (!prepared.ok()) return prepared.error();
+  if (size() == 1) request.blocks.reset();  // nothing travels, so nothing need be lost
+  auto op = make_op(std::move(request), context_->pool());
+  op->plan = prepared.value().plan;
+  op->schedule = prepared.value().schedule;
+  op->fingerprint = prepared.value().fingerprint;
+  if (!op->request.endpoint) op->number = next_number_;
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   formation_->shorten(op->deadline);
-  Executor& executor = context_->lane().executor();
-  if (!context_->lane().post([&executor, seat = seat_, op] { executor.enqueue(seat, op); },
-                             !will_wait))
+  Executor& executor = lane.executor();
+  // What another thread has posted comes first, the op before ours among it.
+  if (turn && !lane.has_tasks())
+    executor.enqueue(seat_, op);
+  else if (!lane.post([&executor, seat = seat_, op] { executor.enqueue(seat, op); }, !will_wait))
     return shut_down();
   if (!op->request.endpoint) ++next_number_;  // last: what was thrown before has taken none
   return op;
@@ -246,6 +249,7 @@ void Communicator::handed_over(uint64_t number) {
 }
 
 Error Communicator::failure() const {
+  if (!failure_->failed) return {};
   std::lock_guard lock(failure_->mutex);
   return failure_->first;
 }

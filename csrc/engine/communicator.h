@@ -97,7 +97,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const std::shared_ptr<Formation> formation_;
   // Apart from us, because the lane writes it and must never be the last to hold a Communicator.
   struct Failure {
-    std::mutex mutex;  // a leaf
+    std::atomic<bool> failed{false};  // after `first`: spares those that ask the lock
+    std::mutex mutex;                 // a leaf
     Error first RINGDIST_GUARDED_BY(mutex);
     std::vector<std::weak_ptr<Communicator>> siblings RINGDIST_GUARDED_BY(mutex);
   };

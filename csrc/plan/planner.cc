@@ -8,7 +8,7 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMaxSchedules = 256;
+constexpr size_t kMaxSchedules = 256;  // in each of the two tables
 
 bool has_parts(const Request& request) {
   return !request.input_parts.empty() || !request.output_parts.empty();
@@ -26,6 +26,34 @@ uint64_t plan_part(const Request& request, const Plan& plan) {
 }
 
 }  // namespace
+
+// Counts are often multiples of powers of two, and the table's size is a prime: it mixes enough.
+size_t Planner::AskedHash::operator()(const Asked& asked) const {
+  const auto small = static_cast<size_t>(asked.kind) | static_cast<size_t>(asked.dtype) << 8 |
+                     static_cast<size_t>(asked.reduce_op) << 16 |
+                     static_cast<size_t>(asked.of_state) << 24;
+  return static_cast<size_t>(asked.count) ^ small << 32 ^ static_cast<size_t>(asked.root) << 20;
+}
+
+Result<PreparedPlan> Planner::prepare(const Request& request) {
+  if (request.endpoint || request.blocks || has_parts(request)) return make(request);
+  const Asked asked{request.kind,     request.dtype, request.reduce_op,
+                    request.of_state, request.root,  request.count};
+  if (const auto it = prepared_.find(asked); it != prepared_.end()) return it->second;
+  auto made = make(request);
+  if (!made.ok()) return made;
+  if (prepared_.size() >= kMaxSchedules) prepared_.clear();
+  prepared_.emplace(asked, made.value());
+  return made;
+}
+
+Result<PreparedPlan> Planner::make(const Request& request) {
+  const auto planned = plan(request);
+  if (!planned.ok()) return planned.error();
+  PreparedPlan out{planned.value(), nullptr, fingerprint_of(request, planned.value())};
+  if (!request.endpoint) out.schedule = schedule(request, out.plan);
+  return out;
+}
 
 // A send or a receive.
 Result<Plan> Planner::plan_message(const Request& request) const {

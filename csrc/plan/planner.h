@@ -1,11 +1,13 @@
 // Plans the ops of one group on one rank, and keeps what it has compiled.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "plan/compiled_schedule.h"
@@ -24,9 +26,20 @@ struct PlannerOptions {
   int64_t segment_bytes = 0;  // the most that a message may carry
 };
 
+// All that an op needs before it can run on one rank.
+struct PreparedPlan {
+  Plan plan;
+  std::shared_ptr<const CompiledSchedule> schedule;  // null: of a send or a receive
+  Fingerprint fingerprint{};
+};
+
 class Planner {
  public:
   explicit Planner(PlannerOptions options) : options_(std::move(options)) {}
+
+  // plan(), schedule() and fingerprint_of(). What was asked lately is found by one hash where it
+  // has neither codecs nor parts of its own. One thread at a time.
+  Result<PreparedPlan> prepare(const Request& request);
 
   // Errors (kInvalidArgument, kNotSupported): as make_plan(), check_blocks() and
   // coded_segment_count(). Any thread.
@@ -39,10 +52,26 @@ class Planner {
  private:
   using Key = std::tuple<Collective, const Algorithm*, int64_t, int64_t, int, uint64_t>;
 
+  // What a plan without codecs and parts of its own depends on.
+  struct Asked {
+    Collective kind;
+    DType dtype;
+    ReduceOp reduce_op;
+    bool of_state;
+    int root;
+    int64_t count;
+    bool operator==(const Asked&) const = default;
+  };
+  struct AskedHash {
+    size_t operator()(const Asked& asked) const;
+  };
+
   Result<Plan> plan_message(const Request& request) const;
+  Result<PreparedPlan> make(const Request& request);
 
   const PlannerOptions options_;
   std::map<Key, std::shared_ptr<const CompiledSchedule>> schedules_;
+  std::unordered_map<Asked, PreparedPlan, AskedHash> prepared_;
 };
 
 // What all ranks of the op must have alike.

@@ -10,9 +10,14 @@
 namespace ringdist {
 namespace {
 
-// "ringdist:all_reduce(int4)"; empty if it has no codec, or no profiler asks.
+// Of a Work: cheaper than at::hasCallbacks(), which takes a lock.
+bool is_profiled() {
+  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
+}
+
+// "ringdist:all_reduce(int4)"; empty if it has no codec.
 std::string coded_title(const Call& call) {
-  if (!call.request.blocks || !at::hasCallbacks()) return {};
+  if (!call.request.blocks) return {};
   const std::string codecs = call.request.blocks->describe();  // "int4, 3 parts"
   return call.title + ("(" + codecs.substr(0, codecs.rfind(", ")) + ")");
 }
@@ -30,52 +35,29 @@ WorkPtr CallRunner::submit(Call call) {
       for (const auto& completion : completions) completion->arrive();
     };
   call.request.hands_over = call.staging.must_finish();
-  const std::string coded = coded_title(call);
+  const bool profiled = is_profiled();
+  const std::string coded = profiled ? coded_title(call) : std::string();
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
   if (op.error()) communicator_->tell_failure();
   throw_if(op.error());
   return RingWork::create(communicator_, op.value(), call.type,
-                          coded.empty() ? call.title : coded.c_str(), std::move(call.inputs),
-                          std::move(call.outputs), std::move(call.staging),
+                          profiled ? (coded.empty() ? call.title : coded.c_str()) : nullptr,
+                          std::move(call.inputs), std::move(call.outputs), std::move(call.staging),
                           std::move(call.completions));
 }
 
-WorkPtr CallRunner::run(const std::function<Call()>& make) {
-  return run_all(c10d::OpType::UNKNOWN, [&] {
-    std::vector<Call> out;
-    out.push_back(make());
-    return out;
-  });
+WorkPtr CallRunner::start(Call& call, const CompletionPtr& completion) {
+  call.completions.push_back(completion);
+  WorkPtr work = coalescing_.collect(call);
+  if (!work) coalescing_.adopt(work = submit(std::move(call)));
+  return work;
 }
 
-WorkPtr CallRunner::run_all(c10d::OpType type, const std::function<std::vector<Call>()>& make) {
+WorkPtr CallRunner::start_all(c10d::OpType type, std::vector<Call> calls) {
+  CompletionPtr completion = make_completion(calls.size());
   JoinedWork::Parts parts;
-  CompletionPtr completion;
-  try {
-    std::vector<Call> calls = make();
-    completion = std::make_shared<Completion>(communicator_->hooks(), calls.size());
-    for (Call& call : calls) {
-      call.completions = {completion};
-      WorkPtr work = coalescing_.collect(call);
-      if (!work) coalescing_.adopt(work = submit(std::move(call)));
-      parts.push_back(std::move(work));
-    }
-  } catch (...) {
-    coalescing_.drop();
-    throw;
-  }
+  for (Call& call : calls) parts.push_back(start(call, completion));
   return join_works(std::move(completion), communicator_->rank(), type, std::move(parts));
-}
-
-WorkPtr CallRunner::run_started(const std::function<WorkPtr()>& start) {
-  try {
-    WorkPtr work = start();
-    coalescing_.adopt(work);
-    return work;
-  } catch (...) {
-    coalescing_.drop();
-    throw;
-  }
 }
 
 void CallRunner::begin_region() {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,12 +17,28 @@ class CallRunner : public std::enable_shared_from_this<CallRunner> {
  public:
   explicit CallRunner(std::shared_ptr<Communicator> communicator);
 
-  // What `make` returns.
-  WorkPtr run(const std::function<Call()>& make);
-  // As one Work, of that type if they are several.
-  WorkPtr run_all(c10d::OpType type, const std::function<std::vector<Call>()>& make);
+  // The Call that `make` returns.
+  template <typename Make>
+  WorkPtr run(const Make& make) {
+    return or_drop([&] {
+      Call call = make();
+      return start(call, make_completion(1));
+    });
+  }
+  // The Calls that it returns, as one Work, of that type if they are several.
+  template <typename Make>
+  WorkPtr run_all(c10d::OpType type, const Make& make) {
+    return or_drop([&] { return start_all(type, make()); });
+  }
   // What is no Call and starts at once: a region only waits for it.
-  WorkPtr run_started(const std::function<WorkPtr()>& start);
+  template <typename Start>
+  WorkPtr run_started(const Start& start) {
+    return or_drop([&] {
+      WorkPtr work = start();
+      coalescing_.adopt(work);
+      return work;
+    });
+  }
 
   // What this thread calls between the two is started by the second one. The region's Work does not
   // keep us: it fails if it is asked to start the calls when we are gone.
@@ -31,6 +46,23 @@ class CallRunner : public std::enable_shared_from_this<CallRunner> {
   WorkPtr end_region();
 
  private:
+  // What is thrown ends this thread's region.
+  template <typename Body>
+  WorkPtr or_drop(const Body& body) {
+    try {
+      return body();
+    } catch (...) {
+      coalescing_.drop();
+      throw;
+    }
+  }
+
+  CompletionPtr make_completion(size_t calls) const {
+    return std::make_shared<Completion>(communicator_->hooks(), calls);
+  }
+  // Submits it, or adds it to this thread's region.
+  WorkPtr start(Call& call, const CompletionPtr& completion);
+  WorkPtr start_all(c10d::OpType type, std::vector<Call> calls);
   WorkPtr submit(Call call);
 
   const std::shared_ptr<Communicator> communicator_;

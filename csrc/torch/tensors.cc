@@ -209,6 +209,7 @@ bool share_memory(const at::Tensor& a, const std::vector<at::Tensor>& others) {
 }
 
 std::vector<bool> overlapping(const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() == 1) return {false};
   struct Span {
     const std::byte* begin;
     const std::byte* end;
@@ -231,9 +232,8 @@ std::vector<bool> overlapping(const std::vector<at::Tensor>& tensors) {
 }
 
 at::Tensor Staging::use(const at::Tensor& tensor, bool reads, bool writes, bool apart) {
-  const at::Tensor plain = tensor.detach();  // the engine is no part of the autograd graph
-  if (plain.is_contiguous() && !apart && !plain.is_conj() && !plain.is_neg()) return plain;
-  const at::Tensor theirs = copyable(plain);
+  if (tensor.is_contiguous() && !apart && !tensor.is_conj() && !tensor.is_neg()) return tensor;
+  const at::Tensor theirs = copyable(tensor.detach());  // copies are no part of autograd's graph
   at::Tensor ours = at::empty_like(theirs, theirs.options(), at::MemoryFormat::Contiguous);
   if (reads) ours.copy_(theirs);
   if (writes) back_.emplace_back(theirs, ours);

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace ringdist {
 
 void Collectives::called(const Op& op) {
-  last_called_ = std::max(last_called_, op.number);
+  check(op.number == last_called_ + 1, "an op out of the order of the calls");
+  last_called_ = op.number;
   if (op.request.hands_over) handing_over_.insert(op.number);
 }
 
@@ -34,6 +37,12 @@ std::shared_ptr<Op> Collectives::take_barrier() {
   auto barrier = std::move(barriers_.front());
   barriers_.pop_front();
   return barrier;
+}
+
+bool Collectives::ends_at_once(const Op& op) {
+  if (!op.schedule->steps.empty()) return false;
+  last_started_ = std::max(last_started_, op.number);
+  return true;
 }
 
 std::vector<ParkedMessage> Collectives::start(std::shared_ptr<Op> op) {

@@ -27,6 +27,8 @@ class Collectives {
   void called(const Op& op);
   // True for a barrier that has to wait: it is kept until take_barrier().
   bool keep(const std::shared_ptr<Op>& op);
+  // True for an op without steps, as those of a group of one: it has ended.
+  bool ends_at_once(const Op& op);
   // Runs it; what has come for it is the caller's to deliver, as long as find() knows it.
   std::vector<ParkedMessage> start(std::shared_ptr<Op> op);
   // The next barrier, if it may begin now.

@@ -16,10 +16,6 @@
 namespace ringdist {
 namespace {
 
-constexpr int kPolls = 200;
-constexpr auto kYieldTime = std::chrono::milliseconds(1);
-constexpr auto kLongYield = std::chrono::microseconds(50);
-constexpr int kContendedWaits = 1000;
 constexpr auto kActiveSleep = std::chrono::milliseconds(50);  // deadlines are looked at this often
 constexpr auto kDrainSleep = std::chrono::milliseconds(10);
 constexpr auto kIdleSleep = std::chrono::hours(1);
@@ -123,6 +119,20 @@ bool Lane::post(std::function<void()> task, bool wake) {
   return true;
 }
 
+// Once the lane has stopped its token is never free.
+bool Lane::begin_turn() {
+  if (!token_.take()) return false;
+  executor_->set_now(Clock::now());
+  return true;
+}
+
+void Lane::end_turn() {
+  (void)guarded(*executor_, [this] { return executor_->run_work(); });
+  last_driven_.store(executor_->lane_state().now.time_since_epoch().count(),
+                     std::memory_order_relaxed);
+  (void)token_.release(nullptr);
+}
+
 bool Lane::call(std::function<void()> task, TimePoint deadline) {
   auto promise = std::make_shared<std::promise<void>>();
   std::future<void> ran = promise->get_future();
@@ -157,7 +167,7 @@ bool Lane::stopped() {
 }
 
 bool Lane::run_tasks() {
-  if (!has_tasks_.load(std::memory_order_acquire)) return false;
+  if (!has_tasks()) return false;
   std::deque<std::function<void()>> tasks;
   {
     std::lock_guard lock(mutex_);
@@ -185,21 +195,25 @@ bool Lane::poll() {
   });
 }
 
-Lane::Pause Lane::pause(Backoff& backoff) {
-  if (++backoff.empty_polls < kPolls && contended_ == 0) return Pause::kPolled;
-  const TimePoint before = Clock::now();
-  if (contended_ > 0) {
-    --contended_;
-    return Pause::kMustBlock;
+bool Lane::pause() {
+  const TimePoint now = executor_->lane_state().now;
+  const Backoff::Next next = backoff_.next(now, executor_->idle());
+  if (next == Backoff::Next::kYield) {
+    const TimePoint before = Clock::now();
+    sched_yield();
+    const TimePoint after = Clock::now();
+    backoff_.yielded(after - before, after);
   }
-  if (executor_->idle() || before - backoff.last_work > kYieldTime) return Pause::kMustBlock;
-  sched_yield();
-  if (Clock::now() - before > kLongYield) contended_ = kContendedWaits;
-  return Pause::kPolled;
+  return next == Backoff::Next::kSleep;
 }
 
 bool Lane::wait(const Op& op, TimePoint deadline) {
   if (op.finished()) return true;
+  if (token_.take()) {  // nobody drives, so that nobody need know that we wait
+    const Cleanup give_back([&] { leave_token(nullptr); });
+    drive(op, deadline);
+    if (op.finished()) return true;
+  }
   Token::Waiter self(op);
   token_.enlist(self);
   const Cleanup leave([&] {
@@ -219,19 +233,19 @@ bool Lane::wait(const Op& op, TimePoint deadline) {
 
 void Lane::drive(const Op& op, TimePoint deadline) {
   const Driver driver;
-  Backoff backoff;
+  backoff_.begin(Clock::now());
   while (!op.finished()) {
     if (poll()) {
-      backoff = {};
+      backoff_.begin(executor_->lane_state().now);
       continue;
     }
-    if (op.finished() || Clock::now() >= deadline) return;  // a deadline's tick is no "work"
-    if (pause(backoff) == Pause::kMustBlock) block_as_driver(deadline);
+    if (op.finished() || executor_->lane_state().now >= deadline) return;  // a tick is no "work"
+    if (pause()) block_as_driver(deadline);
   }
 }
 
 void Lane::leave_token(const Token::Waiter* self) {
-  const bool active = !executor_->idle() || has_tasks_.load(std::memory_order_acquire);
+  const bool active = !executor_->idle() || has_tasks();
   last_driven_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   if (token_.release(self)) return;
   if (active) return wake_thread();
@@ -315,17 +329,17 @@ bool Lane::may_take_over() {
 
 // With the token held; gives it back.
 void Lane::drive_in_background() {
-  Backoff backoff;
+  backoff_.begin(Clock::now());
   for (;;) {
     if (token_.anybody_waits()) {
       token_.release(nullptr);
       return;
     }
     if (poll()) {
-      backoff = {};
+      backoff_.begin(executor_->lane_state().now);
       continue;
     }
-    if (pause(backoff) == Pause::kMustBlock) return block_as_thread();
+    if (pause()) return block_as_thread();
   }
 }
 

@@ -17,11 +17,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/thread_annotations.h"
+#include "engine/lane/backoff.h"
+#include "engine/lane/driver.h"
 #include "engine/lane/executor.h"
 #include "engine/lane/token.h"
 #include "os/epoll.h"
@@ -32,6 +35,26 @@ namespace ringdist {
 
 class Lane {
  public:
+  // The token, if it was free; at its end what can run does, and it goes back. Nobody is woken for
+  // what is left: its holder calls wait() next.
+  class Turn {
+   public:
+    Turn() = default;
+    explicit Turn(Lane& lane) : lane_(lane.begin_turn() ? &lane : nullptr) {
+      if (lane_) driver_.emplace();
+    }
+    ~Turn() {
+      if (lane_) lane_->end_turn();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    explicit operator bool() const { return lane_ != nullptr; }
+
+   private:
+    Lane* const lane_ = nullptr;
+    std::optional<Driver> driver_;
+  };
+
   // `host` outlives it.
   static Result<std::unique_ptr<Lane>> start(Statistics& statistics, int64_t memory_limit,
                                              LaneHost& host);
@@ -43,7 +66,7 @@ class Lane {
   // promises to call wait() next. False, and nothing is kept, once the lane has stopped. Any
   // thread.
   bool post(std::function<void()> task, bool wake = true);
-  // The same, and waits until it ran; false if it did not by the deadline, or never will because
+  // Like post(), and waits until it ran; false if it did not by the deadline, or never will because
   // the lane has stopped. Not from a task.
   bool call(std::function<void()> task, TimePoint deadline);
   // Calls it, with growing pauses, until it says true; false if it did not by the deadline, or if
@@ -55,6 +78,8 @@ class Lane {
   bool wait(const Op& op, TimePoint deadline);
 
   bool stopped();
+  // Something that was posted has not run.
+  bool has_tasks() const { return has_tasks_.load(std::memory_order_acquire); }
 
   // With the token held (inside a task).
   Executor& executor() { return *executor_; }
@@ -73,13 +98,6 @@ class Lane {
   void stop();
 
  private:
-  // How long to poll, yield, block.
-  struct Backoff {
-    int empty_polls = 0;
-    TimePoint last_work = Clock::now();
-  };
-  enum class Pause { kPolled, kMustBlock };
-
   Lane(EventFd event, Epoll thread_epoll, Epoll driver_epoll);
   void run();
   void drive_in_background();
@@ -87,7 +105,10 @@ class Lane {
   bool poll();
   bool run_tasks();
   bool drain_peers();
-  Pause pause(Backoff& backoff);
+  // After a round that found nothing. True: sleep.
+  bool pause();
+  bool begin_turn();
+  void end_turn();
   void leave_token(const Token::Waiter* self);
   void wake_thread();
   bool may_take_over();
@@ -104,7 +125,7 @@ class Lane {
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::pair<ContextId, std::function<void()>>> draining_;
-  int contended_ = 0;  // waits that skip polling, because somebody wants the core
+  Backoff backoff_;
 
   std::atomic<bool> thread_sleeps_{false};  // in epoll, or about to be, without the token
   std::atomic<bool> driver_sleeps_{false};  // the same, with it

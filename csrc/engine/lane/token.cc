@@ -5,7 +5,7 @@
 namespace ringdist {
 
 bool Token::take() {
-  if (held_.exchange(true, std::memory_order_acq_rel)) return false;
+  if (held_.exchange(true, std::memory_order_seq_cst)) return false;
   owner_.store(pthread_self(), std::memory_order_relaxed);
   return true;
 }
@@ -13,7 +13,10 @@ bool Token::take() {
 bool Token::release(const Waiter* self) {
   check(held_here(), "the token given back by who does not hold it");
   owner_.store(pthread_t{}, std::memory_order_relaxed);
+  // Who waits is listed first and tries to take it after; we do the reverse, so that one of us sees
+  // the other.
   held_.store(false, std::memory_order_seq_cst);
+  if (waiting_.load(std::memory_order_seq_cst) == 0) return false;
   std::lock_guard lock(mutex_);
   for (Waiter* waiter : waiters_) {
     if (waiter == self || waiter->op_.finished()) continue;
@@ -27,7 +30,7 @@ bool Token::release(const Waiter* self) {
 void Token::enlist(Waiter& waiter) {
   std::lock_guard lock(mutex_);
   waiters_.push_back(&waiter);
-  waiting_.fetch_add(1, std::memory_order_release);
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
 }
 
 bool Token::delist(Waiter& waiter) {

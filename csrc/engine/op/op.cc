@@ -22,23 +22,20 @@ std::string Op::describe() const {
 void Op::when_finished(std::function<void()> callback) {
   {
     std::lock_guard lock(mutex_);
-    if (!finished()) {
-      callbacks_.push_back(std::move(callback));
+    callbacks_.push_back(std::move(callback));
+    State before = State::kOpen;
+    if (state_.compare_exchange_strong(before, State::kWatched) || before == State::kWatched)
       return;
-    }
+    callback = std::move(callbacks_.back());
+    callbacks_.pop_back();
   }
   callback();
 }
 
 bool Op::finish(Error error) {
-  bool calls_back = false;
-  {
-    std::lock_guard lock(mutex_);
-    if (finished()) return false;
-    error_ = std::move(error);
-    finished_.store(true, std::memory_order_release);
-    calls_back = !callbacks_.empty();
-  }
+  if (finished()) return false;
+  error_ = std::move(error);
+  const bool calls_back = state_.exchange(State::kFinished) == State::kWatched;
   // After the store: who registers for it and then finds the op unfinished will hear of it.
   try {
     if (!error_ && request.succeeded) request.succeeded();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -34,7 +35,7 @@ struct OpRequest : Request {
 
 class Op {
  public:
-  explicit Op(OpRequest request) : request(std::move(request)) {}
+  explicit Op(OpRequest&& request) : request(std::move(request)) {}
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
 
@@ -56,7 +57,7 @@ class Op {
   // "all_reduce #12 (float32, 1000 elements, SUM)"
   std::string describe() const;
 
-  bool finished() const { return finished_.load(std::memory_order_acquire); }
+  bool finished() const { return state_.load(std::memory_order_acquire) == State::kFinished; }
   // Success until finished.
   Error error() const { return finished() ? error_ : Error(); }
 
@@ -65,15 +66,18 @@ class Op {
   void when_finished(std::function<void()> callback);
 
   // Ends the op. True if there are callbacks to run, not on a lane. A later call changes nothing.
+  // One thread at a time.
   bool finish(Error error);
   std::vector<std::function<void()>> take_callbacks();
   std::shared_ptr<Op> next;  // the lane's, from finish() on: in its list of those with callbacks
 
  private:
+  enum class State : uint8_t { kOpen, kWatched, kFinished };  // watched: it has callbacks
+
+  std::atomic<State> state_{State::kOpen};
+  Error error_;
   std::mutex mutex_;
   std::vector<std::function<void()>> callbacks_ RINGDIST_GUARDED_BY(mutex_);
-  Error error_;
-  std::atomic<bool> finished_{false};
   std::atomic<int> source_{-1};
 };
 

@@ -6,12 +6,14 @@ bool BaseWork::wait(std::chrono::milliseconds timeout) {
   std::optional<Milliseconds> limit;
   if (timeout > kNoTimeout) limit = timeout;
   await(limit);
-  FuturePtr future;
-  {
-    std::lock_guard lock(future_mutex_);
-    future = future_;
+  if (has_future_) {
+    FuturePtr future;
+    {
+      std::lock_guard lock(future_mutex_);
+      future = future_;
+    }
+    future->wait();  // until it is marked, not until its callbacks have run
   }
-  if (future) future->wait();  // until it is marked, not until its callbacks have run
   if (const auto error = exception()) {
     tell_failure();
     std::rethrow_exception(error);
@@ -22,7 +24,10 @@ bool BaseWork::wait(std::chrono::milliseconds timeout) {
 FuturePtr BaseWork::getFuture() {
   check_future();
   std::lock_guard lock(future_mutex_);
-  if (!future_) future_ = make_future();
+  if (!future_) {
+    future_ = make_future();
+    has_future_ = true;
+  }
   return future_;
 }
 

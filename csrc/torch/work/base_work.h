@@ -3,6 +3,7 @@
 // must not be held in wait().
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <optional>
@@ -48,6 +49,7 @@ class BaseWork : public c10d::Work {
 
  private:
   const CompletionPtr completion_;
+  std::atomic<bool> has_future_{false};
   std::mutex future_mutex_;  // not held while waiting
   FuturePtr future_;
 };

@@ -15,9 +15,8 @@ c10::intrusive_ptr<RingWork> RingWork::create(std::shared_ptr<Communicator> comm
   auto work = c10::make_intrusive<RingWork>(std::move(communicator), std::move(op), type, title,
                                             std::move(inputs), std::move(outputs),
                                             std::move(staging), std::move(completions));
-  // Results must reach the caller's tensors, and a profiler its record, also if nobody waits.
-  if (work->staging_.must_finish() || work->recordFunctionEndCallback_)
-    work->op_->when_finished([work] { work->settle(); });
+  // Also if nobody waits.
+  if (work->must_settle()) work->op_->when_finished([work] { work->settle(); });
   return work;
 }
 
@@ -35,6 +34,7 @@ RingWork::RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<O
 RingWork::~RingWork() { drive(); }  // others wait for what this one drops
 
 void RingWork::settle() {
+  if (!must_settle()) return;  // call_once makes a system call
   std::call_once(settled_once_, [this] {
     // No exception may leave: this may be a thread of ours.
     try {

@@ -42,7 +42,9 @@ class RingWork final : public GroupWork {
   void await(std::optional<Milliseconds> limit) override;
   FuturePtr make_future() override;
 
-  // Copies results back into the caller's tensors, once; whoever comes second waits for the first.
+  // At the end results must reach the caller's tensors, or a profiler its record.
+  bool must_settle() const { return staging_.must_finish() || recordFunctionEndCallback_; }
+  // Does that, once; whoever comes second waits for the first.
   void settle();
   void drive();
   void settle_and_mark(c10::ivalue::Future& future);

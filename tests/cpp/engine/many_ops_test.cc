@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <latch>
+#include <thread>
 
 #include "engine/communicator.h"
 #include "support/hooked_store.h"
@@ -48,6 +49,31 @@ TEST(ManyOps, ManyOpsInFlightAreCompared) {
     ASSERT_TRUE(error) << "numbers instead of an error";
     EXPECT_EQ(error.kind(), ErrorKind::kMismatch) << error.what();
   }
+}
+
+// Callers that wait begin their ops themselves, others post them: numbers stay in order, which the
+// group asserts.
+TEST(ManyOps, ThreadsThatWaitAndThreadsThatDoNotShareAGroup) {
+  Ranks ranks({});
+  ranks.run([&](int rank) {
+    const auto call = [&](bool waits) {
+      std::vector<std::vector<int64_t>> data(kOps, std::vector<int64_t>(3, 1));
+      std::vector<std::shared_ptr<Op>> ops;
+      for (auto& one : data) {
+        ops.push_back(ranks[rank]
+                          .submit(allreduce_request(one, DType::kInt64, ReduceOp::kSum), waits)
+                          .value());
+        if (waits) (void)wait_op(ranks[rank], *ops.back());
+      }
+      for (const auto& op : ops) EXPECT_FALSE(wait_op(ranks[rank], *op));
+      for (const auto& one : data) EXPECT_EQ(one, std::vector<int64_t>(3, 2));
+    };
+    std::thread other([&] { call(false); });
+    std::thread third([&] { call(true); });
+    call(true);
+    other.join();
+    third.join();
+  });
 }
 
 // Both wait for the other's data: only the roll call can find it.

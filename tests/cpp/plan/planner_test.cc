@@ -36,6 +36,42 @@ TEST(Planner, CompilesOncePerShapeAndPlan) {
   EXPECT_NE(planner.schedule(coded, planner.plan(coded).value()), schedule);
 }
 
+// What is found by its hash is what would have been planned.
+TEST(Planner, PreparesAsItPlans) {
+  Planner planner(options());
+  std::vector<Request> requests(6, allreduce(1000));
+  requests[1].dtype = DType::kInt64;
+  requests[2].reduce_op = ReduceOp::kMax;
+  requests[3].count = 1001;
+  requests[4].of_state = true;
+  requests[5].kind = Collective::kBroadcast;
+  requests.push_back(requests[5]);
+  requests[6].root = 2;
+  for (int round = 0; round < 2; ++round)
+    for (const Request& request : requests) {
+      const PreparedPlan prepared = planner.prepare(request).value();
+      const Plan plan = planner.plan(request).value();
+      EXPECT_EQ(prepared.plan.hash(), plan.hash());
+      EXPECT_EQ(prepared.schedule, planner.schedule(request, plan));
+      EXPECT_EQ(prepared.fingerprint, fingerprint_of(request, plan));
+    }
+}
+
+TEST(Planner, PreparesWhatItKeepsNothingOf) {
+  Planner planner(options());
+  Request coded = allreduce(1000);
+  EXPECT_EQ(planner.prepare(coded).value().fingerprint.codec_id(), 0);
+  coded.blocks = one_part_of(1000, "int8");
+  EXPECT_NE(planner.prepare(coded).value().fingerprint.codec_id(), 0);
+  Request message;
+  message.kind = Collective::kPointToPoint;
+  message.endpoint = Endpoint{0, 7, true};
+  message.count = 5;
+  EXPECT_EQ(planner.prepare(message).value().schedule, nullptr);
+  Planner tiny({1, 4, "", false, 1});
+  EXPECT_EQ(tiny.prepare(allreduce(1)).error().kind(), ErrorKind::kInvalidArgument);
+}
+
 TEST(Planner, KeepsNoScheduleOfPartsThatDiffer) {
   Planner planner(options());
   Request request;
