@@ -11,13 +11,6 @@
 namespace ringdist {
 namespace {
 
-// All other ranks, beginning with the next: not all ranks start with the same peer.
-std::vector<int> peers_after(const Shape& shape) {
-  std::vector<int> out;
-  for (int k = 1; k < shape.size; ++k) out.push_back(wrap(shape.rank + k, shape.size));
-  return out;
-}
-
 // Each peer gets a message of its own: `contribution(s)` is this rank's for peer s.
 template <typename Contribution>
 void send_to_each(const Shape& shape, Contribution contribution, EdgeMark mark, Schedule& out) {
@@ -33,14 +26,6 @@ void receive_from_each(const Shape& shape, Place place, Schedule& out) {
     out.steps.push_back(Step::recv(place(*peer), *peer, EdgeMark::kResult));
 }
 
-// Reduces what all others send to this rank, and `own` at its place among them.
-void reduce_in_rank_order(const Shape& shape, Range result, Range own, Schedule& out) {
-  std::vector<Source> sources;
-  for (int r = 0; r < shape.size; ++r)
-    sources.push_back(r == shape.rank ? Source{-1, own} : Source{r, result});
-  out.steps.push_back(Step::reduce(result, std::move(sources), /*finish=*/true));
-}
-
 Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
@@ -48,7 +33,7 @@ Schedule allreduce(const Shape& shape) {
   const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
   const Range own = place(shape.rank);
   send_to_each(shape, place, EdgeMark::kContribution, out);
-  reduce_in_rank_order(shape, own, own, out);
+  out.steps.push_back(reduce_in_rank_order(shape, own, own));
   out.steps.push_back(Step::send(own, peers_after(shape), EdgeMark::kResult));
   receive_from_each(shape, place, out);
   return out;
@@ -65,7 +50,7 @@ Schedule reduce_scatter(const Shape& shape) {
     return out;
   }
   send_to_each(shape, mine, EdgeMark::kContribution, out);
-  reduce_in_rank_order(shape, result, own, out);
+  out.steps.push_back(reduce_in_rank_order(shape, result, own));
   return out;
 }
 
@@ -74,7 +59,7 @@ Schedule reduce(const Shape& shape) {
   if (shape.size == 1) return out;
   const Range all{BufferId::kOutput, 0, shape.count};
   if (shape.rank == shape.root)
-    reduce_in_rank_order(shape, all, all, out);
+    out.steps.push_back(reduce_in_rank_order(shape, all, all));
   else
     out.steps.push_back(Step::send(all, {shape.root}, EdgeMark::kContribution));
   return out;
@@ -172,6 +157,8 @@ constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceSca
                                   Collective::kGather,    Collective::kScatter,
                                   Collective::kAlltoall,  Collective::kBroadcast};
 
+constexpr std::array kBestForSmall{Collective::kReduceScatter, Collective::kAllgather};
+
 constexpr std::array kBestFor{Collective::kGather, Collective::kScatter, Collective::kAlltoall};
 
 int64_t longest_range(Collective kind, int64_t count, int size) {
@@ -185,8 +172,10 @@ Algorithm direct_algorithm() {
   return {.name = "direct",
           .description = "all to all; rank order, one rounding, 2 steps",
           .rank_ordered = true,
+          .serves_codecs = true,
           .collectives = kCollectives,
           .best_for = kBestFor,
+          .best_for_small = kBestForSmall,
           .build = build,
           .longest_range = longest_range};
 }

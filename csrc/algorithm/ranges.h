@@ -5,6 +5,7 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "algorithm/schedule.h"
@@ -25,6 +26,21 @@ inline int64_t longest_shard(int64_t count, int size) { return (count + size - 1
 inline Range part(BufferId buffer, const std::vector<int64_t>& bounds, int i) {
   const auto at = static_cast<size_t>(i);
   return {buffer, bounds[at], bounds[at + 1] - bounds[at]};
+}
+
+// All other ranks, beginning with the next: not all ranks start with the same peer.
+inline std::vector<int> peers_after(const Shape& shape) {
+  std::vector<int> out;
+  for (int k = 1; k < shape.size; ++k) out.push_back(wrap(shape.rank + k, shape.size));
+  return out;
+}
+
+// Reduces what all others send to this rank, and `own` at its place among them.
+inline Step reduce_in_rank_order(const Shape& shape, Range result, Range own) {
+  std::vector<Source> sources;
+  for (int r = 0; r < shape.size; ++r)
+    sources.push_back(r == shape.rank ? Source{-1, own} : Source{r, result});
+  return Step::reduce(result, std::move(sources), /*finish=*/true);
 }
 
 // A build() was asked for a collective that is not in its algorithm's list: a bug of the caller.

@@ -14,8 +14,12 @@ namespace ringdist {
 // - There is at least one source. kAvg sums and divides the sum by `divisor` >= 1: pass the number
 //   of contributions where the result is final, 1 where it is not. Other ops ignore the divisor.
 //   kPremulSum is kSum: the factors are in the sources.
+// - The bits of a result depend on its operands and their order alone: not on the instruction set,
+// on
+//   where the element lies, or on which source `out` is. So every NaN result is the canonical quiet
+//   one of the dtype.
 // - fp16, bf16 and fp8 accumulate in fp32 over all sources and round once, to nearest even, after
-//   the division; their NaN results are canonical. Above its range float8_e4m3fn saturates, and
+//   the division. Above its range float8_e4m3fn saturates, and
 //   float8_e5m2 becomes inf: as in PyTorch's casts. fp32 and fp64 accumulate in their own type.
 // - Complex numbers are pairs (real, imaginary) of such floats: complex32 of fp16. Products are the
 //   plain formula (ac - bd) + (ad + bc)i.
@@ -25,8 +29,8 @@ namespace ringdist {
 //   number of sources.
 // - A bool is any byte other than 0, or 0; its result is 1 or 0. kSum and kMax are `or`, kProduct
 //   and kMin `and`.
-// - kMin and kMax take -0 for less than +0, and any NaN gives the canonical quiet NaN of the dtype:
-//   the order of the sources does not matter for the bits.
+// - kMin and kMax take -0 for less than +0, and any NaN gives NaN: the order of the sources does
+// not matter for the bits.
 // - is_reducible(dtype, op) (base/dtype.h).
 //
 // `out` and the sources need no alignment. `out` may be exactly one of the sources; apart from that

@@ -22,14 +22,15 @@ template <typename T, typename Op>
 [[gnu::always_inline]] inline void combine_into(std::byte* inout, const std::byte* __restrict other,
                                                 size_t count) {
   for (size_t i = 0; i < count; ++i)
-    store<T>(inout, i, Op::combine(load<T>(inout, i), load<T>(other, i)));
+    store<T>(inout, i, Plain<T>::narrow(Op::combine(load<T>(inout, i), load<T>(other, i))));
 }
 
 // out[i] = a[i] op b[i]; `out` overlaps neither.
 template <typename T, typename Op>
 [[gnu::always_inline]] inline void combine_two(std::byte* __restrict out, const std::byte* a,
                                                const std::byte* b, size_t count) {
-  for (size_t i = 0; i < count; ++i) store<T>(out, i, Op::combine(load<T>(a, i), load<T>(b, i)));
+  for (size_t i = 0; i < count; ++i)
+    store<T>(out, i, Plain<T>::narrow(Op::combine(load<T>(a, i), load<T>(b, i))));
 }
 
 // acc[i] = op over all sources at [begin, begin + n)

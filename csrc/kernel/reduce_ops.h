@@ -27,6 +27,22 @@ struct Complex {
   T imaginary;
 };
 
+// Any NaN as the quiet one: which of two payloads a sum keeps is the order of the operands in an
+// instruction, the compiler's choice.
+template <typename T>
+[[gnu::always_inline]] inline T canonical(T x) {
+  if constexpr (std::is_floating_point_v<T>) {
+    constexpr auto kNaN = std::bit_cast<BitsOf<T>>(std::numeric_limits<T>::quiet_NaN());
+    return std::bit_cast<T>(select(x != x, kNaN, std::bit_cast<BitsOf<T>>(x)));
+  } else {
+    return x;
+  }
+}
+template <typename T>
+[[gnu::always_inline]] inline Complex<T> canonical(Complex<T> x) {
+  return {canonical(x.real), canonical(x.imaginary)};
+}
+
 struct Sum {
   template <typename T>
   [[gnu::always_inline]] static T combine(T a, T b) {

@@ -25,7 +25,7 @@ struct Plain {
   using Stored = T;
   using Acc = T;
   [[gnu::always_inline]] static T widen(T x) { return x; }
-  [[gnu::always_inline]] static T narrow(T x) { return x; }
+  [[gnu::always_inline]] static T narrow(T x) { return canonical(x); }
 };
 
 // An integer in an average: its sums do not wrap. The narrower ones are added up and divided as

@@ -184,7 +184,7 @@ def test_averages_of_integers_do_not_wrap(pools, size: int, name: str):
     pools(size).run(_averages, name, "")
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "direct"])
+@pytest.mark.parametrize("algorithm", ["ring", "direct", "one_shot"])
 def test_averages_of_integers_with_a_forced_algorithm(pools, algorithm: str):
     for name in ("int8", "int64"):
         pools(3).run(_averages, name, algorithm)

@@ -1,6 +1,8 @@
 #include "torch/ops/all_to_all.h"
 
+#include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "torch/errors.h"
 #include "torch/ops/arguments.h"
@@ -16,11 +18,11 @@ std::vector<int64_t> parts_of(const std::string& argument, const at::Tensor& ten
                               const std::vector<int64_t>& splits, int size) {
   const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
   const int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
-  const std::string given = argument + " is " + describe(tensor);
+  const auto given = [&] { return argument + " is " + describe(tensor); };
   if (splits.empty()) {
     if (rows % size != 0)
       throw_error(invalid_argument(
-          kSingle, "Tensor's dim 0 does not divide equally across group size: " + given +
+          kSingle, "Tensor's dim 0 does not divide equally across group size: " + given() +
                        ", the group has " + std::to_string(size) + " ranks"));
     return std::vector<int64_t>(static_cast<size_t>(size), rows / size * row);
   }
@@ -31,7 +33,7 @@ std::vector<int64_t> parts_of(const std::string& argument, const at::Tensor& ten
   const bool negative = std::ranges::any_of(splits, [](int64_t split) { return split < 0; });
   if (negative || std::accumulate(splits.begin(), splits.end(), int64_t{0}) != rows)
     throw_error(invalid_argument(
-        kSingle, "Split sizes doesn't match total dim 0 size: " + given + ", its splits are " +
+        kSingle, "Split sizes doesn't match total dim 0 size: " + given() + ", its splits are " +
                      c10::str(at::IntArrayRef(splits)) + "; they must be at least 0"));
   std::vector<int64_t> out;
   for (const int64_t split : splits) out.push_back(split * row);
@@ -44,6 +46,17 @@ void check_own_part(std::string_view op, int64_t in, int64_t out, int rank) {
   throw_error(invalid_argument(op, "invalid tensor size: rank " + std::to_string(rank) + " has " +
                                        std::to_string(in) + " elements of input for itself, but " +
                                        std::to_string(out) + " of output"));
+}
+
+// Parts that are all alike need not be told one by one: such a call is planned but once.
+void set_parts(OpRequest& request, std::vector<int64_t> input, std::vector<int64_t> output) {
+  const bool alike = std::ranges::all_of(input, [&](int64_t part) { return part == input[0]; });
+  if (alike && input == output) {
+    request.count = input[0];
+    return;
+  }
+  request.input_parts = std::move(input);
+  request.output_parts = std::move(output);
 }
 
 }  // namespace
@@ -59,12 +72,12 @@ Call alltoall_call(Place place, const at::Tensor& output, const at::Tensor& inpu
             Call::manner(opts));
   call.inputs = {input};
   call.outputs = {output};
-  call.request.input_parts = parts_of("input", input, input_splits, place.size);
-  call.request.output_parts = parts_of("output", output, output_splits, place.size);
-  check_own_part(kSingle, call.request.input_parts[place.rank],
-                 call.request.output_parts[place.rank], place.rank);
-  const at::Tensor to = call.write(output);
-  call.read(input, /*apart=*/share_memory(input, to));
+  std::vector<int64_t> from = parts_of("input", input, input_splits, place.size);
+  std::vector<int64_t> to = parts_of("output", output, output_splits, place.size);
+  check_own_part(kSingle, from[place.rank], to[place.rank], place.rank);
+  set_parts(call.request, std::move(from), std::move(to));
+  const at::Tensor written = call.write(output);
+  call.read(input, /*apart=*/share_memory(input, written));
   return call;
 }
 
@@ -79,8 +92,7 @@ Call alltoall_list_call(Place place, const Tensors& outputs, const Tensors& inpu
             Call::manner(opts));
   call.inputs = inputs;
   call.outputs = outputs;
-  call.request.input_parts = sizes_of(inputs);
-  call.request.output_parts = sizes_of(outputs);
+  set_parts(call.request, sizes_of(inputs), sizes_of(outputs));
   call.write_outputs();
   for (const at::Tensor& input : inputs) call.read(input, share_memory(input, outputs));
   return call;

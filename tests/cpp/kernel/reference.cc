@@ -11,6 +11,8 @@ bool is_nan(double x) { return x != x; }
 
 template <typename T>
 std::vector<std::byte> bytes_of(T value) {
+  if constexpr (std::is_floating_point_v<T>)
+    if (is_nan(value)) value = std::numeric_limits<T>::quiet_NaN();
   std::vector<std::byte> out(sizeof(T));
   std::memcpy(out.data(), &value, sizeof(T));
   return out;
@@ -130,7 +132,11 @@ template <typename T>
 std::vector<std::byte> multiply_complex(const Operands& operands) {
   std::vector<std::array<T, 2>> values;
   for (const std::byte* at : operands) values.push_back(load<std::array<T, 2>>(at));
-  return bytes_of(multiply(values));
+  const auto [real, imaginary] = multiply(values);
+  std::vector<std::byte> out = bytes_of(real);
+  const std::vector<std::byte> second = bytes_of(imaginary);
+  out.insert(out.end(), second.begin(), second.end());
+  return out;
 }
 
 // Sums and averages: real and imaginary part each as `part`.

@@ -1,0 +1,43 @@
+// One-shot: every rank sends its whole input to all others, and reduces all inputs itself, in rank
+// order: one step where others take two, for (size - 1) times the bytes. For tensors so small that
+// steps are all they cost. All ranks compute the same bits because reduce() does so wherever it
+// runs (kernel/reduce.h). Known as allreduce by allgather; see R. Thakur, R. Rabenseifner,
+// W. Gropp: "Optimization of Collective Communication Operations in MPICH", Int. J. of High
+// Performance Computing Applications 19(1), 2005.
+#include <array>
+
+#include "algorithm/ranges.h"
+#include "algorithm/schedule.h"
+
+namespace ringdist {
+namespace {
+
+Schedule build(Collective kind, const Shape& shape) {
+  if (kind != Collective::kAllreduce) unsupported("one_shot", kind);
+  Schedule out;
+  if (shape.size == 1) return out;
+  const Range all{BufferId::kOutput, 0, shape.count};
+  out.steps.push_back(Step::send(all, peers_after(shape), EdgeMark::kContribution));
+  out.steps.push_back(reduce_in_rank_order(shape, all, all));
+  return out;
+}
+
+constexpr std::array kCollectives{Collective::kAllreduce};
+
+int64_t longest_range(Collective, int64_t count, int) { return count; }
+
+}  // namespace
+
+Algorithm one_shot_algorithm() {
+  return {.name = "one_shot",
+          .description = "all to all, whole tensors; rank order, one rounding, 1 step",
+          .rank_ordered = true,
+          .serves_codecs = false,
+          .collectives = kCollectives,
+          .best_for = {},
+          .best_for_small = kCollectives,
+          .build = build,
+          .longest_range = longest_range};
+}
+
+}  // namespace ringdist
