@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "engine/op/message.h"
 #include "os/host.h"
 #include "os/interfaces.h"
@@ -44,8 +46,12 @@ Context::~Context() {
   if (!mark_.forked()) shutdown();
 }
 
-Error Context::open_transports() {
-  if (open_) return {};
+bool Context::is_open(std::string_view name) const {
+  return std::ranges::any_of(opened_,
+                             [&](const Transport* transport) { return transport->name() == name; });
+}
+
+Error Context::open_transports(bool late) {
   TransportConfig transport_config;
   transport_config.context_id = id_;
   transport_config.interface_name = interface_name_;
@@ -53,13 +59,16 @@ Error Context::open_transports() {
   transport_config.local_network = options_.local_network;
   std::vector<std::unique_ptr<Transport>> made;
   Executor& receiver = lane_->executor();
-  made.push_back(std::make_unique<SelfTransport>(id_, transport_config.max_payload, receiver));
+  if (opened_.empty())
+    made.push_back(std::make_unique<SelfTransport>(id_, transport_config.max_payload, receiver));
   const auto& wanted = options_.transports;
   for (const std::string& name : wanted.empty() ? process_transports() : wanted) {
     const TransportRow* row = ringdist::find_transport(name);
     if (!row)
       return Error(ErrorKind::kInvalidArgument,
                    "unknown transport '" + name + "'; have: " + transport_names());
+    const bool named = config().transport == name;
+    if (is_open(name) || (late ? !row->opens_late : row->opens_late && !named)) continue;
     auto transport = row->create(transport_config, receiver);
     if (transport.ok()) {
       made.push_back(std::move(transport.value()));
@@ -69,7 +78,12 @@ Error Context::open_transports() {
     if (!row->within_host) return error;
     log(LogLevel::kWarn, error.message() + "; doing without");  // another one reaches the host too
   }
-  for (const auto& transport : made) opened_.push_back(transport.get());
+  return made.empty() ? Error() : open(std::move(made));
+}
+
+Error Context::open(std::vector<std::unique_ptr<Transport>> made) {
+  std::vector<Transport*> opened;
+  for (const auto& transport : made) opened.push_back(transport.get());
   auto shared = std::make_shared<std::vector<std::unique_ptr<Transport>>>(std::move(made));
   const bool added = lane_->call(
       [this, shared] {
@@ -77,13 +91,26 @@ Error Context::open_transports() {
       },
       Clock::now() + std::chrono::seconds(10));
   if (!added) return Error(ErrorKind::kSystem, "the lane does not answer");
-  open_ = true;
+  opened_.insert(opened_.end(), opened.begin(), opened.end());
   return {};
+}
+
+TransportAddresses Context::addresses() const {
+  TransportAddresses out;
+  for (const Transport* transport : opened_)
+    out.emplace_back(transport->name(), transport->address());
+  return out;
+}
+
+Result<TransportAddresses> Context::all_addresses() {
+  std::lock_guard lock(mutex_);
+  if (Error error = open_transports(/*late=*/true)) return error;
+  return addresses();
 }
 
 Result<Entry> Context::entry() {
   std::lock_guard lock(mutex_);
-  if (Error error = open_transports()) return error;
+  if (Error error = open_transports(/*late=*/false)) return error;
   Entry out;
   out.wire_version = kWireVersion;
   out.context_id = id_;
@@ -92,8 +119,7 @@ Result<Entry> Context::entry() {
   out.host_key = host_key();
   out.unix_name = control_->unix_name();
   out.tcp_address = control_->tcp_address();
-  for (const Transport* transport : opened_)
-    out.transports.emplace_back(transport->name(), transport->address());
+  out.transports = addresses();
   return out;
 }
 

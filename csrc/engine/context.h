@@ -45,8 +45,11 @@ class Context final : private ControlEvents, private LaneHost {
   const Statistics& statistics() const { return statistics_; }
   bool forked() const { return mark_.forked(); }
 
-  // What this process publishes about itself; opens the transports if that has not happened.
+  // What this process publishes about itself; opens the transports that open fast, and what
+  // Config::transport names, if that has not happened.
   Result<Entry> entry();
+  // Of all transports; opens the rest.
+  Result<TransportAddresses> all_addresses();
   // The transport to reach a peer by, ready to send: the first that both have, or `wanted`.
   Result<Transport*> reach(const Entry& peer, bool same_host, const std::string& wanted);
 
@@ -73,7 +76,10 @@ class Context final : private ControlEvents, private LaneHost {
  private:
   explicit Context(ContextOptions options);
   Error start();
-  Error open_transports() RINGDIST_REQUIRES(mutex_);
+  Error open_transports(bool late) RINGDIST_REQUIRES(mutex_);
+  Error open(std::vector<std::unique_ptr<Transport>> made) RINGDIST_REQUIRES(mutex_);
+  bool is_open(std::string_view transport) const RINGDIST_REQUIRES(mutex_);
+  TransportAddresses addresses() const RINGDIST_REQUIRES(mutex_);
 
   bool run_elsewhere(std::function<void()> task) override;
   void flood(const Notice& notice) override;
@@ -95,7 +101,6 @@ class Context final : private ControlEvents, private LaneHost {
   std::vector<Transport*> opened_ RINGDIST_GUARDED_BY(mutex_);  // owned by the lane
   std::map<const void*, Leaver> leavers_ RINGDIST_GUARDED_BY(mutex_);
   std::map<ContextId, Error> lost_ RINGDIST_GUARDED_BY(mutex_);
-  bool open_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool shut_down_ RINGDIST_GUARDED_BY(mutex_) = false;
   ForkMark mark_;
 };

@@ -8,6 +8,7 @@
 #include "base/describe.h"
 #include "base/log.h"
 #include "engine/formed_text.h"
+#include "engine/reachability.h"
 #include "os/interfaces.h"
 #include "os/random.h"
 #include "os/socket.h"
@@ -137,6 +138,13 @@ Result<FoundGroup> StoreFormation::find() {
   if (!topology.ok()) return topology.error();
   if (Error error = check_addresses(topology.value())) return error;
   log_phase("hosts agreed on: " + std::to_string(topology.value().hosts.size()));
+  if (needs_late_transports(entries_, topology.value(), options_.config.transport)) {
+    log_phase("opens the transports that reach the others");
+    const auto addresses = context().all_addresses();
+    if (!addresses.ok()) return addresses.error();
+    if (Error error = rendezvous_.exchange_addresses(addresses.value(), entries_, lost, patience()))
+      return error;
+  }
   membership.nonce = entries_[0].nonce;
   membership.topology = std::move(topology.value());
   for (const Entry& entry : entries_)

@@ -4,14 +4,43 @@
 #include "base/serialize.h"
 
 namespace ringdist {
+namespace {
+
+void put(Writer& out, const TransportAddresses& addresses) {
+  out.put(static_cast<uint32_t>(addresses.size()));
+  for (const auto& [name, address] : addresses) out.put_string(name).put_bytes(address);
+}
+
+TransportAddresses get_addresses(Reader& in) {
+  TransportAddresses out;
+  for (auto n = in.get<uint32_t>(); n > 0 && in.ok(); --n) {
+    std::string name = in.get_string();
+    out.emplace_back(std::move(name), in.get_bytes());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_addresses(const TransportAddresses& addresses) {
+  Writer out;
+  put(out, addresses);
+  return out.take();
+}
+
+std::optional<TransportAddresses> decode_addresses(ConstBytes bytes) {
+  Reader in(bytes);
+  TransportAddresses out = get_addresses(in);
+  if (!in.ok()) return std::nullopt;
+  return out;
+}
 
 std::vector<std::byte> Entry::encode() const {
   Writer out;
   out.put(wire_version).put(context_id).put(nonce).put(size).put(lanes).put(pid);
   out.put_string(host_name).put_string(host_key).put_string(unix_name).put_string(tcp_address);
   out.put(options_hash).put_string(options);
-  out.put(static_cast<uint32_t>(transports.size()));
-  for (const auto& [name, address] : transports) out.put_string(name).put_bytes(address);
+  put(out, transports);
   return out.take();
 }
 
@@ -30,10 +59,7 @@ std::optional<Entry> Entry::decode(ConstBytes bytes) {
   out.tcp_address = in.get_string();
   out.options_hash = in.get<uint64_t>();
   out.options = in.get_string();
-  for (auto n = in.get<uint32_t>(); n > 0 && in.ok(); --n) {
-    std::string name = in.get_string();
-    out.transports.emplace_back(std::move(name), in.get_bytes());
-  }
+  out.transports = get_addresses(in);
   if (!in.ok()) return std::nullopt;
   return out;
 }

@@ -11,6 +11,12 @@
 
 namespace ringdist {
 
+// By name, of one process.
+using TransportAddresses = std::vector<std::pair<std::string, std::vector<std::byte>>>;
+
+std::vector<std::byte> encode_addresses(const TransportAddresses& addresses);
+std::optional<TransportAddresses> decode_addresses(ConstBytes bytes);
+
 struct Entry {
   uint16_t wire_version = 0;  // first: readable by every version
   uint64_t context_id = 0;
@@ -23,8 +29,8 @@ struct Entry {
   std::string unix_name;    // control plane inside a host
   std::string tcp_address;  // control plane between hosts
   uint64_t options_hash = 0;
-  std::string options;  // as text, to name the difference
-  std::vector<std::pair<std::string, std::vector<std::byte>>> transports;  // name, address
+  std::string options;            // as text, to name the difference
+  TransportAddresses transports;  // those that were open; see Rendezvous::exchange_addresses()
 
   std::vector<std::byte> encode() const;
   static std::optional<Entry> decode(ConstBytes bytes);

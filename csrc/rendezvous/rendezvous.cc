@@ -130,7 +130,7 @@ void Rendezvous::await_end(int pid, const Patience& patience) {
 Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
                            const std::string& what, const Patience& patience,
                            const std::function<Error()>& given_up) {
-  Duration pause = kFirstPause;
+  const TimePoint begun = Clock::now();
   for (;;) {
     if (patience.cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
     auto there = store_->check(keys);
@@ -139,9 +139,11 @@ Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vect
     if (Error error = find_withdrawal(patience)) return error;
     if (given_up)
       if (Error error = given_up()) return error;
-    if (Clock::now() + pause > patience.deadline.load()) break;
+    // So that a wait lasts a quarter longer than it must, at most.
+    const TimePoint now = Clock::now();
+    const auto pause = std::clamp<Duration>((now - begun) / 4, kFirstPause, kLongestPause);
+    if (now + pause > patience.deadline.load()) break;
     std::this_thread::sleep_for(pause);
-    pause = std::min<Duration>(2 * pause, kLongestPause);
   }
   std::string names;
   std::vector<int> missing;
@@ -155,13 +157,47 @@ Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vect
       .blame(std::move(missing));
 }
 
-Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience) {
+Error Rendezvous::find_lost(const std::vector<Entry>& entries, const std::vector<int>& ranks,
+                            const std::function<Error(const Entry&)>& lost) {
+  for (const int rank : ranks)
+    if (Error error = lost(entries[rank]))
+      return error.prefixed(describe_rank(rank, entries[rank].where()) + " is lost: ").blame(rank);
+  return {};
+}
+
+std::pair<std::vector<std::string>, std::vector<int>> Rendezvous::keys_of_all(
+    const std::string& what) const {
   std::vector<std::string> keys;
   std::vector<int> ranks;
   for (int rank = 0; rank < size_; ++rank) {
-    keys.push_back(key("entry", rank));
+    keys.push_back(key(what, rank));
     ranks.push_back(rank);
   }
+  return {keys, ranks};
+}
+
+Error Rendezvous::exchange_addresses(const TransportAddresses& mine, std::vector<Entry>& entries,
+                                     const std::function<Error(const Entry&)>& lost,
+                                     const Patience& patience) {
+  if (Error error = store_->set(key("reach", rank_), encode_addresses(mine))) return error;
+  const auto [keys, ranks] = keys_of_all("reach");
+  const auto given_up = [&] { return find_lost(entries, ranks, lost); };
+  if (Error error = wait_for(keys, ranks, "the addresses", patience, given_up)) return error;
+  auto values = store_->multi_get(keys);
+  if (!values.ok()) return values.error();
+  for (int rank = 0; rank < size_; ++rank) {
+    auto addresses = decode_addresses(values.value()[rank]);
+    if (!addresses)
+      return Error(ErrorKind::kProtocol, "the store's addresses of rank " + std::to_string(rank) +
+                                             " are not of this version")
+          .blame(rank);
+    entries[rank].transports = std::move(*addresses);
+  }
+  return {};
+}
+
+Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience) {
+  const auto [keys, ranks] = keys_of_all("entry");
   if (Error error = wait_for(keys, ranks, "the group's creation", patience)) return error;
   auto values = store_->multi_get(keys);
   if (!values.ok()) return values.error();
@@ -197,13 +233,7 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
         answered.put<int32_t>(rank);
     if (Error error = store_->set(keys.back(), answered.take())) return error;
   }
-  const auto given_up = [&]() -> Error {
-    for (int asker : askers)
-      if (Error error = lost(entries[asker]))
-        return error.prefixed(describe_rank(asker, entries[asker].where()) + " is lost: ")
-            .blame(asker);
-    return {};
-  };
+  const auto given_up = [&] { return find_lost(entries, askers, lost); };
   if (Error error = wait_for(keys, askers, "the group's creation", patience, given_up))
     return error;
   auto lists = store_->multi_get(keys);

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/patience.h"
@@ -46,11 +47,22 @@ class Rendezvous {
                                   const std::function<Error(const Entry&)>& lost,
                                   const Patience& patience);
 
+  // For groups whose entries do not let all ranks reach each other: publishes `mine` in place of
+  // our entry's addresses, and completes the entries by what the others publish. All ranks call it,
+  // or none.
+  Error exchange_addresses(const TransportAddresses& mine, std::vector<Entry>& entries,
+                           const std::function<Error(const Entry&)>& lost,
+                           const Patience& patience);
+
  private:
+  // Of those ranks, the first to be lost.
+  static Error find_lost(const std::vector<Entry>& entries, const std::vector<int>& ranks,
+                         const std::function<Error(const Entry&)>& lost);
   Result<std::optional<std::vector<std::byte>>> find(const std::string& key);
   Error find_withdrawal(const Patience& patience);
   static void await_end(int pid, const Patience& patience);
   std::string key(const std::string& what, int rank) const;
+  std::pair<std::vector<std::string>, std::vector<int>> keys_of_all(const std::string& what) const;
   Error wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
                  const std::string& what, const Patience& patience,
                  const std::function<Error()>& given_up = nullptr);

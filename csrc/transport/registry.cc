@@ -9,10 +9,11 @@ namespace ringdist {
 namespace {
 
 constexpr TransportRow kTransports[] = {
-    {"shm", "memory that the processes of one host share", true, true, shm_viable, shm_create},
-    {"ucx", "UCX active messages over TCP, between processes and hosts", false, true, ucx_viable,
-     ucx_create},
-    {"local", "threads of one process, seeded order and delays, for tests", false, false,
+    {"shm", "memory that the processes of one host share", true, true, false, shm_viable,
+     shm_create},
+    {"ucx", "UCX active messages over TCP, between processes and hosts", false, true, true,
+     ucx_viable, ucx_create},
+    {"local", "threads of one process, seeded order and delays, for tests", false, false, false,
      local_viable, local_create},
 };
 

@@ -25,12 +25,18 @@ def _with_descriptors(left: int) -> Raised | None:
     return caught(_first_op)
 
 
-# From none for our own to enough; UCX needs most of them, and aborts without.
-@pytest.mark.parametrize("left", [2, 6, 12, 18, 24, 40])
-def test_who_lacks_descriptors_is_told_what_to_raise(fresh_pool, left: int):
-    pool = fresh_pool(2, init=False)
+# From none for our own to enough; UCX needs as many again, and aborts without.
+@pytest.mark.parametrize(
+    ("transport", "left", "enough"),
+    [("", 2, False), ("", 6, False), ("", 12, False), ("", 24, True)]
+    + [("ucx", 18, False), ("ucx", 24, False), ("ucx", 40, True)],
+)
+def test_who_lacks_descriptors_is_told_what_to_raise(
+    fresh_pool, transport: str, left: int, enough: bool
+):
+    pool = fresh_pool(2, init=False, environment={"RINGDIST_TRANSPORT": transport})
     for error in pool.run(_with_descriptors, left):
-        assert (error is None) == (left == 40), error
+        assert (error is None) == enough, error
         assert error is None or "raise 'ulimit -n'" in error.text, error
 
 
@@ -43,7 +49,8 @@ def test_who_lacks_descriptors_is_told_what_to_raise(fresh_pool, left: int):
     ],
 )
 def test_the_setting_that_does_not_fit_is_blamed(fresh_pool, variable: str, blamed: str):
-    pool = fresh_pool(2, init=False, environment={variable: "bogus"})
+    over_ucx = {"RINGDIST_TRANSPORT": "ucx"}
+    pool = fresh_pool(2, init=False, environment={variable: "bogus", **over_ucx})
     others = {"UCX_TLS", "UCX_NET_DEVICES", "choose another with RINGDIST"} - {variable}
     for error in pool.run(_caught_first_op):
         assert error and blamed in error.text, error

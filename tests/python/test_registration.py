@@ -146,6 +146,7 @@ def test_group_without_the_import_maps_one_ucx(installed: Path):
         "    print(os.wait()[1])\n",
         installed,
         TORCH_DEVICE_BACKEND_AUTOLOAD="1",
+        RINGDIST_TRANSPORT="ucx",
     )
     assert out == "0\n"
 

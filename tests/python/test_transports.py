@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import sys
 import time
 from pathlib import Path
@@ -63,6 +64,23 @@ def _disagree() -> Raised:
 def test_ranks_must_agree_on_it(fresh_pool):
     for error in fresh_pool(2).run(_disagree):
         assert 'transport="shm"' in error.text and 'transport="ucx"' in error.text
+
+
+def _ucx_without_descriptors() -> Raised:
+    """Rank 1 cannot open what all have found out that they need."""
+    dist.all_reduce(torch.ones(3))
+    if dist.get_rank() == 1:
+        used = len(os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 10, used + 10))
+    group = new_group(pg_options=torch_ringdist.Options(transport="ucx"))
+    return caught(dist.all_reduce, torch.ones(3), group=group)
+
+
+def test_all_hear_of_a_rank_that_cannot_open_a_transport(fresh_pool):
+    errors = fresh_pool(2).run(_ucx_without_descriptors)
+    for error in errors:
+        assert "transport ucx" in error.text and "descriptors" in error.text, error
+    assert "rank 1" in errors[0].text, errors[0]
 
 
 def _memory_of(kind: str) -> int:

@@ -155,5 +155,55 @@ TEST(Rendezvous, ALostAskerEndsTheWait) {
   EXPECT_EQ(error.ranks(), std::vector<int>{0});
 }
 
+TransportAddresses address_of(int rank) {
+  return {{"shm", {std::byte(rank)}}, {"ucx", {std::byte(rank), std::byte{9}}}};
+}
+
+Error nobody_is_lost(const Entry&) { return {}; }
+
+TEST(Rendezvous, AddressesAreExchanged) {
+  const auto ranks = three(std::make_shared<MapStore>());
+  for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(ranks[rank]->publish(entry_of(rank)));
+  const auto exchange = [&](int rank) {
+    auto entries = ranks[rank]->collect(soon()).value();
+    EXPECT_FALSE(
+        ranks[rank]->exchange_addresses(address_of(rank), entries, nobody_is_lost, soon()));
+    for (int peer = 0; peer < 3; ++peer) EXPECT_EQ(entries[peer].transports, address_of(peer));
+    EXPECT_EQ(entries[2].pid, 1002);
+  };
+  std::thread first([&] { exchange(0); });
+  std::thread second([&] { exchange(1); });
+  exchange(2);
+  first.join();
+  second.join();
+}
+
+TEST(Rendezvous, WhoWaitsForAddressesHearsThatTheyDoNotCome) {
+  const auto ranks = three(std::make_shared<MapStore>());
+  for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(ranks[rank]->publish(entry_of(rank)));
+  auto entries = ranks[0]->collect(soon()).value();
+  const auto error_of = [&](const std::function<Error(const Entry&)>& lost, int milliseconds) {
+    return ranks[0]->exchange_addresses(address_of(0), entries, lost, soon(milliseconds));
+  };
+  const Error late = error_of(nobody_is_lost, 50);
+  EXPECT_EQ(late.kind(), ErrorKind::kTimeout);
+  EXPECT_EQ(late.ranks(), (std::vector<int>{1, 2}));
+  const auto second_died = [](const Entry& entry) {
+    return entry.context_id == 102 ? Error(ErrorKind::kPeerLost, "it died") : Error();
+  };
+  EXPECT_EQ(error_of(second_died, 5000).ranks(), std::vector<int>{2});
+  EXPECT_FALSE(ranks[1]->withdraw(ErrorKind::kSystem, "no UCX here"));
+  const Error withdrawn = error_of(nobody_is_lost, 5000);
+  EXPECT_EQ(withdrawn.ranks(), std::vector<int>{1});
+  EXPECT_NE(withdrawn.message().find("no UCX here"), std::string::npos) << withdrawn.message();
+}
+
+TEST(Addresses, RoundTripAndRefuseTruncation) {
+  const auto bytes = encode_addresses(address_of(1));
+  EXPECT_EQ(decode_addresses(bytes), address_of(1));
+  for (size_t n = 0; n < bytes.size(); ++n)
+    EXPECT_FALSE(decode_addresses(ConstBytes(bytes).first(n))) << n;
+}
+
 }  // namespace
 }  // namespace ringdist
