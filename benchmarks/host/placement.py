@@ -1,0 +1,52 @@
+"""How far apart two ranks' cores are, as a flag that goes to and fro between them tells.
+
+A virtual machine says little about its cores, and moves them: so it is measured, again and again.
+"""
+
+from __future__ import annotations
+
+import time
+
+from benchmarks.ranks import SpinBarrier
+
+ROUNDS, BATCHES = 500, 8
+NEAR_NS = 130  # one way; siblings of a core, or one cache: about 60; other caches: about 260
+SAME_NS = 3000  # they take turns on one core
+
+
+def classify(hop_ns: float) -> str:
+    """ "near", "far" or "same", from the time of one way."""
+    if hop_ns >= SAME_NS:
+        return "same"
+    return "near" if hop_ns < NEAR_NS else "far"
+
+
+def hop(round_trip_ns: float, step_ns: float) -> float:
+    """One way, without the interpreter's time for a store and a look."""
+    return max(0.0, round_trip_ns / 2 - step_ns)
+
+
+def _step(barrier: SpinBarrier) -> float:
+    """The interpreter's time for one store and one look, in nanoseconds."""
+    best = float("inf")
+    for _ in range(BATCHES):
+        start = time.perf_counter_ns()
+        barrier.step(ROUNDS)
+        best = min(best, (time.perf_counter_ns() - start) / ROUNDS)
+    return best
+
+
+def measure(barrier: SpinBarrier, rank: int) -> float:
+    """One way between rank 0 and rank 1 in nanoseconds, of the best batch; the others wait.
+
+    Every rank calls it; it means something on ranks 0 and 1.
+    """
+    best = float("inf")
+    for _ in range(BATCHES):
+        barrier.wait()
+        if rank < 2:
+            start = time.perf_counter_ns()
+            barrier.ping_pong(ROUNDS, first=rank == 0)
+            best = min(best, (time.perf_counter_ns() - start) / ROUNDS)
+    barrier.wait()
+    return hop(best, _step(barrier)) if rank < 2 else 0.0

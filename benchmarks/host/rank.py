@@ -1,0 +1,127 @@
+"""One rank of a launch: `python -m benchmarks.host.rank PLAN.json`, RANK or mpirun's in the
+environment. Rank 0 writes what was measured."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from benchmarks.host import peers, placement
+from benchmarks.host.operations import OPERATIONS, Operation
+from benchmarks.host.plan import Plan
+from benchmarks.ranks import SpinBarrier
+
+BLOCKS = 4  # of repetitions; the placement is measured before and after each
+MIN_REPETITIONS, MAX_REPETITIONS = 8, 2000
+WARM_UP = 5
+
+
+class Rank:
+    """Times every peer once in each repetition, in turns; a sample is the slowest rank's."""
+
+    def __init__(self, plan: Plan, rank: int) -> None:
+        self._plan = plan
+        self._rank = rank
+        self._barrier = SpinBarrier(Path(plan.barrier), rank, plan.world)
+        self._calls = peers.make(plan.peers)
+
+    def run(self) -> list[dict]:
+        return [
+            cell
+            for name in self._plan.operations
+            for size in (self._plan.sizes if OPERATIONS[name].sized else [0])
+            for cell in self._measure(name, size)
+        ]
+
+    def _measure(self, name: str, size: int) -> list[dict]:
+        """A dictionary per block."""
+        elements = max(1, size // 4 // self._plan.world) * self._plan.world
+        operation = OPERATIONS[name](elements, self._rank, self._plan.world)
+        self._check(operation)
+        count = self._choose_count(operation)
+        blocks = []
+        for _ in range(BLOCKS):
+            before = placement.measure(self._barrier, self._rank)
+            gc.disable()
+            samples = self._block(operation, max(1, count // BLOCKS))
+            gc.enable()
+            after = placement.measure(self._barrier, self._rank)
+            kinds = {placement.classify(before), placement.classify(after)}
+            blocks.append(
+                {
+                    "operation": name,
+                    "bytes": size,
+                    "hop_ns": [before, after],
+                    "placement": kinds.pop() if len(kinds) == 1 else "moved",
+                    "samples_ns": {peer: self._slowest(taken) for peer, taken in samples.items()},
+                }
+            )
+        return blocks
+
+    def _check(self, operation: Operation) -> None:
+        for peer, call in self._calls.items():
+            if peer in peers.MOVE_NOTHING:
+                continue
+            operation.prepare()
+            self._barrier.wait()
+            call(operation)
+            if not operation.is_right():
+                raise SystemExit(f"{peer}: {type(operation).__name__} gave a wrong result")
+
+    def _block(self, operation: Operation, count: int) -> dict[str, list[int]]:
+        samples: dict[str, list[int]] = {peer: [] for peer in self._calls}
+        order = list(self._calls)
+        for _ in range(count):
+            order.append(order.pop(0))
+            for peer in order:
+                samples[peer].append(self._time(operation, peer))
+        return samples
+
+    def _time(self, operation: Operation, peer: str) -> int:
+        operation.input.fill_(1)  # as a backward pass would write it
+        call = self._calls[peer]
+        self._barrier.wait()
+        start = time.perf_counter_ns()
+        call(operation)
+        return time.perf_counter_ns() - start
+
+    def _choose_count(self, operation: Operation) -> int:
+        """As many repetitions as fit; the same on all ranks. It warms all peers up, too."""
+        start = time.perf_counter_ns()
+        self._block(operation, WARM_UP)
+        [spent] = self._slowest([time.perf_counter_ns() - start])
+        fitting = int(self._plan.seconds * 1e9 * WARM_UP / spent)
+        return max(MIN_REPETITIONS, min(MAX_REPETITIONS, fitting))
+
+    def _slowest(self, values: list[int]) -> list[int]:
+        most = torch.tensor(values)
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        return most.tolist()
+
+
+def main() -> None:
+    plan = Plan.load(Path(sys.argv[1]))
+    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("RANK", "0")))
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", FutureWarning)
+    store = dist.TCPStore("127.0.0.1", plan.port, plan.world, rank == 0, timeout=peers.LIMIT)
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=plan.world, timeout=peers.LIMIT
+    )
+    blocks = Rank(plan, rank).run()
+    if rank == 0:
+        Path(plan.result).write_text(json.dumps(blocks))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
