@@ -15,6 +15,8 @@ constexpr int64_t kPreciseHalfBytes = 64 * 1024;
 // Measured over shared memory, 2, 4 and 8 ranks on two cores. Up to so many bytes that come to each
 // rank at once, one step is faster than several with less in each.
 constexpr int64_t kSmallBytes = 64 * 1024;
+// Where every rank sends to every other, each holds a connection to each: not in larger groups.
+constexpr int kFewRanks = 16;
 // Up to such shards two steps of an allreduce are faster than a ring's.
 constexpr int64_t kShortShardBytes = 32 * 1024;
 // About what a 10 Gbit/s wire moves while a message takes one hop.
@@ -54,7 +56,7 @@ bool wants_rank_order(const PlanRequest& request) {
   if (request.layout_deterministic || request.coding_loss == CodingLoss::kBlocks) return true;
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
   if (request.kind == Collective::kReduce && outruns_the_ring(request, element)) return true;
-  if (request.kind == Collective::kAllreduce &&
+  if (request.kind == Collective::kAllreduce && request.size <= kFewRanks &&
       request.count / request.size <= kShortShardBytes / element)
     return true;
   const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAvg ||
@@ -65,7 +67,8 @@ bool wants_rank_order(const PlanRequest& request) {
 
 bool is_small(const PlanRequest& request) {
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
-  return request.count <= kSmallBytes / element / std::max(1, request.size - 1);
+  return request.size <= kFewRanks &&
+         request.count <= kSmallBytes / element / std::max(1, request.size - 1);
 }
 
 // What says that it is best for so little, if anything does.

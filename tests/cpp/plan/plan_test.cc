@@ -69,6 +69,11 @@ TEST(Plan, FewStepsForSmallAllreduces) {
   wanted.size = 5;
   EXPECT_EQ(chosen(wanted), "direct");
   EXPECT_EQ(chosen(request(Collective::kAllreduce, DType::kFloat32, 0)), "one_shot");
+  wanted.count = 1;
+  wanted.size = 16;
+  EXPECT_EQ(chosen(wanted), "one_shot");
+  wanted.size = 17;  // each rank would have to be connected to each
+  EXPECT_EQ(chosen(wanted), "ring");
   wanted = request(Collective::kAllreduce, DType::kInt32, 1000);
   wanted.reduce_op = ReduceOp::kAvg;
   EXPECT_EQ(chosen(wanted), "one_shot");
@@ -89,6 +94,9 @@ TEST(Plan, OneStepForSmallParts) {
   for (Collective kind : {Collective::kAllgather, Collective::kReduceScatter}) {
     EXPECT_EQ(chosen(request(kind, DType::kFloat32, 5461)), "direct");
     EXPECT_EQ(chosen(request(kind, DType::kFloat32, 5462)), "ring");
+    PlanRequest many = request(kind, DType::kFloat32, 1);
+    many.size = 17;
+    EXPECT_EQ(chosen(many), "ring");
   }
 }
 
