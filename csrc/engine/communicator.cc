@@ -209,7 +209,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   Lane& lane = context_->lane();
   // Before the lock: it is the first of the two, and runs the op when that is free again.
   const auto turn = will_wait ? Lane::Turn(lane) : Lane::Turn();
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (closed_)
     return Error(ErrorKind::kAborted, "ringdist: group '" + name() + "' has been destroyed");
   if (const Error first = failure())
@@ -227,12 +227,15 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   formation_->shorten(op->deadline);
   Executor& executor = lane.executor();
-  // What another thread has posted comes first, the op before ours among it.
-  if (turn && !lane.has_tasks())
-    executor.enqueue(seat_, op);
-  else if (!lane.post([&executor, seat = seat_, op] { executor.enqueue(seat, op); }, !will_wait))
+  // What another thread has posted comes first, the op before ours among it. What is posted from
+  // now on waits for the token.
+  const bool enqueues = turn && !lane.has_tasks();
+  if (!enqueues &&
+      !lane.post([&executor, seat = seat_, op] { executor.enqueue(seat, op); }, !will_wait))
     return shut_down();
   if (!op->request.endpoint) ++next_number_;  // last: what was thrown before has taken none
+  lock.unlock();                              // a failure and a success are told without it
+  if (enqueues) executor.enqueue(seat_, op);
   return op;
 }
 
