@@ -52,6 +52,7 @@ bool Context::is_open(std::string_view name) const {
 }
 
 Error Context::open_transports(bool late) {
+  if (!late && open_) return {};
   TransportConfig transport_config;
   transport_config.context_id = id_;
   transport_config.interface_name = interface_name_;
@@ -78,7 +79,10 @@ Error Context::open_transports(bool late) {
     if (!row->within_host) return error;
     log(LogLevel::kWarn, error.message() + "; doing without");  // another one reaches the host too
   }
-  return made.empty() ? Error() : open(std::move(made));
+  if (!made.empty())
+    if (Error error = open(std::move(made))) return error;
+  open_ = true;  // what could not be opened has been said
+  return {};
 }
 
 Error Context::open(std::vector<std::unique_ptr<Transport>> made) {

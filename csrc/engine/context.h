@@ -101,6 +101,7 @@ class Context final : private ControlEvents, private LaneHost {
   std::vector<Transport*> opened_ RINGDIST_GUARDED_BY(mutex_);  // owned by the lane
   std::map<const void*, Leaver> leavers_ RINGDIST_GUARDED_BY(mutex_);
   std::map<ContextId, Error> lost_ RINGDIST_GUARDED_BY(mutex_);
+  bool open_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool shut_down_ RINGDIST_GUARDED_BY(mutex_) = false;
   ForkMark mark_;
 };

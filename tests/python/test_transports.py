@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from support.rank import Raised, caught, new_group, same_bits
+from support.rank import Raised, caught, init, new_group, same_bits
 
 import torch_ringdist
 
@@ -81,6 +81,24 @@ def test_all_hear_of_a_rank_that_cannot_open_a_transport(fresh_pool):
     for error in errors:
         assert "transport ucx" in error.text and "descriptors" in error.text, error
     assert "rank 1" in errors[0].text, errors[0]
+
+
+def _without_shared_memory() -> str:
+    limit = 1 << 20  # bytes of a file, which a segment is
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    init()
+    for _ in range(2):
+        group = new_group()
+        dist.all_reduce(tensor := torch.ones(1000), group=group)
+        same_bits(tensor, torch.full((1000,), 2.0), "all_reduce")
+    return torch_ringdist.dump()
+
+
+def test_a_host_without_shared_memory_uses_ucx_and_says_so_once(fresh_pool):
+    pool = fresh_pool(2, init=False)
+    for rank, dump in enumerate(pool.run(_without_shared_memory)):
+        assert f"over ucx to rank {1 - rank}" in dump, dump
+        assert pool.log(rank).count("doing without") == 1, pool.log(rank)
 
 
 def _memory_of(kind: str) -> int:
