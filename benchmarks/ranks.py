@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch.multiprocessing
 from torch.distributed import Store
 
 SLOT = 64  # bytes between two ranks' counters: one cache line each
+PATIENCE = 0.02  # seconds
 
 
 class SpinBarrier:
@@ -40,18 +42,28 @@ class SpinBarrier:
             while self._counters[other] < self._turn:
                 os.sched_yield()
 
-    def ping_pong(self, rounds: int, first: bool) -> None:
-        """With one other rank: a flag there and a flag back, without yielding."""
-        flags = self._counters
+    def ping_pong(self, rounds: int, first: bool) -> int:
+        """With one other rank: a flag there and a flag back, without yielding. How often: fewer
+        than `rounds`, on both alike, where the two take turns on one core."""
+        flags, begin, end = self._counters, self._round, self._round + rounds
         mine, theirs = self._flags[:2] if first else (self._flags[1], self._flags[0])
-        for turn in range(self._round + 1, self._round + rounds + 1):
+        turn = begin
+        deadline = time.perf_counter() + PATIENCE
+        while turn < end:
             if first:
-                flags[mine] = turn
-            while flags[theirs] < turn:
-                pass
-            if not first:
-                flags[mine] = turn
-        self._round += rounds
+                late = turn % 4 == 3 and time.perf_counter() > deadline
+                flags[mine] = following = end if late else turn + 1
+                while flags[theirs] < following:
+                    pass
+            else:
+                while flags[theirs] <= turn:
+                    pass
+                flags[mine] = following = flags[theirs]
+            if following > turn + 1:
+                break
+            turn = following
+        self._round = end
+        return turn - begin
 
     def step(self, rounds: int) -> None:
         """What ping_pong() does besides waiting."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import ranks  # noqa: E402
 from benchmarks.host import launch, placement, report  # noqa: E402
 from benchmarks.host.operations import OPERATIONS  # noqa: E402
 
@@ -69,6 +71,18 @@ def test_distance_has_a_name(hop_ns: float, kind: str):
 def test_the_interpreters_time_is_no_distance():
     assert placement.hop(round_trip_ns=360, step_ns=130) == 50
     assert placement.hop(round_trip_ns=200, step_ns=130) == 0
+
+
+def test_ranks_that_share_a_core_do_not_play_on(tmp_path: Path):
+    """As two threads do, which hand the interpreter over every 5 ms only."""
+    path = tmp_path / "barrier"
+    path.write_bytes(bytes(ranks.barrier_bytes(2)))
+    players = [ranks.SpinBarrier(path, rank, 2) for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            played = [pool.submit(one.ping_pong, 5000, one is players[0]) for one in players]
+            first, second = (one.result(timeout=30) for one in played)
+            assert first == second < 5000
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
