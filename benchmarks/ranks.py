@@ -7,7 +7,6 @@ import os
 import select
 import socket
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import torch.multiprocessing
 from torch.distributed import Store
 
 SLOT = 64  # bytes between two ranks' counters: one cache line each
-PATIENCE = 0.02  # seconds
 
 
 class SpinBarrier:
@@ -28,10 +26,8 @@ class SpinBarrier:
 
     def __init__(self, path: Path, rank: int, world: int) -> None:
         with path.open("r+b") as file:
-            self._counters = memoryview(mmap.mmap(file.fileno(), SLOT * (world + 3))).cast("Q")
+            self._counters = memoryview(mmap.mmap(file.fileno(), SLOT * world)).cast("Q")
         self._mine = rank * SLOT // 8
-        self._flags = [(world + i) * SLOT // 8 for i in range(3)]  # two go to and fro, one is idle
-        self._round = 0
         self._others = [other * SLOT // 8 for other in range(world) if other != rank]
         self._turn = 0
 
@@ -41,37 +37,6 @@ class SpinBarrier:
         for other in self._others:
             while self._counters[other] < self._turn:
                 os.sched_yield()
-
-    def ping_pong(self, rounds: int, first: bool) -> int:
-        """With one other rank: a flag there and a flag back, without yielding. How often: fewer
-        than `rounds`, on both alike, where the two take turns on one core."""
-        flags, begin, end = self._counters, self._round, self._round + rounds
-        mine, theirs = self._flags[:2] if first else (self._flags[1], self._flags[0])
-        turn = begin
-        deadline = time.perf_counter() + PATIENCE
-        while turn < end:
-            if first:
-                late = turn % 4 == 3 and time.perf_counter() > deadline
-                flags[mine] = following = end if late else turn + 1
-                while flags[theirs] < following:
-                    pass
-            else:
-                while flags[theirs] <= turn:
-                    pass
-                flags[mine] = following = flags[theirs]
-            if following > turn + 1:
-                break
-            turn = following
-        self._round = end
-        return turn - begin
-
-    def step(self, rounds: int) -> None:
-        """What ping_pong() does besides waiting."""
-        flags, idle = self._counters, self._flags[2]
-        for turn in range(1, rounds + 1):
-            flags[idle] = turn
-            if flags[idle] < turn:
-                pass
 
 
 class TcpRing:
@@ -119,11 +84,6 @@ class TcpRing:
             return 0
 
 
-def barrier_bytes(world: int) -> int:
-    """The length of a SpinBarrier's file."""
-    return SLOT * (world + 3)
-
-
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
@@ -135,7 +95,7 @@ def launch(world: int, body: Callable[..., None], *arguments: Any) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         barrier = Path(folder, "barrier")
-        barrier.write_bytes(bytes(barrier_bytes(world)))
+        barrier.write_bytes(bytes(SLOT * world))
         torch.multiprocessing.spawn(
             body, args=(world, free_port(), barrier, *arguments), nprocs=world
         )

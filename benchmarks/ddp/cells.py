@@ -62,7 +62,7 @@ class Cells:
         self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as temporary:
             barrier, answer = Path(temporary, "barrier"), Path(temporary, "answer.json")
-            barrier.write_bytes(bytes(ranks.barrier_bytes(settings.hosts)))
+            barrier.write_bytes(bytes(ranks.SLOT * settings.hosts))
             command = [
                 *("-m", "benchmarks.ddp.worker", "--settings", to_text(settings)),
                 *("--barrier", str(barrier), "--json", str(answer)),

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import ranks
+from benchmarks.host import flags
 from benchmarks.host.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,10 +38,14 @@ def _environment() -> dict[str, str]:
 def launch(plan: Plan) -> list[dict]:
     """The blocks that one launch measured. Raises CalledProcessError if a rank failed."""
     with tempfile.TemporaryDirectory() as folder:
-        barrier, result, file = (Path(folder, name) for name in ("barrier", "result", "plan"))
-        barrier.write_bytes(bytes(ranks.barrier_bytes(plan.world)))
+        barrier, shared, result, file = (
+            Path(folder, name) for name in ("barrier", "flags", "result", "plan")
+        )
+        barrier.write_bytes(bytes(ranks.SLOT * plan.world))
+        shared.write_bytes(bytes(flags.BYTES))
         port = ranks.free_port()
-        replace(plan, port=port, barrier=str(barrier), result=str(result)).save(file)
+        paths = {"barrier": str(barrier), "flags": str(shared), "result": str(result)}
+        replace(plan, port=port, **paths).save(file)
         command = [sys.executable, "-m", "benchmarks.host.rank", str(file)]
         if "openmpi" in plan.peers:
             count = ["-n", str(plan.world), "--oversubscribe", "--bind-to", "none"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+from benchmarks.host.flags import Flags
 from benchmarks.ranks import SpinBarrier
 
 ROUNDS, BATCHES = 500, 8
@@ -26,30 +27,30 @@ def hop(round_trip_ns: float, step_ns: float) -> float:
     return max(0.0, round_trip_ns / 2 - step_ns)
 
 
-def _step(barrier: SpinBarrier) -> float:
+def _step(flags: Flags) -> float:
     """The interpreter's time for one store and one look, in nanoseconds."""
     best = float("inf")
     for _ in range(BATCHES):
         start = time.perf_counter_ns()
-        barrier.step(ROUNDS)
+        flags.step(ROUNDS)
         best = min(best, (time.perf_counter_ns() - start) / ROUNDS)
     return best
 
 
-def measure(barrier: SpinBarrier, rank: int) -> float:
-    """One way between rank 0 and rank 1 in nanoseconds, of the best batch; the others wait.
+def measure(barrier: SpinBarrier, flags: Flags | None) -> float:
+    """One way between rank 0 and rank 1 in nanoseconds, of the best batch.
 
-    Every rank calls it; it means something on ranks 0 and 1.
+    Every rank calls it; those without flags wait and get 0.
     """
     best = float("inf")
     share_a_core = False
     for _ in range(BATCHES):
         barrier.wait()
-        if rank >= 2 or share_a_core:
+        if flags is None or share_a_core:
             continue
         start = time.perf_counter_ns()
-        rounds = barrier.ping_pong(ROUNDS, first=rank == 0)
+        rounds = flags.play(ROUNDS)
         best = min(best, (time.perf_counter_ns() - start) / max(1, rounds))
         share_a_core = rounds < ROUNDS
     barrier.wait()
-    return hop(best, _step(barrier)) if rank < 2 else 0.0
+    return hop(best, _step(flags)) if flags is not None else 0.0

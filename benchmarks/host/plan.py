@@ -18,6 +18,7 @@ class Plan:
     seconds: float
     port: int = 0
     barrier: str = ""
+    flags: str = ""
     result: str = ""
 
     def save(self, path: Path) -> None:

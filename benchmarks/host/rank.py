@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.host import peers, placement
+from benchmarks.host.flags import Flags
 from benchmarks.host.operations import OPERATIONS, Operation
 from benchmarks.host.plan import Plan
 from benchmarks.ranks import SpinBarrier
@@ -31,6 +32,7 @@ class Rank:
         self._plan = plan
         self._rank = rank
         self._barrier = SpinBarrier(Path(plan.barrier), rank, plan.world)
+        self._flags = Flags(Path(plan.flags), first=rank == 0) if rank < 2 else None
         self._calls = peers.make(plan.peers)
 
     def run(self) -> list[dict]:
@@ -48,12 +50,12 @@ class Rank:
         self._check(operation)
         count = self._choose_count(operation)
         blocks = []
+        before = placement.measure(self._barrier, self._flags)
         for _ in range(BLOCKS):
-            before = placement.measure(self._barrier, self._rank)
             gc.disable()
             samples = self._block(operation, max(1, count // BLOCKS))
             gc.enable()
-            after = placement.measure(self._barrier, self._rank)
+            after = placement.measure(self._barrier, self._flags)
             kinds = {placement.classify(before), placement.classify(after)}
             blocks.append(
                 {
@@ -64,6 +66,7 @@ class Rank:
                     "samples_ns": {peer: self._slowest(taken) for peer, taken in samples.items()},
                 }
             )
+            before = after
         return blocks
 
     def _check(self, operation: Operation) -> None:

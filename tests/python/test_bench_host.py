@@ -13,8 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import ranks  # noqa: E402
-from benchmarks.host import launch, placement, report  # noqa: E402
+from benchmarks.host import flags, launch, placement, report  # noqa: E402
 from benchmarks.host.operations import OPERATIONS  # noqa: E402
 
 
@@ -75,12 +74,12 @@ def test_the_interpreters_time_is_no_distance():
 
 def test_ranks_that_share_a_core_do_not_play_on(tmp_path: Path):
     """As two threads do, which hand the interpreter over every 5 ms only."""
-    path = tmp_path / "barrier"
-    path.write_bytes(bytes(ranks.barrier_bytes(2)))
-    players = [ranks.SpinBarrier(path, rank, 2) for rank in range(2)]
+    path = tmp_path / "flags"
+    path.write_bytes(bytes(flags.BYTES))
+    players = [flags.Flags(path, first) for first in (True, False)]
     with ThreadPoolExecutor(2) as pool:
         for _ in range(2):
-            played = [pool.submit(one.ping_pong, 5000, one is players[0]) for one in players]
+            played = [pool.submit(one.play, 5000) for one in players]
             first, second = (one.result(timeout=30) for one in played)
             assert first == second < 5000
 
