@@ -172,7 +172,6 @@ Algorithm direct_algorithm() {
   return {.name = "direct",
           .description = "all to all; rank order, one rounding, 2 steps",
           .rank_ordered = true,
-          .serves_codecs = true,
           .collectives = kCollectives,
           .best_for = kBestFor,
           .best_for_small = kBestForSmall,

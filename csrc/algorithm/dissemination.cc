@@ -36,10 +36,8 @@ Algorithm dissemination_algorithm() {
   return {.name = "dissemination",
           .description = "barrier in ceil(log2(size)) rounds",
           .rank_ordered = false,
-          .serves_codecs = true,
           .collectives = kCollectives,
           .best_for = kCollectives,
-          .best_for_small = {},
           .build = build,
           .longest_range = [](Collective, int64_t, int) { return int64_t{1}; }};
 }

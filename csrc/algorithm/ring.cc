@@ -161,10 +161,8 @@ Algorithm ring_algorithm() {
   return {.name = "ring",
           .description = "neighbours only; fewest bytes on the wire, 2 (size - 1) steps",
           .rank_ordered = false,
-          .serves_codecs = true,
           .collectives = kCollectives,
           .best_for = kCollectives,
-          .best_for_small = {},
           .build = build,
           .longest_range = longest_range};
 }

@@ -119,13 +119,13 @@ struct Algorithm {
   std::string_view description;
   bool rank_ordered;  // reduces in rank order: an element's bits do not depend on where it lies
   // Its edges may have codecs: no rank uses a value of its own that others get encoded.
-  bool serves_codecs;
+  bool serves_codecs = true;
   std::span<const Collective> collectives;
   // Those for which the planner takes it by itself, where it needs no rank order; each collective
   // is in one row's.
   std::span<const Collective> best_for;
   // The same where a rank gets but few bytes in all.
-  std::span<const Collective> best_for_small;
+  std::span<const Collective> best_for_small = {};
   Schedule (*build)(Collective kind, const Shape& shape);
   // The most elements that any step of such a schedule moves, of `count` as in Shape and parts of
   // that size. By arithmetic, because every op is planned, while its schedule is built once; a test

@@ -50,10 +50,8 @@ Algorithm tree_algorithm() {
   return {.name = "tree",
           .description = "binomial tree; ceil(log2(size)) steps from any root",
           .rank_ordered = false,
-          .serves_codecs = true,
           .collectives = kCollectives,
           .best_for = kCollectives,
-          .best_for_small = {},
           .build = build,
           .longest_range = [](Collective, int64_t count, int) { return count; }};
 }

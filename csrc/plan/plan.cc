@@ -65,6 +65,10 @@ bool wants_rank_order(const PlanRequest& request) {
   return rounds && sums && input_count(request) <= kPreciseHalfBytes / element;
 }
 
+bool serves(const Algorithm& algorithm, const PlanRequest& request) {
+  return algorithm.serves_codecs || request.coding_loss == CodingLoss::kUncoded;
+}
+
 bool is_small(const PlanRequest& request) {
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
   return request.size <= kFewRanks &&
@@ -83,8 +87,7 @@ const Algorithm* small_algorithm(const PlanRequest& request) {
 // those that lose nothing give the bits of an op without - else what says that it is best.
 const Algorithm* default_algorithm(const PlanRequest& request) {
   const Algorithm* small = small_algorithm(request);
-  const bool coded = request.coding_loss != CodingLoss::kUncoded;
-  if (small != nullptr && (small->serves_codecs || !coded)) return small;
+  if (small != nullptr && serves(*small, request)) return small;
   const bool as_small = small != nullptr && small->rank_ordered;
   const bool ordered = reduces(request.kind) && (as_small || wants_rank_order(request));
   for (const Algorithm& algorithm : algorithms()) {
@@ -102,8 +105,7 @@ Result<const Algorithm*> choose(const PlanRequest& request) {
     if (forced == nullptr)
       return Error(ErrorKind::kInvalidArgument,
                    "unknown algorithm '" + name + "'; have: " + algorithm_names());
-    const bool coded = request.coding_loss != CodingLoss::kUncoded;
-    if (forced->supports(request.kind) && (forced->serves_codecs || !coded)) {
+    if (forced->supports(request.kind) && serves(*forced, request)) {
       if (request.layout_deterministic && reduces(request.kind) && !forced->rank_ordered)
         return Error(ErrorKind::kInvalidArgument,
                      "algorithm '" + name +

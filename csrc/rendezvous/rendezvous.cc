@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "base/describe.h"
@@ -71,7 +72,10 @@ Rendezvous::Rendezvous(std::shared_ptr<Store> store, int rank, std::vector<int> 
     : store_(std::move(store)),
       rank_(rank),
       members_(std::move(members)),
-      size_(static_cast<int>(members_.size())) {}
+      size_(static_cast<int>(members_.size())),
+      ranks_(members_.size()) {
+  std::iota(ranks_.begin(), ranks_.end(), 0);
+}
 
 std::string Rendezvous::key(const std::string& what, int rank) const {
   return prefix_ + what + "/" + std::to_string(rank);
@@ -127,16 +131,18 @@ void Rendezvous::await_end(int pid, const Patience& patience) {
     std::this_thread::sleep_for(kLongestPause);
 }
 
-Error Rendezvous::wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
-                           const std::string& what, const Patience& patience,
-                           const std::function<Error()>& given_up) {
+Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
+    const std::string& name, const std::vector<int>& ranks, const std::string& what,
+    const Patience& patience, const std::function<Error()>& given_up) {
+  std::vector<std::string> keys;
+  for (const int rank : ranks) keys.push_back(key(name, rank));
   const TimePoint begun = Clock::now();
   for (;;) {
     if (patience.cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
     auto there = store_->check(keys);
     if (!there.ok()) return there.error();
-    if (there.value()) return find_withdrawal(patience);
     if (Error error = find_withdrawal(patience)) return error;
+    if (there.value()) return store_->multi_get(keys);
     if (given_up)
       if (Error error = given_up()) return error;
     // So that a wait lasts a quarter longer than it must, at most.
@@ -165,25 +171,12 @@ Error Rendezvous::find_lost(const std::vector<Entry>& entries, const std::vector
   return {};
 }
 
-std::pair<std::vector<std::string>, std::vector<int>> Rendezvous::keys_of_all(
-    const std::string& what) const {
-  std::vector<std::string> keys;
-  std::vector<int> ranks;
-  for (int rank = 0; rank < size_; ++rank) {
-    keys.push_back(key(what, rank));
-    ranks.push_back(rank);
-  }
-  return {keys, ranks};
-}
-
 Error Rendezvous::exchange_addresses(const TransportAddresses& mine, std::vector<Entry>& entries,
                                      const std::function<Error(const Entry&)>& lost,
                                      const Patience& patience) {
   if (Error error = store_->set(key("reach", rank_), encode_addresses(mine))) return error;
-  const auto [keys, ranks] = keys_of_all("reach");
-  const auto given_up = [&] { return find_lost(entries, ranks, lost); };
-  if (Error error = wait_for(keys, ranks, "the addresses", patience, given_up)) return error;
-  auto values = store_->multi_get(keys);
+  const auto given_up = [&] { return find_lost(entries, ranks_, lost); };
+  auto values = await_values("reach", ranks_, "the addresses", patience, given_up);
   if (!values.ok()) return values.error();
   for (int rank = 0; rank < size_; ++rank) {
     auto addresses = decode_addresses(values.value()[rank]);
@@ -197,9 +190,7 @@ Error Rendezvous::exchange_addresses(const TransportAddresses& mine, std::vector
 }
 
 Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience) {
-  const auto [keys, ranks] = keys_of_all("entry");
-  if (Error error = wait_for(keys, ranks, "the group's creation", patience)) return error;
-  auto values = store_->multi_get(keys);
+  auto values = await_values("entry", ranks_, "the group's creation", patience);
   if (!values.ok()) return values.error();
   std::vector<Entry> out;
   for (int rank = 0; rank < size_; ++rank) {
@@ -219,10 +210,8 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
                                             const Patience& patience) {
   std::map<std::string, std::vector<int>> claims;
   for (int rank = 0; rank < size_; ++rank) claims[entries[rank].host_key].push_back(rank);
-  std::vector<std::string> keys;
   std::vector<int> askers;
   for (const auto& [host_key, ranks] : claims) {
-    keys.push_back(key("host", ranks[0]));
     askers.push_back(ranks[0]);
     // Proving it makes the control plane watch it.
     if (ranks[0] != rank_ && host_key == mine_.host_key) (void)prove(entries[ranks[0]]);
@@ -231,12 +220,10 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
     for (int rank : ranks)
       if (rank == rank_ || entries[rank].context_id == mine_.context_id || !prove(entries[rank]))
         answered.put<int32_t>(rank);
-    if (Error error = store_->set(keys.back(), answered.take())) return error;
+    if (Error error = store_->set(key("host", rank_), answered.take())) return error;
   }
   const auto given_up = [&] { return find_lost(entries, askers, lost); };
-  if (Error error = wait_for(keys, askers, "the group's creation", patience, given_up))
-    return error;
-  auto lists = store_->multi_get(keys);
+  auto lists = await_values("host", askers, "the group's creation", patience, given_up);
   if (!lists.ok()) return lists.error();
   std::vector<std::vector<int>> hosts;
   std::vector<bool> placed(size_, false);

@@ -13,7 +13,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/patience.h"
@@ -62,15 +61,17 @@ class Rendezvous {
   Error find_withdrawal(const Patience& patience);
   static void await_end(int pid, const Patience& patience);
   std::string key(const std::string& what, int rank) const;
-  std::pair<std::vector<std::string>, std::vector<int>> keys_of_all(const std::string& what) const;
-  Error wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
-                 const std::string& what, const Patience& patience,
-                 const std::function<Error()>& given_up = nullptr);
+  // Of the keys of that name, once those of all these ranks are there. `what`: for whom waits too
+  // long; `given_up`: why one need not wait any longer.
+  Result<std::vector<std::vector<std::byte>>> await_values(
+      const std::string& name, const std::vector<int>& ranks, const std::string& what,
+      const Patience& patience, const std::function<Error()>& given_up = nullptr);
 
   const std::shared_ptr<Store> store_;
   const int rank_;
   const std::vector<int> members_;
   const int size_;
+  std::vector<int> ranks_;  // all
   std::string prefix_;
   Entry mine_;
 };

@@ -208,12 +208,8 @@ bool Lane::pause() {
 }
 
 bool Lane::wait(const Op& op, TimePoint deadline) {
-  if (op.finished()) return true;
-  if (token_.take()) {  // nobody drives, so that nobody need know that we wait
-    const Cleanup give_back([&] { leave_token(nullptr); });
-    drive(op, deadline);
-    if (op.finished()) return true;
-  }
+  // Where nobody drives, nobody need know that we wait.
+  if (op.finished() || (try_to_drive(op, deadline, nullptr) && op.finished())) return true;
   Token::Waiter self(op);
   token_.enlist(self);
   const Cleanup leave([&] {
@@ -221,14 +217,16 @@ bool Lane::wait(const Op& op, TimePoint deadline) {
   });
   while (!op.finished() && Clock::now() < deadline) {
     token_.decline(self);
-    if (!token_.take()) {
-      token_.await(self, deadline);
-      continue;
-    }
-    const Cleanup give_back([&] { leave_token(&self); });
-    drive(op, deadline);
+    if (!try_to_drive(op, deadline, &self)) token_.await(self, deadline);
   }
   return op.finished();
+}
+
+bool Lane::try_to_drive(const Op& op, TimePoint deadline, const Token::Waiter* self) {
+  if (!token_.take()) return false;
+  const Cleanup give_back([&] { leave_token(self); });
+  drive(op, deadline);
+  return true;
 }
 
 void Lane::drive(const Op& op, TimePoint deadline) {

@@ -101,6 +101,8 @@ class Lane {
   Lane(EventFd event, Epoll thread_epoll, Epoll driver_epoll);
   void run();
   void drive_in_background();
+  // False: somebody else holds the token. `self`: null if it is not listed.
+  bool try_to_drive(const Op& op, TimePoint deadline, const Token::Waiter* self);
   void drive(const Op& op, TimePoint deadline);
   bool poll();
   bool run_tasks();

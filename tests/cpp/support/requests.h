@@ -27,10 +27,11 @@ OpRequest allreduce_request(std::vector<T>& data, DType dtype, ReduceOp op) {
 // As Communicator::submit makes it of a request. Without a number a send or a receive.
 inline std::shared_ptr<Op> planned_op(Planner& planner, OpRequest request, uint64_t number = 0) {
   auto op = std::make_shared<Op>(std::move(request));
-  op->plan = planner.plan(op->request).value();
-  if (number > 0) op->schedule = planner.schedule(op->request, op->plan);
+  const PreparedPlan prepared = planner.prepare(op->request).value();
+  op->plan = prepared.plan;
+  op->schedule = prepared.schedule;
+  op->fingerprint = prepared.fingerprint;
   op->number = number;
-  op->fingerprint = fingerprint_of(op->request, op->plan);
   return op;
 }
 
