@@ -72,6 +72,8 @@ class Transport {
   // copied.
   virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) = 0;
 
+  // send() of this would first copy it into memory as reserve() gives.
+  virtual bool stages(ConstBytes) const { return false; }
   // A span of the transport's own memory to write an outgoing message into, or nothing yet (try
   // again after the next progress()). commit() sends its first `used` bytes to all of `to`;
   // every reservation must be committed (an empty `to` gives it back).

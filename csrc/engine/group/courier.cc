@@ -36,11 +36,21 @@ void Courier::send_control(MessageHeader header) {
   to.transport->send(to.context, header_bytes(header), {}, kNoTicket);
 }
 
+// Null if they lie behind several.
+Transport* Courier::common_transport(std::span<const EdgeName> to) const {
+  Transport* const first = peers_[to[0].peer].member.transport;
+  const bool common = std::ranges::all_of(
+      to, [&](const EdgeName& edge) { return peers_[edge.peer].member.transport == first; });
+  return common ? first : nullptr;
+}
+
+bool Courier::stages(std::span<const EdgeName> to, ConstBytes payload) const {
+  const Transport* transport = common_transport(to);
+  return transport != nullptr && transport->stages(payload);
+}
+
 Staged Courier::reserve(std::span<const EdgeName> to, size_t bytes) {
-  Transport* transport = peers_[to[0].peer].member.transport;
-  const bool one = std::ranges::all_of(
-      to, [&](const EdgeName& edge) { return peers_[edge.peer].member.transport == transport; });
-  if (one)
+  if (Transport* transport = common_transport(to))
     if (const auto memory = transport->reserve(bytes)) return {*memory, transport, {}};
   const HeldBytes block(lane_.scratch, bytes);
   return {block.bytes(), nullptr, block};

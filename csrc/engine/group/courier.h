@@ -20,6 +20,7 @@ class Courier {
   // As of Port.
   void send(MessageHeader header, ConstBytes payload, Ticket ticket);
   void send_control(MessageHeader header);
+  bool stages(std::span<const EdgeName> to, ConstBytes payload) const;
   Staged reserve(std::span<const EdgeName> to, size_t bytes);
   void commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,
               std::span<const Ticket> tickets);
@@ -32,6 +33,7 @@ class Courier {
   void forget(const Run& run);
 
  private:
+  Transport* common_transport(std::span<const EdgeName> to) const;
   void stamp(MessageHeader& header);
   void count_sent(const MessageHeader& header, size_t payload);
 

@@ -93,6 +93,9 @@ class Group final : public Port {
     courier_.send(header, payload, ticket);
   }
   void send_control(MessageHeader header) override { courier_.send_control(header); }
+  bool stages(std::span<const EdgeName> to, ConstBytes payload) const override {
+    return courier_.stages(to, payload);
+  }
   Staged reserve(std::span<const EdgeName> to, size_t bytes) override {
     return courier_.reserve(to, bytes);
   }

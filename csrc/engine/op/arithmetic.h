@@ -39,6 +39,9 @@ class Arithmetic {
   // `held`. Errors: bytes that cannot be decoded.
   virtual Error reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
                        HeldBytes& held) = 0;
+  // The same, and the sum to `twin` as well. Not of a compressed op.
+  virtual void reduce_twice(int step, int64_t segment, std::span<const ConstBytes> arrived,
+                            Bytes twin) = 0;
   virtual Error place(int step, int64_t segment, ConstBytes arrived, HeldBytes& held) = 0;
   virtual Error copy(int step, int64_t segment, HeldBytes& held) = 0;
 };

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "codec/block_map.h"
 #include "engine/op/arithmetic.h"
 
@@ -29,6 +31,9 @@ class CodedArithmetic final : public Arithmetic {
 
   Error reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
                HeldBytes& held) override;
+  void reduce_twice(int, int64_t, std::span<const ConstBytes>, Bytes) override {
+    check_failed("a sum that is encoded has no twin", std::source_location::current());
+  }
   Error place(int step, int64_t segment, ConstBytes arrived, HeldBytes& held) override;
   // An allgather's copy of the own part: its decoded values take its place.
   Error copy(int step, int64_t segment, HeldBytes& held) override;

@@ -12,6 +12,8 @@
 namespace ringdist {
 namespace {
 
+constexpr size_t kTwinBytes = 16384;
+
 class PlainArithmetic final : public Arithmetic {
  public:
   PlainArithmetic(const Op& op, int size, const std::shared_ptr<ScratchPool>& pool)
@@ -44,6 +46,8 @@ class PlainArithmetic final : public Arithmetic {
   }
 
   Error reduce(int step, int64_t segment, std::span<const ConstBytes> arrived, HeldBytes&) override;
+  void reduce_twice(int step, int64_t segment, std::span<const ConstBytes> arrived,
+                    Bytes twin) override;
   Error place(int step, int64_t segment, ConstBytes arrived, HeldBytes&) override {
     const Range part = range(step, segment);
     buffer(part.buffer).copy_from(part.offset, part.count, arrived.data());
@@ -61,12 +65,17 @@ class PlainArithmetic final : public Arithmetic {
   }
   const Buffer& buffer(BufferId id) const;
   ConstBytes contiguous(const Range& part, HeldBytes& held) const;
+  void find_sources(int step, int64_t segment, std::span<const ConstBytes> arrived);
+  void add_up(int step, std::byte* to, int64_t count) const;
 
   const Op& op_;
   const int size_;
   const std::shared_ptr<ScratchPool> pool_;
   HeldBytes scratch_memory_;
   Buffer scratch_;
+  // Of the segment that is being reduced.
+  std::vector<const std::byte*> sources_;
+  std::vector<HeldBytes> gathered_;
 };
 
 const Buffer& PlainArithmetic::buffer(BufferId id) const {
@@ -90,35 +99,58 @@ ConstBytes PlainArithmetic::contiguous(const Range& part, HeldBytes& held) const
   return held.bytes();
 }
 
-Error PlainArithmetic::reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
-                              HeldBytes&) {
+// The operands of a segment, in the order of the step's sources; of those that lie in pieces,
+// copies.
+void PlainArithmetic::find_sources(int step, int64_t segment, std::span<const ConstBytes> arrived) {
   const CompiledStep& compiled = op_.schedule->steps[step];
-  const Range part = range(step, segment);
-  if (part.count == 0) return {};
-  std::vector<HeldBytes> gathered;
-  std::vector<const std::byte*> sources(compiled.step.sources.size());
+  gathered_.clear();
+  sources_.resize(compiled.step.sources.size());
   for (size_t slot = 0; slot < arrived.size(); ++slot)
-    sources[compiled.source_of_in[slot]] = arrived[slot].data();
-  for (size_t s = 0; s < sources.size(); ++s) {
+    sources_[compiled.source_of_in[slot]] = arrived[slot].data();
+  for (size_t s = 0; s < sources_.size(); ++s) {
     if (compiled.step.sources[s].peer >= 0) continue;
     HeldBytes held;
-    sources[s] = contiguous(slice(step, compiled.step.sources[s].range, segment), held).data();
-    if (held) gathered.push_back(std::move(held));
+    sources_[s] = contiguous(slice(step, compiled.step.sources[s].range, segment), held).data();
+    if (held) gathered_.push_back(std::move(held));
   }
-  const int64_t divisor = compiled.step.finish ? size_ : 1;
-  const auto add_up = [&](std::byte* to) {
-    ringdist::reduce(op_.request.dtype, op_.request.reduce_op, to, sources,
-                     static_cast<size_t>(part.count), divisor);
-  };
+}
+
+void PlainArithmetic::add_up(int step, std::byte* to, int64_t count) const {
+  const int64_t divisor = description(step).finish ? size_ : 1;
+  ringdist::reduce(op_.request.dtype, op_.request.reduce_op, to, sources_,
+                   static_cast<size_t>(count), divisor);
+}
+
+Error PlainArithmetic::reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
+                              HeldBytes&) {
+  const Range part = range(step, segment);
+  if (part.count == 0) return {};
+  find_sources(step, segment, arrived);
   const Bytes to = buffer(part.buffer).contiguous(part.offset, part.count);
   if (to.data() != nullptr) {
-    add_up(to.data());
+    add_up(step, to.data(), part.count);
     return {};
   }
   const HeldBytes sum(pool_, message_bytes(step, segment));
-  add_up(sum.bytes().data());
+  add_up(step, sum.bytes().data(), part.count);
   buffer(part.buffer).copy_from(part.offset, part.count, sum.bytes().data());
   return {};
+}
+
+// A block at a time, which the nearest cache still holds when it is stored again.
+void PlainArithmetic::reduce_twice(int step, int64_t segment, std::span<const ConstBytes> arrived,
+                                   Bytes twin) {
+  const Range part = range(step, segment);
+  const Bytes to = buffer(part.buffer).contiguous(part.offset, part.count);
+  check(to.size() == twin.size() && to.data() != nullptr, "a twin of what lies in pieces");
+  find_sources(step, segment, arrived);
+  const size_t block = kTwinBytes / scratch_.element_size() * scratch_.element_size();
+  for (size_t begin = 0; begin < to.size(); begin += block) {
+    const size_t bytes = std::min(block, to.size() - begin);
+    add_up(step, to.data() + begin, static_cast<int64_t>(bytes / scratch_.element_size()));
+    std::memcpy(twin.data() + begin, to.data() + begin, bytes);
+    for (const std::byte*& source : sources_) source += bytes;
+  }
 }
 
 Error PlainArithmetic::copy(int step, int64_t segment, HeldBytes&) {

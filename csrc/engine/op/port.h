@@ -58,6 +58,9 @@ class Port {
   // Sends data to header.destination, from memory that the ticket keeps alive.
   virtual void send(MessageHeader header, ConstBytes payload, Ticket ticket) = 0;
   virtual void send_control(MessageHeader header) = 0;
+  // A send of this to those would first be copied into one transport's memory: to reserve some of
+  // that, and write there, saves it.
+  virtual bool stages(std::span<const EdgeName> to, ConstBytes payload) const = 0;
   virtual Staged reserve(std::span<const EdgeName> to, size_t bytes) = 0;
   // One message to each destination, with its ticket. Takes what was reserved also if it throws.
   virtual void commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,

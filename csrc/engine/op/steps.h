@@ -39,6 +39,10 @@ class Steps {
 
   // All that the segment depends on is there.
   bool ready(int step, int64_t segment) const;
+  // What the step sends as that segment is there.
+  bool is_there(int step, int64_t segment) const {
+    return writes(step) ? segment < (*this)[step].written : ready(step, segment);
+  }
   // Whether the step is done, which it was not before.
   bool settle(int step);
   // Something from the peer has not come; something for it has not been sent.

@@ -32,6 +32,7 @@ class ShmTransport final : public Transport {
   Error add_peer(ContextId peer, ConstBytes address) override;
   bool reaches(ContextId peer) const override;
   void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
+  bool stages(ConstBytes payload) const override { return payload.size() > shm::kSlotRoom; }
   std::optional<Bytes> reserve(size_t bytes) override;
   void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override;
   bool progress() override;

@@ -39,6 +39,7 @@ class FakePort final : public Port {
   std::map<int, Error> lost;
   std::vector<int> gone_ranks;
   const Run* oldest = nullptr;
+  bool copies = false;  // as a transport that stages what it sends
 
   void send(MessageHeader header, ConstBytes payload, Ticket ticket) override {
     if (header.early) flow.early[header.destination].sent(payload.size());
@@ -46,6 +47,7 @@ class FakePort final : public Port {
     push(header, payload);
   }
   void send_control(MessageHeader header) override { push(header, {}); }
+  bool stages(std::span<const EdgeName>, ConstBytes) const override { return copies; }
   Staged reserve(std::span<const EdgeName>, size_t bytes) override {
     const HeldBytes block(lane.scratch, bytes);
     return {block.bytes(), nullptr, block};

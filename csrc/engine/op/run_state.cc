@@ -1,0 +1,55 @@
+#include "engine/op/run_state.h"
+
+#include <utility>
+
+namespace ringdist {
+namespace {
+
+std::unique_ptr<Arithmetic> make_arithmetic(const Op& op, Port& port) {
+  return op.request.blocks ? coded_arithmetic(op, port.flow.rank, port.flow.size, port.lane.scratch)
+                           : plain_arithmetic(op, port.flow.size, port.lane.scratch);
+}
+
+}  // namespace
+
+RunState::RunState(Run& run, Port& port, std::shared_ptr<Op> op, uint64_t number)
+    : run(run),
+      port(port),
+      op(std::move(op)),
+      number(number),
+      arithmetic(make_arithmetic(*this->op, port)),
+      steps(*this->op->schedule, port.lane.promises),
+      window(*this->op, *arithmetic, port.flow.inbound),
+      last_progress(port.lane.now) {}
+
+void RunState::end() {
+  ended_ = true;
+  window.end(port.lane.now);
+  steps.stop();
+  if (queued_ > 0) port.lane.work.forget(run);
+  if (tickets_ > 0) port.lane.tickets.disown(run);
+}
+
+void RunState::queue(int step) {
+  if (ended_ || std::exchange(steps[step].queued, true)) return;
+  ++queued_;
+  port.lane.work.push(run, step);
+}
+
+void RunState::taken(int step) {
+  --queued_;
+  steps[step].queued = false;
+}
+
+void RunState::after_progress(int step) {
+  last_progress = port.lane.now;
+  for (const int waiting : compiled(step).before) queue(waiting);
+  if (steps.settle(step) && steps.all_done()) port.finished(run);
+}
+
+Ticket RunState::issue(int step, int target, int64_t segment, std::shared_ptr<const void> memory) {
+  ++tickets_;
+  return port.lane.tickets.issue({&run, step, target, segment}, std::move(memory));
+}
+
+}  // namespace ringdist

@@ -1,0 +1,175 @@
+#include "engine/op/sends.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/op/send_name.h"
+
+namespace ringdist {
+
+// Own values of a compressed op, where they leave from; what a producer or another rank has encoded
+// is sent as it is.
+bool Sends::encodes(int step) const {
+  const CompiledStep& compiled = state_.compiled(step);
+  return state_.op->request.blocks && compiled.step.kind == StepKind::kSend &&
+         compiled.producer < 0;
+}
+
+bool Sends::is_next_of_all(int step, int64_t segment) const {
+  return std::ranges::all_of(state_.steps[step].out, [segment](const Outflow& out) {
+    return !out.all_sent() && out.next() == segment;
+  });
+}
+
+bool Sends::advance(int step) {
+  Steps::One& one = state_.steps[step];
+  if (one.out.empty()) return false;
+  if (encodes(step)) return advance_encoded(step);
+  if (const ConstBytes payload = to_be_shared(step); !payload.empty())
+    return send_staged(step, payload.size(), [payload](Bytes out) {
+      std::memcpy(out.data(), payload.data(), payload.size());
+      return payload.size();
+    });
+  bool any = false;
+  for (size_t target = 0; target < one.out.size() && !state_.ended(); ++target)
+    any |= send_segment(step, static_cast<int>(target));
+  return any;
+}
+
+// Encodes the next segment once, straight into the transport's memory, for all targets together.
+bool Sends::advance_encoded(int step) {
+  const Outflow& first = state_.steps[step].out[0];
+  const int64_t segment = first.next();
+  if (first.all_sent() || !state_.steps.ready(step, segment)) return false;
+  return send_staged(step, state_.arithmetic->message_bytes(step, segment),
+                     [&](Bytes out) { return state_.arithmetic->encode(step, segment, out); });
+}
+
+// The next segment, where the transport would copy it for each of several targets; else nothing.
+ConstBytes Sends::to_be_shared(int step) const {
+  const auto& out = state_.steps[step].out;
+  const int64_t segment = out[0].next();
+  if (out.size() == 1 || out[0].all_sent() || state_.op->request.blocks ||
+      !state_.steps.is_there(step, segment))
+    return {};
+  HeldBytes held;  // of what lies in pieces each gets a copy all the same
+  const ConstBytes payload = state_.arithmetic->view(step, segment, held);
+  return !held && would_copy(step, segment, payload) ? payload : ConstBytes();
+}
+
+bool Sends::would_copy(int step, int64_t segment, ConstBytes payload) const {
+  return is_next_of_all(step, segment) && state_.port.stages(state_.compiled(step).out, payload);
+}
+
+// Sends the target's next segment from the op's memory, or what has been encoded of it.
+bool Sends::send_segment(int step, int target) {
+  Steps::One& one = state_.steps[step];
+  Outflow& out = one.out[target];
+  if (one.done || out.all_sent()) return false;
+  const int64_t segment = out.next();
+  if (!state_.steps.is_there(step, segment)) return false;
+  HeldBytes held;
+  ConstBytes payload;
+  const auto encoded = one.held.find(segment);
+  if (encoded != one.held.end()) {
+    held = encoded->second;
+    payload = held.bytes();
+  } else {
+    if (state_.op->request.blocks) return false;  // not encoded yet
+    payload = state_.arithmetic->view(step, segment, held);
+  }
+  bool early = false;
+  if (!may_send(step, target, payload.size(), early)) return false;
+  out.sent();
+  if (encoded != one.held.end() &&
+      std::ranges::all_of(one.out, [&](const Outflow& each) { return each.next() > segment; }))
+    one.held.erase(encoded);
+  std::shared_ptr<const void> memory = state_.op;
+  if (held) memory = held.owner();
+  state_.port.send(header(step, target, segment, early), payload,
+                   state_.issue(step, target, segment, std::move(memory)));
+  return true;
+}
+
+bool Sends::room_for_all(int step, size_t most) {
+  const auto& out = state_.steps[step].out;
+  headers_.clear();
+  for (int target = 0; target < static_cast<int>(out.size()); ++target) {
+    bool early = false;
+    if (!may_send(step, target, most, early)) return false;
+    headers_.push_back(header(step, target, out[target].next(), early));
+  }
+  return true;
+}
+
+void Sends::issue_all(int step, const Staged& staged) {
+  tickets_.clear();
+  for (int target = 0; target < static_cast<int>(headers_.size()); ++target)
+    tickets_.push_back(state_.issue(step, target, headers_[target].segment, staged.block.owner()));
+}
+
+void Sends::commit(int step, const Staged& staged, size_t used) {
+  for (Outflow& out : state_.steps[step].out) out.sent();
+  state_.port.commit(staged, used, headers_, tickets_);
+}
+
+// By the edge's grant, else by the pair's early credit; else asks for a grant, once.
+bool Sends::may_send(int step, int target, size_t bytes, bool& early) {
+  Outflow& out = state_.steps[step].out[target];
+  early = !out.granted();
+  if (!early) return true;
+  // Whether and when a receive will be posted is anybody's guess: its rank is not to park much.
+  const bool is_long = state_.op->request.endpoint && bytes > kEagerBytes;
+  const bool unasked = !is_long && out.next() < state_.window.unasked(step);
+  if (unasked && state_.port.flow.early[out.peer()].allows(bytes)) return true;
+  if (unasked) {
+    has_waited_for_credit_ = true;
+    state_.port.when_credit_returns(out.peer(), state_.run, step);
+  }
+  if (out.ask()) {
+    MessageHeader request = header(step, target, out.next(), false);
+    request.type = MessageType::kRequest;
+    state_.port.send_control(request);
+  }
+  return false;
+}
+
+MessageHeader Sends::header(int step, int target, int64_t segment, bool early) const {
+  const Op& op = *state_.op;
+  const EdgeName& edge = state_.steps[step].out[target].edge();
+  MessageHeader header{};
+  header.type = MessageType::kData;
+  header.early = early;
+  header.destination = edge.peer;
+  header.op = state_.number;
+  header.edge = edge.edge;
+  header.segment = static_cast<uint32_t>(segment);
+  header.fingerprint = op.fingerprint;
+  if (op.fingerprint.count == Fingerprint::kPerEdge) {
+    header.fingerprint.count = state_.compiled(step).step.range.count;
+    header.fingerprint.of_edge = 1;
+  }
+  return header;
+}
+
+void Sends::on_sent(int step, int target, int64_t segment, const Error& error) {
+  state_.ticket_home();
+  Outflow& out = state_.steps[step].out[target];
+  if (segment < out.completed()) return;  // forgiven
+  if (error && !state_.port.gone(out.peer())) return state_.port.send_failed(out.peer(), error);
+  if (out.complete(segment)) state_.after_progress(step);
+}
+
+void Sends::forgive(int peer) {
+  for (int step = 0; step < state_.steps.count(); ++step)
+    for (Outflow& out : state_.steps[step].out)
+      if (!state_.ended() && out.peer() == peer && out.forgive()) state_.after_progress(step);
+}
+
+void Sends::on_grant(int step, int target, int64_t until) {
+  state_.steps[step].out[target].grant(until);
+  state_.queue(step);
+}
+
+}  // namespace ringdist
