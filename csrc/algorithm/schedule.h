@@ -126,6 +126,8 @@ struct Algorithm {
   std::span<const Collective> best_for;
   // The same where a rank gets but few bytes in all.
   std::span<const Collective> best_for_small = {};
+  // The same in groups so large that a rank should not talk to every other.
+  std::span<const Collective> best_for_small_of_many = {};
   Schedule (*build)(Collective kind, const Shape& shape);
   // The most elements that any step of such a schedule moves, of `count` as in Shape and parts of
   // that size. By arithmetic, because every op is planned, while its schedule is built once; a test

@@ -2,12 +2,13 @@
 // every 4 KiB. Any thread; shared by the ops that took from it.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "base/buffers.h"
 #include "base/thread_annotations.h"
@@ -20,28 +21,33 @@ class ScratchPool {
 
   Block take(size_t bytes) {
     std::lock_guard lock(mutex_);
-    auto it = free_.find(size_class(bytes));
-    if (it == free_.end()) return std::make_unique_for_overwrite<std::byte[]>(size_class(bytes));
-    Block block = std::move(it->second);
-    free_.erase(it);
-    kept_ -= size_class(bytes);
+    std::vector<Block>& free = free_[size_class(bytes)];
+    if (free.empty()) return std::make_unique_for_overwrite<std::byte[]>(size_of(bytes));
+    Block block = std::move(free.back());
+    free.pop_back();
+    kept_ -= size_of(bytes);
     return block;
   }
 
   void give_back(Block block, size_t bytes) {
     std::lock_guard lock(mutex_);
-    if (!block || size_class(bytes) > kMaxKept) return;
-    kept_ += size_class(bytes);
-    for (; kept_ > kMaxKept; free_.erase(free_.begin())) kept_ -= free_.begin()->first;
-    free_.emplace(size_class(bytes), std::move(block));
+    if (!block || size_of(bytes) > kMaxKept) return;
+    kept_ += size_of(bytes);
+    for (size_t smallest = 0; kept_ > kMaxKept; ++smallest)
+      for (; kept_ > kMaxKept && !free_[smallest].empty(); free_[smallest].pop_back())
+        kept_ -= size_t{1} << smallest;
+    free_[size_class(bytes)].push_back(std::move(block));
   }
 
  private:
   static constexpr size_t kMaxKept = size_t{64} << 20;
-  static size_t size_class(size_t bytes) { return std::bit_ceil(bytes); }
+  static size_t size_of(size_t bytes) { return std::bit_ceil(bytes); }
+  static size_t size_class(size_t bytes) {
+    return static_cast<size_t>(std::countr_zero(size_of(bytes)));
+  }
 
   std::mutex mutex_;
-  std::multimap<size_t, Block> free_ RINGDIST_GUARDED_BY(mutex_);
+  std::array<std::vector<Block>, 64> free_ RINGDIST_GUARDED_BY(mutex_);  // by log2 of their size
   size_t kept_ RINGDIST_GUARDED_BY(mutex_) = 0;
 };
 

@@ -18,17 +18,23 @@ constexpr Duration kWordTime = Milliseconds(200);  // to write to a store that a
 constexpr Duration kLeaveTime = std::chrono::seconds(1);
 
 // Freeing a tensor may need the GIL, which a lane never takes. So where a lane is the last to hold
-// an op - nobody waits for it, or it has failed and its sends drain - the pool lets it go.
-std::shared_ptr<Op> make_op(OpRequest&& request, TaskPool& pool) {
-  return {new Op(std::move(request)), [&pool](Op* op) {
-            if (!drives_a_lane()) return delete op;
-            try {
-              std::shared_ptr<Op> last(op);           // a task that never runs frees it, too
-              pool.run([last = std::move(last)] {});  // the pool lives: its Context has the lane
-            } catch (...) {                           // no thread is to be had: it is freed here
-            }
-          }};
-}
+// an op - nobody waits for it, or it has failed and its sends drain - the pool lets go what it
+// held.
+class PooledOp final : public Op {
+ public:
+  PooledOp(OpRequest&& request, TaskPool& pool) : Op(std::move(request)), pool_(pool) {}
+  ~PooledOp() {
+    if (!drives_a_lane()) return;
+    try {
+      auto last = std::make_shared<OpRequest>(std::move(request));  // freed by who comes last
+      pool_.run([last = std::move(last)] {});  // the pool lives: its Context has the lane
+    } catch (...) {                            // no thread is to be had: it is freed here
+    }
+  }
+
+ private:
+  TaskPool& pool_;
+};
 
 Error shut_down() { return {ErrorKind::kAborted, "ringdist: this process has shut ringdist down"}; }
 
@@ -218,7 +224,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   const auto prepared = planner_.prepare(request);
   if (!prepared.ok()) return prepared.error();
   if (size() == 1) request.blocks.reset();  // nothing travels, so nothing need be lost
-  auto op = make_op(std::move(request), context_->pool());
+  std::shared_ptr<Op> op = std::make_shared<PooledOp>(std::move(request), context_->pool());
   op->plan = prepared.value().plan;
   op->schedule = prepared.value().schedule;
   op->fingerprint = prepared.value().fingerprint;

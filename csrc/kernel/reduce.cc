@@ -90,7 +90,11 @@ void reduce(DType dtype, ReduceOp op, std::byte* out, Sources sources, size_t co
             int64_t divisor) {
   check(is_reducible(dtype, op), "reduce() of a dtype that does not have the operation");
   check(!sources.empty() && divisor >= 1, "reduce() without a source or with a divisor below 1");
-  static const ReduceFunction best = reduce_avx2() != nullptr ? reduce_avx2() : reduce_baseline;
+  static const ReduceFunction best = [] {
+    if (const auto widest = reduce_avx512()) return widest;
+    const auto wide = reduce_avx2();
+    return wide != nullptr ? wide : reduce_baseline;
+  }();
   best(dtype, op, out, sources, count, divisor);
 }
 

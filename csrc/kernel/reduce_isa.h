@@ -28,5 +28,7 @@ void reduce_baseline(DType dtype, ReduceOp op, std::byte* out,
 
 // Null where this processor has no AVX2 or no F16C.
 ReduceFunction reduce_avx2();
+// Null where it lacks one of AVX-512's F, BW, DQ and VL.
+ReduceFunction reduce_avx512();
 
 }  // namespace ringdist

@@ -69,30 +69,31 @@ bool serves(const Algorithm& algorithm, const PlanRequest& request) {
   return algorithm.serves_codecs || request.coding_loss == CodingLoss::kUncoded;
 }
 
-bool is_small(const PlanRequest& request) {
-  const auto element = static_cast<int64_t>(dtype_size(request.dtype));
-  return request.size <= kFewRanks &&
-         request.count <= kSmallBytes / element / std::max(1, request.size - 1);
-}
-
 // What says that it is best for so little, if anything does.
 const Algorithm* small_algorithm(const PlanRequest& request) {
-  if (!is_small(request)) return nullptr;
-  for (const Algorithm& algorithm : algorithms())
-    if (std::ranges::count(algorithm.best_for_small, request.kind) > 0) return &algorithm;
+  const auto element = static_cast<int64_t>(dtype_size(request.dtype));
+  const bool few = request.size <= kFewRanks;
+  const int senders = few ? std::max(1, request.size - 1) : 1;  // to a rank at once
+  if (request.count > kSmallBytes / element / senders) return nullptr;
+  for (const Algorithm& algorithm : algorithms()) {
+    const auto& best = few ? algorithm.best_for_small : algorithm.best_for_small_of_many;
+    if (std::ranges::count(best, request.kind) > 0) return &algorithm;
+  }
   return nullptr;
 }
 
 // Else rank order where that is wanted - also by codecs, in place of what does not serve them:
 // those that lose nothing give the bits of an op without - else what says that it is best.
 const Algorithm* default_algorithm(const PlanRequest& request) {
+  const bool ordered = reduces(request.kind) && wants_rank_order(request);
   const Algorithm* small = small_algorithm(request);
-  if (small != nullptr && serves(*small, request)) return small;
-  const bool as_small = small != nullptr && small->rank_ordered;
-  const bool ordered = reduces(request.kind) && (as_small || wants_rank_order(request));
+  const bool fits_small = small != nullptr && (small->rank_ordered || !ordered);
+  if (fits_small && serves(*small, request)) return small;
+  const bool as_small = reduces(request.kind) && small != nullptr && small->rank_ordered;
   for (const Algorithm& algorithm : algorithms()) {
-    const bool fits = ordered ? algorithm.rank_ordered && algorithm.supports(request.kind)
-                              : std::ranges::count(algorithm.best_for, request.kind) > 0;
+    const bool fits = ordered || as_small
+                          ? algorithm.rank_ordered && algorithm.supports(request.kind)
+                          : std::ranges::count(algorithm.best_for, request.kind) > 0;
     if (fits) return &algorithm;
   }
   check_failed("no algorithm has this collective", std::source_location::current());

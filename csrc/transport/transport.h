@@ -36,6 +36,9 @@ class Receiver {
   virtual ~Receiver() = default;
   // Both views lie in the transport's memory and end with the call: consume in place, or copy.
   virtual void on_message(ConstBytes header, ConstBytes payload) = 0;
+  // False: an op has ended, and its caller goes first. A transport that keeps messages where they
+  // are delivers no more in this progress().
+  virtual bool takes_more() const { return true; }
   // A send has ended: its memory is free. Once for each but those with kNoTicket, possibly before
   // send() or commit() returns, never after close() returned.
   virtual void on_sent(Ticket ticket, const Error& error) = 0;

@@ -48,7 +48,7 @@ bool Collectives::ends_at_once(const Op& op) {
 std::vector<ParkedMessage> Collectives::start(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
   last_started_ = std::max(last_started_, number);
-  Run& run = *(runs_[number] = std::make_unique<Run>(port_, std::move(op), number));
+  Run& run = *(runs_[number] = make_run(port_, std::move(op), number));
   run.start();
   return parked_.take(number);
 }

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,8 +22,13 @@ namespace ringdist {
 
 class Collectives {
  public:
+  using Runs = std::pmr::map<uint64_t, RunPtr>;
+
   Collectives(Port& port, RetireRun retire)
-      : port_(port), retire_(std::move(retire)), parked_(port.lane.scratch) {}
+      : port_(port),
+        retire_(std::move(retire)),
+        runs_(&port.lane.memory),
+        parked_(port.lane.scratch) {}
 
   void called(const Op& op);
   // True for a barrier that has to wait: it is kept until take_barrier().
@@ -56,7 +62,7 @@ class Collectives {
   uint64_t first_open() const { return first_unfinished().value_or(last_started_ + 1); }
   bool idle() const { return runs_.empty() && barriers_.empty(); }
 
-  const std::map<uint64_t, std::unique_ptr<Run>>& runs() const { return runs_; }
+  const Runs& runs() const { return runs_; }
   const std::deque<std::shared_ptr<Op>>& barriers() const { return barriers_; }  // that wait
   std::string dump() const;
   std::string dump_parked() const;
@@ -68,7 +74,7 @@ class Collectives {
 
   Port& port_;
   const RetireRun retire_;
-  std::map<uint64_t, std::unique_ptr<Run>> runs_;  // the first is the oldest
+  Runs runs_;  // the first is the oldest
   std::deque<std::shared_ptr<Op>> barriers_;
   std::set<uint64_t> handing_over_;  // ops of which handed_over() has not told yet
   Parking<uint64_t> parked_;

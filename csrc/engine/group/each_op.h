@@ -13,7 +13,7 @@ namespace ringdist {
 using EachOp = std::function<void(const std::shared_ptr<Op>& op, Run* run)>;
 
 // Takes a Run that has ended and may be on the stack still. What throws has taken nothing.
-using RetireRun = std::function<void(std::unique_ptr<Run>&& run)>;
+using RetireRun = std::function<void(RunPtr&& run)>;
 
 // Ends all of a map of Runs: each is stopped before its op is told, as the op's owner may use the
 // tensors once told. What throws half-way leaves the rest for another call.

@@ -28,8 +28,8 @@ Group::Group(GroupHost& host, const Membership& membership, GroupConfig config)
       courier_(lane, flow, peers_, nonce_, generation_),
       roll_call_(rank(), size()),
       waits_(peers_, roll_call_),
-      collectives_(*this, [this](std::unique_ptr<Run>&& run) { retire(std::move(run)); }),
-      point_to_point_(*this, [this](std::unique_ptr<Run>&& run) { retire(std::move(run)); }),
+      collectives_(*this, [this](RunPtr&& run) { retire(std::move(run)); }),
+      point_to_point_(*this, [this](RunPtr&& run) { retire(std::move(run)); }),
       losses_(peers_, collectives_, point_to_point_) {
   for (Peer& peer : peers_)  // it broke before
     if (peer.member.transport && !peer.member.transport->reaches(peer.member.context))
@@ -109,7 +109,7 @@ void Group::finished(Run& run) {
   if (Run* oldest = collectives_.oldest()) oldest->grant_waiting();
 }
 
-void Group::retire(std::unique_ptr<Run>&& run) {
+void Group::retire(RunPtr&& run) {
   ended_.emplace_back();  // first: it may throw
   run->stop();
   if (run->has_waited_for_credit()) courier_.forget(*run);

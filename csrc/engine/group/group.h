@@ -135,7 +135,7 @@ class Group final : public Port {
   void forgive_sends(int peer);
   void time_out(const Op& op);
   void end() noexcept;
-  void retire(std::unique_ptr<Run>&& run);
+  void retire(RunPtr&& run);
   void warn_of_waits();
   Error error_of(const Op& op, const Run* run) const;
   template <typename Each>
@@ -154,7 +154,7 @@ class Group final : public Port {
   Collectives collectives_;
   PointToPoint point_to_point_;
   const Losses losses_;
-  std::vector<std::unique_ptr<Run>> ended_;
+  std::vector<RunPtr> ended_;
   Ending ending_;
   Aftermath aftermath_{config_.on_failed};
 };

@@ -31,7 +31,7 @@ void PointToPoint::send(std::shared_ptr<Op> op) {
 
 Run& PointToPoint::begin(Runs& runs, std::shared_ptr<Op> op, Key key) {
   op->schedule = message_schedule(op->request, op->plan, key.first);
-  return *(runs[key] = std::make_unique<Run>(port_, std::move(op), key.second));
+  return *(runs[key] = make_run(port_, std::move(op), key.second));
 }
 
 void PointToPoint::on_message(const MessageHeader& header, ConstBytes payload) {

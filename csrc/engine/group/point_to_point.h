@@ -49,7 +49,7 @@ class PointToPoint {
  private:
   // The other end, and the name.
   using Key = std::pair<int, uint64_t>;
-  using Runs = std::map<Key, std::unique_ptr<Run>>;
+  using Runs = std::map<Key, RunPtr>;
   // Of one tag: receives that wait for a message, messages that wait for a receive, oldest first.
   struct Waiting {
     std::deque<std::shared_ptr<Op>> posted;

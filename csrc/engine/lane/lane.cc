@@ -368,6 +368,7 @@ void Lane::stop() {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   for (const auto& transport : transports_) transport->close();
+  (void)guarded(*executor_, [this] { return executor_->run_work(); });  // frees Runs that ended
   std::unique_lock lock(mutex_);
   const auto dropped = std::exchange(tasks_, {});
   lock.unlock();  // their ends may wake who waits for them

@@ -7,11 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 
 #include "base/error.h"
+#include "base/pooled.h"
 #include "base/scratch_pool.h"
 #include "engine/op/op.h"
+#include "kernel/copy.h"
 
 namespace ringdist {
 
@@ -46,12 +49,18 @@ class Arithmetic {
   virtual Error copy(int step, int64_t segment, HeldBytes& held) = 0;
 };
 
+struct ArithmeticMemory {
+  std::pmr::memory_resource& objects;  // the lane's: for itself
+  const std::shared_ptr<ScratchPool>& scratch;
+};
+
 // Of an op whose edges have no codecs.
-std::unique_ptr<Arithmetic> plain_arithmetic(const Op& op, int size,
-                                             const std::shared_ptr<ScratchPool>& pool);
+// `stores`: of what is placed in the output.
+Pooled<Arithmetic> plain_arithmetic(const Op& op, int size, Stores stores,
+                                    const ArithmeticMemory& memory);
 // Of one with a block map: see codec/block_map.h and docs/compression.md. Reads this rank's values
 // once: a part that is all zero keeps its residual.
-std::unique_ptr<Arithmetic> coded_arithmetic(const Op& op, int rank, int size,
-                                             const std::shared_ptr<ScratchPool>& pool);
+Pooled<Arithmetic> coded_arithmetic(const Op& op, int rank, int size,
+                                    const ArithmeticMemory& memory);
 
 }  // namespace ringdist

@@ -305,9 +305,9 @@ Error CodedArithmetic::store(int step, int64_t segment, ConstBytes bytes) {
   return {};
 }
 
-std::unique_ptr<Arithmetic> coded_arithmetic(const Op& op, int rank, int size,
-                                             const std::shared_ptr<ScratchPool>& pool) {
-  return std::make_unique<CodedArithmetic>(op, rank, size, pool);
+Pooled<Arithmetic> coded_arithmetic(const Op& op, int rank, int size,
+                                    const ArithmeticMemory& memory) {
+  return make_pooled<CodedArithmetic>(memory.objects, op, rank, size, memory.scratch);
 }
 
 }  // namespace ringdist

@@ -6,9 +6,11 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/recycler.h"
 #include "base/scratch_pool.h"
 #include "engine/op/credit.h"
 #include "engine/op/statistics.h"
+#include "engine/op/store_choice.h"
 #include "engine/op/tickets.h"
 #include "engine/op/work_queue.h"
 
@@ -20,9 +22,12 @@ struct LaneState {
 
   TimePoint now = Clock::now();  // the only clock of Executor, Group and Run
   Statistics& statistics;
+  // Of what the driver makes and frees for each op.
+  Recycler memory;
   PromiseBudget promises;
   Tickets tickets;
   WorkQueue work;
+  StoreChoice stores;
   bool any_ended = false;  // some Group has a Run to free
   const std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();
 };

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "engine/op/arithmetic.h"
+#include "kernel/copy.h"
 #include "kernel/reduce.h"
 
 namespace ringdist {
@@ -16,11 +17,17 @@ constexpr size_t kTwinBytes = 16384;
 
 class PlainArithmetic final : public Arithmetic {
  public:
-  PlainArithmetic(const Op& op, int size, const std::shared_ptr<ScratchPool>& pool)
-      : op_(op), size_(size), pool_(pool), scratch_(dtype_size(op.request.dtype)) {
+  PlainArithmetic(const Op& op, int size, Stores stores, const ArithmeticMemory& memory)
+      : op_(op),
+        size_(size),
+        stores_(stores),
+        pool_(memory.scratch),
+        scratch_(dtype_size(op.request.dtype)),
+        sources_(&memory.objects),
+        gathered_(&memory.objects) {
     const int64_t count = op.schedule->scratch_count;
     if (count == 0) return;
-    scratch_memory_ = HeldBytes(pool, static_cast<size_t>(count) * scratch_.element_size());
+    scratch_memory_ = HeldBytes(pool_, static_cast<size_t>(count) * scratch_.element_size());
     scratch_.append(scratch_memory_.bytes().data(), count);
     if (op.request.kind == Collective::kBarrier)  // it sends its scratch as it is
       std::ranges::fill(scratch_memory_.bytes(), std::byte{0});
@@ -50,7 +57,11 @@ class PlainArithmetic final : public Arithmetic {
                     Bytes twin) override;
   Error place(int step, int64_t segment, ConstBytes arrived, HeldBytes&) override {
     const Range part = range(step, segment);
-    buffer(part.buffer).copy_from(part.offset, part.count, arrived.data());
+    const Bytes to = buffer(part.buffer).contiguous(part.offset, part.count);
+    if (to.data() != nullptr)
+      ringdist::copy(to.data(), arrived.data(), to.size(), stores_);
+    else
+      buffer(part.buffer).copy_from(part.offset, part.count, arrived.data());
     return {};
   }
   Error copy(int step, int64_t segment, HeldBytes&) override;
@@ -70,12 +81,13 @@ class PlainArithmetic final : public Arithmetic {
 
   const Op& op_;
   const int size_;
+  const Stores stores_;
   const std::shared_ptr<ScratchPool> pool_;
   HeldBytes scratch_memory_;
   Buffer scratch_;
   // Of the segment that is being reduced.
-  std::vector<const std::byte*> sources_;
-  std::vector<HeldBytes> gathered_;
+  std::pmr::vector<const std::byte*> sources_;
+  std::pmr::vector<HeldBytes> gathered_;
 };
 
 const Buffer& PlainArithmetic::buffer(BufferId id) const {
@@ -164,7 +176,7 @@ Error PlainArithmetic::copy(int step, int64_t segment, HeldBytes&) {
     if (source.data() == nullptr)
       buffer(from.buffer).copy_to(from.offset + at, count, piece.data());
     else if (source.data() != piece.data())
-      std::memcpy(piece.data(), source.data(), piece.size());
+      ringdist::copy(piece.data(), source.data(), piece.size(), stores_);
     at += count;
   });
   return {};
@@ -172,9 +184,9 @@ Error PlainArithmetic::copy(int step, int64_t segment, HeldBytes&) {
 
 }  // namespace
 
-std::unique_ptr<Arithmetic> plain_arithmetic(const Op& op, int size,
-                                             const std::shared_ptr<ScratchPool>& pool) {
-  return std::make_unique<PlainArithmetic>(op, size, pool);
+Pooled<Arithmetic> plain_arithmetic(const Op& op, int size, Stores stores,
+                                    const ArithmeticMemory& memory) {
+  return make_pooled<PlainArithmetic>(memory.objects, op, size, stores, memory);
 }
 
 }  // namespace ringdist

@@ -6,7 +6,7 @@
 namespace ringdist {
 
 Run::Run(Port& port, std::shared_ptr<Op> op, uint64_t number)
-    : state_(*this, port, std::move(op), number), sends_(state_) {}
+    : state_(*this, port, std::move(op), number), sends_(state_), arrived_(&port.lane.memory) {}
 
 void Run::start() {
   state_.window.begin();

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/pooled.h"
 #include "engine/op/message.h"
 #include "engine/op/op.h"
 #include "engine/op/port.h"
@@ -95,8 +97,14 @@ class Run {
 
   RunState state_;
   Sends sends_;
-  std::vector<ConstBytes> arrived_;  // of the segment that is being consumed, by slot
+  std::pmr::vector<ConstBytes> arrived_;  // of the segment that is being consumed, by slot
   bool wrote_ = false;
 };
+
+using RunPtr = Pooled<Run>;
+
+inline RunPtr make_run(Port& port, std::shared_ptr<Op> op, uint64_t number) {
+  return make_pooled<Run>(port.lane.memory, port, std::move(op), number);
+}
 
 }  // namespace ringdist

@@ -5,9 +5,14 @@
 namespace ringdist {
 namespace {
 
-std::unique_ptr<Arithmetic> make_arithmetic(const Op& op, Port& port) {
-  return op.request.blocks ? coded_arithmetic(op, port.flow.rank, port.flow.size, port.lane.scratch)
-                           : plain_arithmetic(op, port.flow.size, port.lane.scratch);
+Pooled<Arithmetic> make_arithmetic(const Op& op, Port& port, Stores stores) {
+  const ArithmeticMemory memory{port.lane.memory, port.lane.scratch};
+  return op.request.blocks ? coded_arithmetic(op, port.flow.rank, port.flow.size, memory)
+                           : plain_arithmetic(op, port.flow.size, stores, memory);
+}
+
+int64_t output_bytes(const Op& op) {
+  return op.request.output.count() * static_cast<int64_t>(op.request.output.element_size());
 }
 
 }  // namespace
@@ -17,8 +22,9 @@ RunState::RunState(Run& run, Port& port, std::shared_ptr<Op> op, uint64_t number
       port(port),
       op(std::move(op)),
       number(number),
-      arithmetic(make_arithmetic(*this->op, port)),
-      steps(*this->op->schedule, port.lane.promises),
+      trial(port.lane.stores.begin(this->op->request.kind, output_bytes(*this->op), port.lane.now)),
+      arithmetic(make_arithmetic(*this->op, port, trial.stores)),
+      steps(*this->op->schedule, port.lane.promises, port.lane.memory),
       window(*this->op, *arithmetic, port.flow.inbound),
       last_progress(port.lane.now) {}
 
@@ -44,7 +50,9 @@ void RunState::taken(int step) {
 void RunState::after_progress(int step) {
   last_progress = port.lane.now;
   for (const int waiting : compiled(step).before) queue(waiting);
-  if (steps.settle(step) && steps.all_done()) port.finished(run);
+  if (!steps.settle(step) || !steps.all_done()) return;
+  port.lane.stores.ended(trial, port.lane.now);
+  port.finished(run);
 }
 
 Ticket RunState::issue(int step, int target, int64_t segment, std::shared_ptr<const void> memory) {

@@ -41,7 +41,8 @@ class RunState {
   Port& port;
   const std::shared_ptr<Op> op;
   const uint64_t number;  // the op's on the wire
-  const std::unique_ptr<Arithmetic> arithmetic;
+  const StoreChoice::Trial trial;
+  const Pooled<Arithmetic> arithmetic;
   Steps steps;
   EdgeWindow window;
   TimePoint last_progress;

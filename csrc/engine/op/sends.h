@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "engine/op/message.h"
@@ -15,7 +16,8 @@ namespace ringdist {
 
 class Sends {
  public:
-  explicit Sends(RunState& state) : state_(state) {}
+  explicit Sends(RunState& state)
+      : state_(state), headers_(&state.port.lane.memory), tickets_(&state.port.lane.memory) {}
   Sends(const Sends&) = delete;
   Sends& operator=(const Sends&) = delete;
 
@@ -66,8 +68,8 @@ class Sends {
 
   RunState& state_;
   // Of the segment that is about to leave for all targets of a step.
-  std::vector<MessageHeader> headers_;
-  std::vector<Ticket> tickets_;
+  std::pmr::vector<MessageHeader> headers_;
+  std::pmr::vector<Ticket> tickets_;
   bool has_waited_for_credit_ = false;
 };
 

@@ -4,17 +4,22 @@
 
 namespace ringdist {
 
-Steps::Steps(const CompiledSchedule& schedule, PromiseBudget& budget)
+Steps::Steps(const CompiledSchedule& schedule, PromiseBudget& budget,
+             std::pmr::memory_resource& memory)
     : schedule_(schedule),
-      steps_(schedule.steps.size()),
+      inflows_(&memory),
+      outflows_(&memory),
+      steps_(schedule.steps.size(), &memory),
       unfinished_(static_cast<int>(schedule.steps.size())) {
+  inflows_.reserve(schedule.inbound.size());  // they stay where they are
+  outflows_.reserve(schedule.outbound.size());
   for (int step = 0; step < count(); ++step) {
     const CompiledStep& what = compiled(step);
     One& one = (*this)[step];
-    one.in.reserve(what.in.size());
-    one.out.reserve(what.out.size());
-    for (const EdgeName& edge : what.in) one.in.emplace_back(edge, what.segments, budget);
-    for (const EdgeName& edge : what.out) one.out.emplace_back(edge, what.segments);
+    for (const EdgeName& edge : what.in) inflows_.emplace_back(edge, what.segments, budget);
+    for (const EdgeName& edge : what.out) outflows_.emplace_back(edge, what.segments);
+    one.in = std::span(inflows_).last(what.in.size());
+    one.out = std::span(outflows_).last(what.out.size());
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory_resource>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,15 +20,16 @@ class Steps {
  public:
   struct One {
     int64_t written = 0;  // segments received, reduced or copied
-    std::vector<Inflow> in;
-    std::vector<Outflow> out;
+    std::span<Inflow> in;
+    std::span<Outflow> out;
     // What was encoded, here or by the rank that we relay for, until all targets were sent it.
     std::map<int64_t, HeldBytes> held;
     bool queued = false;
     bool done = false;
   };
 
-  Steps(const CompiledSchedule& schedule, PromiseBudget& budget);
+  // `memory` outlives it.
+  Steps(const CompiledSchedule& schedule, PromiseBudget& budget, std::pmr::memory_resource& memory);
 
   int count() const { return static_cast<int>(steps_.size()); }
   bool all_done() const { return unfinished_ == 0; }
@@ -58,7 +61,9 @@ class Steps {
   bool complete(int step) const;
 
   const CompiledSchedule& schedule_;
-  std::vector<One> steps_;
+  std::pmr::vector<Inflow> inflows_;  // of all steps, in their order
+  std::pmr::vector<Outflow> outflows_;
+  std::pmr::vector<One> steps_;
   int unfinished_;
 };
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <vector>
 
 namespace ringdist {
 
@@ -18,19 +18,28 @@ struct WorkItem {
 class WorkQueue {
  public:
   void push(Run& run, int step) { items_.push_back({&run, step}); }
-  bool empty() const { return items_.empty(); }
+  bool empty() const { return next_ == items_.size(); }
   WorkItem pop() {
-    const WorkItem out = items_.front();
-    items_.pop_front();
+    const WorkItem out = items_[next_++];
+    if (empty() || next_ == kMostPopped) drop_popped();
     return out;
   }
   // The Run ends.
   void forget(const Run& run) {
+    drop_popped();
     std::erase_if(items_, [&run](const WorkItem& item) { return item.run == &run; });
   }
 
  private:
-  std::deque<WorkItem> items_;
+  static constexpr size_t kMostPopped = 1024;
+
+  void drop_popped() {
+    items_.erase(items_.begin(), items_.begin() + static_cast<ptrdiff_t>(next_));
+    next_ = 0;
+  }
+
+  std::vector<WorkItem> items_;  // its memory stays
+  size_t next_ = 0;              // those before have been taken
 };
 
 }  // namespace ringdist

@@ -33,7 +33,7 @@ uint64_t Inlink::published() const {
 
 bool Inlink::deliver(Receiver& receiver, int most) {
   bool any = false;
-  for (; most > 0 && has_messages(); --most) {
+  for (; most > 0 && has_messages() && receiver.takes_more(); --most) {
     consume_one(receiver);
     any = true;
   }

@@ -1,5 +1,5 @@
-// Every loop (baseline and, where the processor has it, AVX2) against arithmetic one element at a
-// time. Both must give the same bits.
+// Every loop (baseline and, where the processor has them, AVX2 and AVX-512) against arithmetic one
+// element at a time. All must give the same bits.
 #include "kernel/reduce.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,8 @@ std::vector<DType> types_with(ReduceOp op) {
 
 std::vector<ReduceFunction> functions() {
   std::vector<ReduceFunction> out{reduce, reduce_baseline};
-  if (reduce_avx2() != nullptr) out.push_back(reduce_avx2());
+  for (const ReduceFunction wide : {reduce_avx2(), reduce_avx512()})
+    if (wide != nullptr) out.push_back(wide);
   return out;
 }
 

@@ -42,8 +42,8 @@ class CollectivesTest : public testing::Test {
   FakePort port_{lane_, 0, 2};
   Planner planner_{{0, 2, "", false, kRunSegment}};
   uint64_t calls_ = 0;
-  std::vector<std::unique_ptr<ringdist::Run>> retired_;
-  Collectives collectives_{port_, [this](std::unique_ptr<ringdist::Run>&& run) {
+  std::vector<RunPtr> retired_;
+  Collectives collectives_{port_, [this](RunPtr&& run) {
                              run->stop();
                              retired_.push_back(std::move(run));
                            }};

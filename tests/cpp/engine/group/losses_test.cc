@@ -49,11 +49,11 @@ class LossesTest : public testing::Test {
   FakePort port_{lane_, 0, 3};
   Planner planner_{{0, 3, "direct", false, kRunSegment}};
   uint64_t calls_ = 0;
-  RetireRun retire_ = [this](std::unique_ptr<ringdist::Run>&& run) {
+  RetireRun retire_ = [this](RunPtr&& run) {
     run->stop();
     retired_.push_back(std::move(run));
   };
-  std::vector<std::unique_ptr<ringdist::Run>> retired_;
+  std::vector<RunPtr> retired_;
   Peers peers_{three()};
   Collectives collectives_{port_, retire_};
   PointToPoint point_to_point_{port_, retire_};

@@ -19,7 +19,8 @@ std::vector<Sent> sends_of(OpRequest request, const std::string& algorithm, int 
   const auto op = planned_op(planner, std::move(request), 1);
   const auto pool = std::make_shared<ScratchPool>();
   std::vector<Sent> out;
-  const auto arithmetic = plain_arithmetic(*op, size, pool);
+  const auto arithmetic =
+      plain_arithmetic(*op, size, Stores::kCached, {*std::pmr::get_default_resource(), pool});
   for (size_t i = 0; i < op->schedule->steps.size(); ++i) {
     const Step& step = op->schedule->steps[i].step;
     if (step.kind != StepKind::kSend) continue;

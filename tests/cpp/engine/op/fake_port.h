@@ -113,7 +113,7 @@ struct OneRank {
     return planned_op(planner, std::move(request), 1);
   }
   void make_run(std::shared_ptr<const BlockMap> blocks = nullptr) {
-    run = std::make_unique<Run>(port, make_op(std::move(blocks)), 1);
+    run = ringdist::make_run(port, make_op(std::move(blocks)), 1);
   }
   Run& start(std::shared_ptr<const BlockMap> blocks = nullptr) {
     make_run(std::move(blocks));
@@ -150,7 +150,7 @@ struct OneRank {
   LaneState lane;
   FakePort port;
   Planner planner;
-  std::unique_ptr<Run> run;
+  RunPtr run;
 };
 
 }  // namespace ringdist::test

@@ -1,0 +1,82 @@
+// Recursive doubling: in step k each rank exchanges what it has so far with the rank whose number
+// differs in bit k, and both add it up; after log2 steps all have the sum. For small tensors in
+// large groups: few steps, and a rank talks to few others. R. Thakur, R. Rabenseifner, W. Gropp:
+// "Optimization of Collective Communication Operations in MPICH", Int. J. of High Performance
+// Computing Applications 19(1), 2005.
+//
+// Where the size is no power of two, the first ranks go in pairs: the even one of each gives its
+// input to the odd one, which stands for both, and has the result back at the end.
+//
+// Both ranks of an exchange add the same two values in the same order, that of their ranks; so all
+// ranks compute the same bits, as reduce() gives wherever it runs (kernel/reduce.h).
+#include <array>
+#include <bit>
+
+#include "algorithm/ranges.h"
+#include "algorithm/schedule.h"
+
+namespace ringdist {
+namespace {
+
+// Those who take part in the exchanges, a power of two; the first `pairs` stand for two ranks each.
+struct Standing {
+  explicit Standing(int size)
+      : count(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), pairs(size - count) {}
+  int rank_of(int place) const { return place < pairs ? 2 * place + 1 : place + pairs; }
+  int place_of(int rank) const { return rank < 2 * pairs ? rank / 2 : rank - pairs; }
+  bool gives_way(int rank) const { return rank < 2 * pairs && rank % 2 == 0; }
+
+  int count;
+  int pairs;
+};
+
+Step add(const Range& all, int rank, int peer, bool finish) {
+  const Source theirs{peer, all};
+  const Source ours{-1, all};
+  std::vector<Source> sources{ours, theirs};
+  if (peer < rank) sources = {theirs, ours};
+  return Step::reduce(all, std::move(sources), finish);
+}
+
+Schedule build(Collective kind, const Shape& shape) {
+  if (kind != Collective::kAllreduce) unsupported("recursive_doubling", kind);
+  Schedule out;
+  if (shape.size == 1) return out;
+  const Range all{BufferId::kOutput, 0, shape.count};
+  const Standing standing(shape.size);
+  if (standing.gives_way(shape.rank)) {
+    out.steps.push_back(Step::send(all, {shape.rank + 1}, EdgeMark::kContribution));
+    out.steps.push_back(Step::recv(all, shape.rank + 1, EdgeMark::kResult));
+    return out;
+  }
+  const int place = standing.place_of(shape.rank);
+  const bool stands_for_two = place < standing.pairs;
+  if (stands_for_two) out.steps.push_back(add(all, shape.rank, shape.rank - 1, /*finish=*/false));
+  for (int bit = 1; bit < standing.count; bit *= 2) {
+    const int peer = standing.rank_of(place ^ bit);
+    out.steps.push_back(Step::send(all, {peer}, EdgeMark::kContribution));
+    out.steps.push_back(add(all, shape.rank, peer, /*finish=*/2 * bit == standing.count));
+  }
+  if (stands_for_two) out.steps.push_back(Step::send(all, {shape.rank - 1}, EdgeMark::kResult));
+  return out;
+}
+
+constexpr std::array kCollectives{Collective::kAllreduce};
+
+int64_t longest_range(Collective, int64_t count, int) { return count; }
+
+}  // namespace
+
+Algorithm recursive_doubling_algorithm() {
+  return {.name = "recursive_doubling",
+          .description = "exchanges with ranks 1, 2, 4, ... away; whole tensors, log2(size) steps",
+          .rank_ordered = false,
+          .serves_codecs = false,
+          .collectives = kCollectives,
+          .best_for = {},
+          .best_for_small_of_many = kCollectives,
+          .build = build,
+          .longest_range = longest_range};
+}
+
+}  // namespace ringdist
