@@ -23,8 +23,13 @@ class Recycler final : public std::pmr::memory_resource {
 
  private:
   static constexpr size_t kLeast = 32;
-  static constexpr size_t kMost = 64 * 1024;  // what is larger goes back at once
+  static constexpr size_t kMost = size_t{64} << 10;  // what is larger goes back at once
   static constexpr size_t kClasses = std::countr_zero(kMost) + 1;
+#ifdef RINGDIST_SANITIZED
+  static constexpr bool kKeeps = false;  // who uses what was given back is found out
+#else
+  static constexpr bool kKeeps = true;
+#endif
 
   struct Free {
     Free* next;
@@ -32,7 +37,7 @@ class Recycler final : public std::pmr::memory_resource {
 
   static size_t round_up(size_t bytes) { return std::bit_ceil(bytes < kLeast ? kLeast : bytes); }
   static bool is_kept(size_t bytes, size_t alignment) {
-    return bytes <= kMost && alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+    return kKeeps && bytes <= kMost && alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__;
   }
   Free*& list_for(size_t bytes) { return free_[std::countr_zero(round_up(bytes))]; }
   static void* pop(Free*& list) {

@@ -35,6 +35,9 @@ size_t allocations_per_batch(Communicator& rank, const Make& make) {
 }
 
 void expect_allocations(size_t each, const Make& make) {
+#ifdef RINGDIST_SANITIZED
+  GTEST_SKIP() << "under sanitizers no memory is kept for the next op";
+#endif
   for (const char* transport : {"shm"}) {
     RanksOptions options;
     for (int rank = 0; rank < options.size; ++rank) options.transports[rank] = {transport};
