@@ -110,11 +110,11 @@ bool Lane::post(std::function<void()> task, bool wake) {
     std::lock_guard lock(mutex_);
     if (stopping_) return false;
     tasks_.push_back(std::move(task));
-    has_tasks_.store(true, std::memory_order_seq_cst);
+    has_tasks_.show(true);
   }
   if (wake)
     wake_thread();
-  else if (driver_sleeps_.load(std::memory_order_seq_cst))
+  else if (driver_sleeps_.look())
     event_.signal();
   return true;
 }
@@ -172,7 +172,7 @@ bool Lane::run_tasks() {
   {
     std::lock_guard lock(mutex_);
     tasks.swap(tasks_);
-    has_tasks_.store(false, std::memory_order_relaxed);
+    has_tasks_.show_late(false);
   }
   for (auto& task : tasks)
     (void)guarded(*executor_, [&] {
@@ -248,7 +248,7 @@ void Lane::leave_token(const Token::Waiter* self) {
   if (token_.release(self)) return;
   if (active) return wake_thread();
   // We used up the events that the thread armed for: it must not sleep on.
-  if (thread_sleeps_.load(std::memory_order_seq_cst)) event_.signal();
+  if (thread_sleeps_.look()) event_.signal();
 }
 
 // Says so first and looks for sleepers after; block_as_thread() does the reverse.
@@ -258,16 +258,14 @@ void Lane::wake_thread() {
     thread_woken_ = true;
     thread_wake_.notify_one();
   }
-  if (thread_sleeps_.load(std::memory_order_seq_cst) ||
-      driver_sleeps_.load(std::memory_order_seq_cst))
-    event_.signal();
+  if (thread_sleeps_.look() || driver_sleeps_.look()) event_.signal();
 }
 
 bool Lane::arm() {
   event_.drain();
   for (const auto& transport : transports_)
     if (!transport->arm()) return false;
-  return !has_tasks_.load(std::memory_order_seq_cst) && !executor_->has_work();
+  return !has_tasks_.look() && !executor_->has_work();
 }
 
 Duration Lane::sleep_time(TimePoint deadline) const {
@@ -282,19 +280,19 @@ Duration Lane::sleep_time(TimePoint deadline) const {
 
 // First we say that we sleep, then we look for work: whoever posts does the reverse.
 void Lane::block_as_driver(TimePoint deadline) {
-  driver_sleeps_.store(true, std::memory_order_seq_cst);
+  driver_sleeps_.show(true);
   if (arm())
     if (const Duration sleep = sleep_time(deadline); sleep > Duration(0))
       (void)driver_epoll_.wait(sleep);
-  driver_sleeps_.store(false, std::memory_order_seq_cst);
+  driver_sleeps_.show(false);
 }
 
 void Lane::block_as_thread() {
-  thread_sleeps_.store(true, std::memory_order_seq_cst);
+  thread_sleeps_.show(true);
   const bool armed = arm() && !thread_is_wanted();
   const Duration sleep = sleep_time(TimePoint::max());
   if (!token_.release(nullptr) && armed && sleep > Duration(0)) (void)thread_epoll_.wait(sleep);
-  thread_sleeps_.store(false, std::memory_order_seq_cst);
+  thread_sleeps_.show(false);
 }
 
 // The lane's thread. It sleeps in epoll, without the token, until something comes. While callers

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/sign.h"
 #include "base/thread_annotations.h"
 #include "engine/lane/backoff.h"
 #include "engine/lane/driver.h"
@@ -79,7 +80,7 @@ class Lane {
 
   bool stopped();
   // Something that was posted has not run.
-  bool has_tasks() const { return has_tasks_.load(std::memory_order_acquire); }
+  bool has_tasks() const { return has_tasks_.look(); }
 
   // With the token held (inside a task).
   Executor& executor() { return *executor_; }
@@ -129,10 +130,10 @@ class Lane {
   std::vector<std::pair<ContextId, std::function<void()>>> draining_;
   Backoff backoff_;
 
-  std::atomic<bool> thread_sleeps_{false};  // in epoll, or about to be, without the token
-  std::atomic<bool> driver_sleeps_{false};  // the same, with it
+  Sign<bool> thread_sleeps_;                // in epoll, or about to be, without the token
+  Sign<bool> driver_sleeps_;                // the same, with it
   std::atomic<Clock::rep> last_driven_{0};  // when a caller last gave the token back
-  std::atomic<bool> has_tasks_{false};
+  Sign<bool> has_tasks_;
 
   std::mutex mutex_;
   std::deque<std::function<void()>> tasks_ RINGDIST_GUARDED_BY(mutex_);

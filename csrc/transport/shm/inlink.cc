@@ -27,9 +27,7 @@ void Inlink::on_event() {
     end(error);
 }
 
-uint64_t Inlink::published() const {
-  return ended() ? last_ : ring_->published.value.load(std::memory_order_seq_cst);
-}
+uint64_t Inlink::published() const { return ended() ? last_ : ring_->published.value.look(); }
 
 bool Inlink::deliver(Receiver& receiver, int most) {
   bool any = false;
@@ -42,23 +40,22 @@ bool Inlink::deliver(Receiver& receiver, int most) {
 
 void Inlink::consume_one(Receiver& receiver) {
   // Another process's memory: read once, believed within bounds only.
-  const Slot& slot = ring_->slots[consumed_ % kSlots];
+  const Slot& slot = ring_->slots[slots_.slot()];
   const size_t header = *static_cast<const volatile uint32_t*>(&slot.header_size);
   const size_t payload = *static_cast<const volatile uint32_t*>(&slot.payload_size);
   const uint64_t at = *static_cast<const volatile uint64_t*>(&slot.payload_at);
   const bool here = at == 0;
-  if (published() - consumed_ > kSlots || header > kMaxHeaderBytes ||
+  if (slots_.is_absurd(published()) || header > kMaxHeaderBytes ||
       (here && !is_short(header, payload)) ||
       (!here && (at > memory_.size() || payload > memory_.size() - at))) {
     end(Error(ErrorKind::kProtocol, "a message that is not in the peer's memory"));
-    last_ = consumed_;
+    last_ = slots_.consumed();
     return;
   }
   const std::byte* data = here ? slot.bytes.data() + short_payload_at(header) : memory_.data() + at;
   receiver.on_message({slot.bytes.data(), header}, {data, payload});
-  own_.front().consumed[*counter_].value.store(++consumed_, std::memory_order_seq_cst);
-  const auto& front = reinterpret_cast<const Segment*>(memory_.data())->front;
-  if (front.sleep.load(std::memory_order_seq_cst) == Sleep::kForRoom) doorbell_->signal();
+  const auto& writer = reinterpret_cast<const Segment*>(memory_.data())->front;
+  if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) doorbell_->signal();
 }
 
 void Inlink::end(const Error& cause) {

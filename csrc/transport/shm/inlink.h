@@ -6,6 +6,7 @@
 
 #include "transport/shm/hello.h"
 #include "transport/shm/own_segment.h"
+#include "transport/shm/ring_reader.h"
 
 namespace ringdist::shm {
 
@@ -23,7 +24,7 @@ class Inlink {
   void on_event();
   // Gives messages to the receiver, as many as are there and at most `most`.
   bool deliver(Receiver& receiver, int most);
-  bool has_messages() const { return ring_ && published() != consumed_; }
+  bool has_messages() const { return ring_ && slots_.has_message(published()); }
   // What the peer has published so far is all there will be. The first cause stays.
   void end(const Error& cause);
   bool ended() const { return static_cast<bool>(error_); }
@@ -46,7 +47,7 @@ class Inlink {
   const Ring* ring_ = nullptr;
   Mapping memory_;
   std::optional<EventFd> doorbell_;
-  uint64_t consumed_ = 0;
+  RingReader<kSlots> slots_;
   uint64_t last_ = 0;  // once it has ended
   Error error_;
 };

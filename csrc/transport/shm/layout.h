@@ -6,15 +6,17 @@
 //   Ring[]     one per outbound link: a queue of messages, their payloads in them if they are short
 //   chunks     payloads that do not fit there; one chunk can be in the rings of several peers
 //
-// A message is published by storing its ring's counter, and is consumed in order. A sleeper says so
-// before it looks at the rings a last time, a writer looks whether somebody sleeps after it
-// published: both sequentially consistent, so that one of them sees the other.
+// A message is published by showing its ring's counter, and is consumed in order (ring_writer.h,
+// ring_reader.h). A sleeper says so before it looks at the rings a last time, a writer looks
+// whether somebody sleeps after it published (base/sign.h).
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+
+#include "transport/shm/orders.h"
 
 namespace ringdist::shm {
 
@@ -30,8 +32,9 @@ inline constexpr size_t kLargeChunks = 64;            // in use at once, but for
 inline constexpr size_t kReservedChunks = kMaxLinks;  // a link that holds none gets one
 inline constexpr size_t kPayloadAlignment = 16;       // of short payloads
 
+template <typename Orders>
 struct alignas(kCacheLine) Counter {
-  std::atomic<uint64_t> value;
+  Sign<uint64_t, Orders> value;
 };
 
 struct Slot {
@@ -43,7 +46,7 @@ struct Slot {
 static_assert(sizeof(Slot) == 256);
 
 struct Ring {
-  Counter published;
+  Counter<PublishedOrders> published;
   std::array<Slot, kSlots> slots;
 };
 
@@ -54,8 +57,8 @@ enum class Sleep : uint32_t {
 };
 
 struct Front {
-  alignas(kCacheLine) std::atomic<Sleep> sleep;
-  std::array<Counter, kMaxLinks> consumed;
+  alignas(kCacheLine) Sign<Sleep, SleepOrders> sleep;
+  std::array<Counter<ConsumedOrders>, kMaxLinks> consumed;
 };
 
 struct Segment {

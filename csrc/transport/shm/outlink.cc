@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -82,7 +81,7 @@ void Outlink::give_back(Chunks::Id chunk) {
 void Outlink::end() {
   if (state_ == State::kOver) return;
   state_ = State::kOver;
-  take_back(published_);
+  take_back(slots_.published());
   if (ring_) own_.give_back_ring(*ring_);
   peer_memory_.reset();
 }
@@ -117,17 +116,18 @@ void Outlink::enqueue(Parcel parcel) {
   waiting_.push_back(std::move(parcel));
 }
 
-// The peer's counter, held within what can be true: it is another process's memory.
+const Front& Outlink::peer_front() const {
+  return *reinterpret_cast<const Front*>(peer_memory_.data());
+}
+
 uint64_t Outlink::consumed() const {
-  const auto* front = reinterpret_cast<const Front*>(peer_memory_.data());
-  const uint64_t told = front->consumed[counter_].value.load(std::memory_order_seq_cst);
-  return std::clamp(told, taken_back_, published_);
+  return slots_.consumed(peer_front().consumed[counter_].value);
 }
 
 bool Outlink::take_back(uint64_t until) {
-  const bool any = taken_back_ < until;
-  for (; taken_back_ < until; ++taken_back_) {
-    const Chunks::Id chunk = chunk_of_[taken_back_ % kSlots];
+  const bool any = slots_.taken_back() < until;
+  while (slots_.taken_back() < until) {
+    const Chunks::Id chunk = chunk_of_[slots_.take_back()];
     if (chunk == kNone) continue;
     --chunks_;
     give_back(chunk);
@@ -154,11 +154,11 @@ bool Outlink::place(Parcel& parcel) {
 }
 
 bool Outlink::publish(Parcel& parcel) {
-  if (published_ - taken_back_ == kSlots && !take_back(consumed())) return false;
+  if (slots_.full() && !take_back(consumed())) return false;
   if (!place(parcel) && !(state_ == State::kOpen && take_back(consumed()) && place(parcel)))
     return false;
   Ring& ring = own_.ring(*ring_);
-  Slot& slot = ring.slots[published_ % kSlots];
+  Slot& slot = ring.slots[slots_.slot()];
   slot.header_size = static_cast<uint32_t>(parcel.header_size);
   slot.payload_size = static_cast<uint32_t>(parcel.payload.size());
   slot.payload_at = parcel.chunk == kNone ? 0 : own_.chunks().offset(parcel.chunk);
@@ -166,16 +166,14 @@ bool Outlink::publish(Parcel& parcel) {
   if (parcel.chunk == kNone && !parcel.payload.empty())
     std::memcpy(slot.bytes.data() + short_payload_at(parcel.header_size), parcel.payload.data(),
                 parcel.payload.size());
-  chunk_of_[published_ % kSlots] = parcel.chunk;
+  chunk_of_[slots_.slot()] = parcel.chunk;
   if (parcel.chunk != kNone) ++chunks_;
-  ring.published.value.store(++published_, std::memory_order_seq_cst);
-  const auto* front = reinterpret_cast<const Front*>(peer_memory_.data());
-  if (front->sleep.load(std::memory_order_seq_cst) != Sleep::kAwake) peer_doorbell_->signal();
+  if (slots_.publish(ring.published.value, peer_front().sleep)) peer_doorbell_->signal();
   return true;
 }
 
 void Outlink::ask_delivery() {
-  asked_ = published_ + waiting_.size();
+  asked_ = slots_.published() + waiting_.size();
   silent_since_ = Clock::now();
 }
 
@@ -186,7 +184,7 @@ std::optional<TimePoint> Outlink::due() const {
 
 bool Outlink::advance() {
   if (state_ == State::kDialing) dial();
-  if (state_ != State::kOpen || (published_ == taken_back_ && waiting_.empty())) return false;
+  if (state_ != State::kOpen || (slots_.empty() && waiting_.empty())) return false;
   bool any = take_back(consumed());
   while (state_ == State::kOpen && !waiting_.empty() && publish(waiting_.front())) {
     const Ticket ticket = waiting_.front().ticket;

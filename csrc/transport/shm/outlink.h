@@ -10,6 +10,7 @@
 
 #include "transport/shm/hello.h"
 #include "transport/shm/own_segment.h"
+#include "transport/shm/ring_writer.h"
 
 namespace ringdist::shm {
 
@@ -47,13 +48,15 @@ class Outlink {
   bool waits() const { return !waiting_.empty(); }
   // Remembers how much was sent until now, and whether the peer has consumed it.
   void ask_delivery();
-  bool delivered() const { return broken() || taken_back_ >= asked_; }
+  bool delivered() const { return broken() || slots_.taken_back() >= asked_; }
   // Since when the peer has consumed nothing, but not before ask_delivery().
   TimePoint silent_since() const { return silent_since_; }
   // When advance() must be called without an event.
   std::optional<TimePoint> due() const;
   // The peer has consumed something since advance() was last called.
-  bool has_room_again() const { return state_ == State::kOpen && consumed() != taken_back_; }
+  bool has_room_again() const {
+    return state_ == State::kOpen && consumed() != slots_.taken_back();
+  }
 
  private:
   static constexpr Chunks::Id kNone = UINT32_MAX;
@@ -76,6 +79,7 @@ class Outlink {
   void give_back(Chunks::Id chunk);
   bool publish(Parcel& parcel);
   bool place(Parcel& parcel);
+  const Front& peer_front() const;
   uint64_t consumed() const;
   bool take_back(uint64_t until);
 
@@ -91,8 +95,7 @@ class Outlink {
   uint32_t counter_ = 0;  // of the peer, where it counts what it consumed
   Mapping peer_memory_;
   std::optional<EventFd> peer_doorbell_;
-  uint64_t published_ = 0;
-  uint64_t taken_back_ = 0;
+  RingWriter<kSlots> slots_;
   std::array<Chunks::Id, kSlots> chunk_of_{};
   size_t chunks_ = 0;  // in the ring
   size_t large_ = 0;   // large ones, in the ring or waiting

@@ -38,7 +38,7 @@ Result<uint32_t> OwnSegment::take_ring() {
   const auto at = static_cast<size_t>(reinterpret_cast<std::byte*>(&ring(index)) - mapping_.data());
   if (Error error = allocate(file_, at, sizeof(Ring))) return error;
   free_rings_.pop_back();
-  ring(index).published.value.store(0, std::memory_order_relaxed);
+  ring(index).published.value.show_late(0);
   return index;
 }
 
@@ -46,7 +46,7 @@ std::optional<uint32_t> OwnSegment::take_counter() {
   if (free_counters_.empty()) return std::nullopt;
   const uint32_t index = free_counters_.back();
   free_counters_.pop_back();
-  front().consumed[index].value.store(0, std::memory_order_relaxed);
+  front().consumed[index].value.show_late(0);
   return index;
 }
 

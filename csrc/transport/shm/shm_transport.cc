@@ -132,7 +132,7 @@ void ShmTransport::settle(Peer& peer) {
 bool ShmTransport::progress() {
   const TimePoint now = Clock::now();
   const bool was_asleep = std::exchange(asleep_, false);
-  if (was_asleep) own_->front().sleep.store(Sleep::kAwake, std::memory_order_relaxed);
+  if (was_asleep) own_->front().sleep.show_late(Sleep::kAwake);
   // First, because a link that opens has something to send.
   const bool look = was_asleep || in_need_of_a_look(now);
   if (look) look_at_sockets(now);
@@ -187,13 +187,13 @@ bool ShmTransport::arm() {
   const bool waits =
       std::any_of(used_.begin(), used_.end(), [](const Peer* peer) { return peer->link.waits(); });
   asleep_ = true;
-  own_->front().sleep.store(waits ? Sleep::kForRoom : Sleep::kForMessages,
-                            std::memory_order_seq_cst);
-  // What one link gives back may be what another waits for.
-  const bool room = waits && std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
-                      return peer->link.has_room_again();
-                    });
-  return newly_broken_.empty() && !inbound_.has_messages() && !inbound_.has_finished() && !room;
+  return own_->front().sleep.may_sleep(waits ? Sleep::kForRoom : Sleep::kForMessages, [&] {
+    // What one link gives back may be what another waits for.
+    const bool room = waits && std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
+                        return peer->link.has_room_again();
+                      });
+    return !newly_broken_.empty() || inbound_.has_messages() || inbound_.has_finished() || room;
+  });
 }
 
 std::optional<TimePoint> ShmTransport::due() const {

@@ -104,7 +104,7 @@ TEST(ShmStrangers, AMessageOutsideTheirMemoryEndsTheLink) {
     stranger.ring().slots[0].header_size = wrong.header;
     stranger.ring().slots[0].payload_size = wrong.payload;
     stranger.ring().slots[0].payload_at = wrong.at;
-    stranger.ring().published.value = wrong.published;
+    stranger.ring().published.value.show(wrong.published);
     EXPECT_TRUE(stranger.is_refused());
     EXPECT_TRUE(a.got.empty());
     ASSERT_EQ(a.lost.size(), 1u);

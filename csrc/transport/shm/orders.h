@@ -1,0 +1,13 @@
+// The orders in which memory shows what the ends of a link tell each other. A file of its own:
+// tests build the transport with a weaker one in its place (tests/mutations).
+#pragma once
+
+#include "base/sign.h"
+
+namespace ringdist::shm {
+
+using PublishedOrders = InOneOrder;
+using ConsumedOrders = InOneOrder;
+using SleepOrders = InOneOrder;
+
+}  // namespace ringdist::shm

@@ -1,0 +1,32 @@
+// The reading end of a ring (ring_writer.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/shm/layout.h"
+
+namespace ringdist::shm {
+
+template <uint64_t slots>
+class RingReader {
+ public:
+  uint64_t consumed() const { return consumed_; }
+  // Of what the writer says. The second: it cannot be true.
+  bool has_message(uint64_t published) const { return published != consumed_; }
+  bool is_absurd(uint64_t published) const { return published - consumed_ > slots; }
+
+  // Where the next message lies, if there is one.
+  size_t slot() const { return consumed_ % slots; }
+  // It was read. True: the writer sleeps until it has room, ring the doorbell.
+  template <typename Consumed, typename Asleep>
+  bool consume(Consumed& consumed, const Asleep& writer) {
+    consumed.show(++consumed_);
+    return writer.look() == Sleep::kForRoom;
+  }
+
+ private:
+  uint64_t consumed_ = 0;
+};
+
+}  // namespace ringdist::shm

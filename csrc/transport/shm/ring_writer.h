@@ -1,0 +1,44 @@
+// The writing end of a ring: which slot is whose. The writer fills a slot and publishes it; the
+// reader consumes it; then the writer takes it back. The signs lie in memory that both see, each
+// with one writer; what is here is the writer's alone.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/shm/layout.h"
+
+namespace ringdist::shm {
+
+template <uint64_t slots>
+class RingWriter {
+ public:
+  uint64_t published() const { return published_; }
+  uint64_t taken_back() const { return taken_back_; }
+  bool empty() const { return published_ == taken_back_; }
+  bool full() const { return published_ - taken_back_ == slots; }
+
+  // What the next message fills, if the ring is not full.
+  size_t slot() const { return published_ % slots; }
+  // It is filled. True: its reader sleeps, ring the doorbell.
+  template <typename Published, typename Asleep>
+  bool publish(Published& published, const Asleep& reader) {
+    published.show(++published_);
+    return reader.look() != Sleep::kAwake;
+  }
+
+  // How far the reader has come, held within what can be true: it is another process's memory.
+  template <typename Consumed>
+  uint64_t consumed(const Consumed& told) const {
+    return std::clamp(told.look(), taken_back_, published_);
+  }
+  // The oldest slot, which the reader has consumed, is ours again.
+  size_t take_back() { return taken_back_++ % slots; }
+
+ private:
+  uint64_t published_ = 0;
+  uint64_t taken_back_ = 0;
+};
+
+}  // namespace ringdist::shm

@@ -1,0 +1,172 @@
+// The two ends of a link, as they are shipped, in every order in which processes and memory can
+// move: nothing is lost, read before it was written or overwritten before it was read, and nobody
+// sleeps on. And each of their six orders is needed.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "support/checked/explore.h"
+#include "transport/shm/ring_reader.h"
+#include "transport/shm/ring_writer.h"
+
+namespace ringdist::shm {
+namespace {
+
+using checked::Bell;
+using checked::cpp_model;
+using checked::Outcome;
+using checked::tso_model;
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr auto kAcquire = std::memory_order_acquire;
+constexpr auto kRelease = std::memory_order_release;
+constexpr auto kSeqCst = std::memory_order_seq_cst;
+
+template <std::memory_order show, std::memory_order look>
+struct Orders {
+  static constexpr std::memory_order kShow = show;
+  static constexpr std::memory_order kLook = look;
+};
+using Strong = InOneOrder;
+
+// An end of a link, as Outlink, Inlink and ShmTransport::arm() are: what it shows lies in memory of
+// its own.
+template <uint64_t slots, typename Published, typename Consumed, typename Asleep>
+struct End {
+  Sign<uint64_t, Published, checked::Atomic> published;
+  Sign<uint64_t, Consumed, checked::Atomic> consumed;
+  Sign<Sleep, Asleep, checked::Atomic> sleep;
+  std::array<checked::Plain, slots> data;
+  Bell bell;
+
+  // Without sleep it leaves where it would wait.
+  void exchange(End& peer, uint64_t sends, uint64_t gets, bool sleeps) {
+    RingWriter<slots> out;
+    RingReader<slots> in;
+    const auto has_room = [&] { return out.consumed(peer.consumed) != out.taken_back(); };
+    const auto has_message = [&] {
+      return in.consumed() < gets && in.has_message(peer.published.look());
+    };
+    while (out.published() < sends || in.consumed() < gets) {
+      bool any = false;
+      if (has_message()) {
+        checked::expect(!in.is_absurd(peer.published.look()), "more than the ring holds");
+        checked::expect(peer.data[in.slot()].read() == in.consumed() + 1, "another message");
+        if (in.consume(consumed, peer.sleep)) peer.bell.ring();
+        any = true;
+      }
+      if (out.published() < sends && (!out.full() || take_back(out, peer))) {
+        data[out.slot()].write(out.published() + 1);
+        if (out.publish(published, peer.sleep)) peer.bell.ring();
+        any = true;
+      }
+      if (any) continue;
+      if (!sleeps) return;
+      const bool waits = out.published() < sends;
+      if (sleep.may_sleep(waits ? Sleep::kForRoom : Sleep::kForMessages,
+                          [&] { return has_message() || (waits && has_room()); }))
+        bell.wait();
+      sleep.show_late(Sleep::kAwake);
+    }
+  }
+  static bool take_back(RingWriter<slots>& ring, const End& peer) {
+    const uint64_t until = ring.consumed(peer.consumed);
+    const bool any = ring.taken_back() < until;
+    while (ring.taken_back() < until) ring.take_back();
+    return any;
+  }
+};
+
+using Model = std::unique_ptr<checked::Model> (*)(int);
+
+struct Work {
+  uint64_t there;
+  uint64_t back = 0;
+  bool sleeps = true;
+};
+
+template <uint64_t slots, typename Published, typename Consumed, typename Asleep>
+Outcome run(Work work, Model model) {
+  using ThisEnd = End<slots, Published, Consumed, Asleep>;
+  std::array<ThisEnd, 2> ends;
+  checked::Program program{{[&] { ends[0].exchange(ends[1], work.there, work.back, work.sleeps); },
+                            [&] { ends[1].exchange(ends[0], work.back, work.there, work.sleeps); }},
+                           {}};
+  for (ThisEnd& end : ends) {
+    const std::string its = &end == &ends[0] ? "0's " : "1's ";
+    program.names[&end.published] = its + "published";
+    program.names[&end.consumed] = its + "consumed";
+    program.names[&end.sleep] = its + "sleep";
+    program.names[&end.bell] = its + "bell";
+    for (size_t i = 0; i < slots; ++i)
+      program.names[&end.data[i]] = its + "slot " + std::to_string(i);
+  }
+  return explore(program, model);
+}
+
+template <uint64_t slots>
+void expect_right(Work work) {
+  for (const Model model : {&tso_model, &cpp_model}) {
+    const Outcome outcome = run<slots, PublishedOrders, ConsumedOrders, SleepOrders>(work, model);
+    EXPECT_EQ(outcome.wrong, "");
+    std::printf("%s, rings of %d, %d messages there and %d back: %zu states, %.3g executions\n",
+                model == &tso_model ? "x86" : "C++", static_cast<int>(slots),
+                static_cast<int>(work.there), static_cast<int>(work.back), outcome.states,
+                outcome.executions);
+  }
+}
+
+TEST(ShmLinkOrders, OneWayIsRightWhateverTheOrder) {
+  expect_right<1>({1});
+  expect_right<1>({2});
+  expect_right<1>({3});
+  expect_right<2>({2});
+  expect_right<2>({3});
+}
+
+// One word says that an end sleeps, for whatever it waits.
+TEST(ShmLinkOrders, BothWaysAreRightWhateverTheOrder) {
+  expect_right<1>({1, 1});
+  expect_right<1>({2, 1});
+}
+
+// A ring of one, two messages: so each end may have to wait, and the slot is used again.
+template <typename Published, typename Consumed, typename Asleep>
+std::string first_wrong(Model model, bool sleeps = true) {
+  const std::string wrong = run<1, Published, Consumed, Asleep>({2, 0, sleeps}, model).wrong;
+  return wrong.substr(0, wrong.find_first_of(":,"));
+}
+
+TEST(ShmLinkOrders, ARelaxedCounterIsARace) {
+  using RelaxedShow = Orders<kRelaxed, kSeqCst>;
+  using RelaxedLook = Orders<kSeqCst, kRelaxed>;
+  EXPECT_EQ((first_wrong<Strong, Strong, Strong>(cpp_model, false)), "");
+  EXPECT_EQ((first_wrong<RelaxedShow, Strong, Strong>(cpp_model, false)), "a race");
+  EXPECT_EQ((first_wrong<Strong, RelaxedShow, Strong>(cpp_model, false)), "a race");
+  EXPECT_EQ((first_wrong<RelaxedLook, Strong, Strong>(cpp_model, false)), "a race");
+  EXPECT_EQ((first_wrong<Strong, RelaxedLook, Strong>(cpp_model, false)), "a race");
+}
+
+// Release and acquire are enough for the data, but not for the doorbell.
+TEST(ShmLinkOrders, AnyThatIsNotInOneOrderLosesAWakeUp) {
+  using ReleaseShow = Orders<kRelease, kSeqCst>;
+  using AcquireLook = Orders<kSeqCst, kAcquire>;
+  using ReleaseAcquire = Orders<kRelease, kAcquire>;
+  EXPECT_EQ((first_wrong<ReleaseAcquire, ReleaseAcquire, ReleaseAcquire>(cpp_model, false)), "");
+  EXPECT_EQ((first_wrong<ReleaseShow, Strong, Strong>(cpp_model)), "all wait");
+  EXPECT_EQ((first_wrong<Strong, ReleaseShow, Strong>(cpp_model)), "all wait");
+  EXPECT_EQ((first_wrong<Strong, Strong, ReleaseShow>(cpp_model)), "all wait");
+  EXPECT_EQ((first_wrong<AcquireLook, Strong, Strong>(cpp_model)), "all wait");
+  EXPECT_EQ((first_wrong<Strong, AcquireLook, Strong>(cpp_model)), "all wait");
+  EXPECT_EQ((first_wrong<Strong, Strong, AcquireLook>(cpp_model)), "all wait");
+}
+
+TEST(ShmLinkOrders, AStoreThatX86BuffersLosesAWakeUp) {
+  using ReleaseShow = Orders<kRelease, kSeqCst>;
+  EXPECT_EQ((first_wrong<ReleaseShow, Strong, Strong>(tso_model)), "all wait");
+  EXPECT_EQ((first_wrong<Strong, ReleaseShow, Strong>(tso_model)), "all wait");
+  EXPECT_EQ((first_wrong<Strong, Strong, ReleaseShow>(tso_model)), "all wait");
+}
+
+}  // namespace
+}  // namespace ringdist::shm
