@@ -29,7 +29,7 @@ folders=(control engine compress conformance os rendezvous transport)
 targets=(cpp_tests)
 chosen=()
 if [ "$sanitizer" = thread ]; then
-  targets=("${folders[@]/%/_test}")
+  targets=("${folders[@]/%/_test}" mutants)
   chosen=(-R "^($(IFS='|' && echo "${folders[*]}"))/"
     -E 'CodecConformance|Codecs/Compressed.*/(fp|bf|int2|onebit|randomk|lossless|.*_h_)|RingOverUcx')
 fi

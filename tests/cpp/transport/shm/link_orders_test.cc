@@ -119,15 +119,19 @@ void expect_right(Work work) {
 TEST(ShmLinkOrders, OneWayIsRightWhateverTheOrder) {
   expect_right<1>({1});
   expect_right<1>({2});
-  expect_right<1>({3});
   expect_right<2>({2});
+#ifndef RINGDIST_SANITIZED
+  expect_right<1>({3});
   expect_right<2>({3});
+#endif
 }
 
 // One word says that an end sleeps, for whatever it waits.
 TEST(ShmLinkOrders, BothWaysAreRightWhateverTheOrder) {
   expect_right<1>({1, 1});
+#ifndef RINGDIST_SANITIZED
   expect_right<1>({2, 1});
+#endif
 }
 
 // A ring of one, two messages: so each end may have to wait, and the slot is used again.
