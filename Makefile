@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study conformance differential build lint format sanitize fuzz clean
+.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study conformance differential matrix build lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -31,6 +31,8 @@ help:
 	@echo '  make conformance  PyTorch'\''s own DistributedTest suite, with gloo beside it; resumable (ARGS=--quick)'
 	@echo '  make differential'
 	@echo '                    1000 random sequences of operations against exact arithmetic (ARGS="--sequences 100")'
+	@echo '  make matrix       the Python tests with every algorithm forced, over every transport, with small segments;'
+	@echo '                    hours; resumable (ARGS="--sample 4m": what CI does; ARGS=--help)'
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
 	@echo '  make format       rewrite the files so that lint is content'
@@ -82,6 +84,9 @@ conformance: build
 
 differential: build
 	$(VENV)/python -m tests.differential $(ARGS)
+
+matrix: build
+	$(VENV)/python -m tests.matrix $(ARGS)
 
 build:
 	@tools/bootstrap.sh

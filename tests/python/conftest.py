@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,6 +49,15 @@ def fresh_pool() -> Iterator[Callable[..., Pool]]:
     for pool in made:
         if pool.alive:
             pool.discard()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """default_of("VARIABLE", ..., reason=...): what a test asserts of settings that nobody forces
+    (make matrix does)."""
+    for mark in item.iter_markers("default_of"):
+        forced = [name for name in mark.args if os.environ.get(name)]
+        if forced:
+            pytest.skip(f"{', '.join(forced)}: {mark.kwargs['reason']}")
 
 
 _failed = pytest.StashKey[bool]()

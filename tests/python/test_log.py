@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from support.rank import Ranks, poll
@@ -32,6 +33,7 @@ def _new_group_and_leave() -> None:
     dist.destroy_process_group(group)
 
 
+@pytest.mark.default_of("RINGDIST_TRANSPORT", reason="names what a host chooses")
 def test_a_formed_group_says_so_at_info(fresh_pool):
     environment = {"RINGDIST_LOG_LEVEL": "info", "RINGDIST_SEGMENT_BYTES": "64KiB"}
     pool = fresh_pool(3, environment=environment)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from support.pool import run_interpreters
 
 # By the file's own name: the folders above may have any, .venv may lie in torch-ringdist/.
@@ -30,6 +31,7 @@ print([path for path in maps() if path.startswith(ours)], mapped("libuc"))
     assert done.stdout.split("\n")[:2] == ["True", "[] []"], done
 
 
+@pytest.mark.default_of("RINGDIST_TRANSPORT", reason="by itself a host needs no UCX")
 def test_only_a_group_that_needs_it_maps_ucx_that_of_the_wheel_once():
     code = f"""{LIST}
 import sys, torch, torch.distributed as dist

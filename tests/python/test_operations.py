@@ -80,6 +80,7 @@ def _halves_round_once(seed: int) -> None:
                 same_bits(ours, reduced(rows, op), f"{op} of {count} random {dtype}")
 
 
+@pytest.mark.default_of("RINGDIST_ALGORITHM", reason="says what is chosen for small halves")
 @pytest.mark.parametrize("size", SIZES[1:])
 def test_small_halves_accumulate_in_fp32_in_rank_order(pools, size: int):
     seed = random.randrange(1 << 30)

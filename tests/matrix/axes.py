@@ -1,0 +1,84 @@
+"""What is varied: one row per setting, and which values of them are tried together.
+
+A new axis is a row of AXES. What it sets is an environment variable, which the ranks inherit: a
+setting of ringdist, or one of the tests' own (tests/python/support), RINGDIST_TEST_...
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Configuration = dict[str, str]  # by axis; "" where the setting is left alone
+
+
+@dataclass(frozen=True)
+class Axis:
+    name: str
+    variable: str
+    values: Callable[[], list[str]]
+
+
+def _algorithms() -> list[str]:
+    import torch_ringdist
+
+    return ["", *(row[0] for row in torch_ringdist.info()["algorithms"])]
+
+
+def _transports() -> list[str]:
+    """Those that work between processes; the first is what one host uses by itself."""
+    import torch_ringdist
+
+    names = [name for name, _, state in torch_ringdist.info()["transports"] if state == "ok"]
+    return ["", *names[1:]]
+
+
+AXES: tuple[Axis, ...] = (
+    Axis("algorithm", "RINGDIST_ALGORITHM", _algorithms),
+    Axis("transport", "RINGDIST_TRANSPORT", _transports),
+    Axis("segment_bytes", "RINGDIST_SEGMENT_BYTES", lambda: ["", "4096"]),
+)
+
+
+def environment_of(configuration: Configuration) -> dict[str, str]:
+    """What a shell would set for it."""
+    variables = {axis.name: axis.variable for axis in AXES}
+    return {variables[name]: value for name, value in configuration.items() if value}
+
+
+def command_environment(configuration: Configuration) -> dict[str, str]:
+    """This process's environment with it, and none of the settings besides."""
+    others = {axis.variable for axis in AXES}
+    kept = {name: value for name, value in os.environ.items() if name not in others}
+    return {**kept, **environment_of(configuration)}
+
+
+def text_of(configuration: Configuration) -> str:
+    return ", ".join(f"{name} {value or 'default'}" for name, value in configuration.items())
+
+
+def every(values: dict[str, list[str]]) -> list[Configuration]:
+    """All combinations."""
+    return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
+
+
+def pairwise(values: dict[str, list[str]]) -> list[Configuration]:
+    """Few of them, in which any two values of two axes meet: each next one is that with most pairs
+    that have not met yet."""
+    left = every(values)
+    missing = set().union(*(pairs_of(one) for one in left)) if left else set()
+    chosen: list[Configuration] = []
+    while missing:
+        best = max(left, key=lambda one: len(pairs_of(one) & missing))
+        missing -= pairs_of(best)
+        left.remove(best)
+        chosen.append(best)
+    return chosen
+
+
+def pairs_of(configuration: Configuration) -> set[tuple[tuple[str, str], ...]]:
+    """Of two settings each; of the only one, where there is one axis."""
+    settings: Sequence[tuple[str, str]] = sorted(configuration.items())
+    return set(itertools.combinations(settings, min(2, len(settings))))

@@ -1,0 +1,56 @@
+"""What is known of each configuration: a file of lines (record.py) per configuration and checkout,
+so that a run goes on where the last one stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conformance.results import checkout_key
+from tests.matrix.axes import Configuration
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build" / "matrix"
+
+
+@dataclass(frozen=True)
+class Result:
+    test: str
+    outcome: str  # passed, skipped or failed
+    seconds: float
+    reason: str
+
+
+class Results:
+    """Of one configuration. The file is written by pytest, line by line."""
+
+    def __init__(self, folder: Path, configuration: Configuration):
+        words = "-".join(f"{name}={value or 'default'}" for name, value in configuration.items())
+        name = re.sub(r"[^\w.=+-]+", "_", words)
+        self.path = folder / checkout_key() / f"{name}.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def forget(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    def entries(self) -> list[dict]:
+        """All whole lines: the last one may be in the making."""
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def known(self) -> dict[str, Result]:
+        return {e["test"]: Result(**e) for e in self.entries() if "test" in e}
+
+    def end_what_has_begun(self, reason: str) -> None:
+        """The process is gone: what it was in has failed."""
+        begun = ""
+        for entry in self.entries():
+            begun = "" if "test" in entry else entry.get("begun", begun)
+        if begun:
+            with self.path.open("a") as file:
+                entry = {"test": begun, "outcome": "failed", "seconds": 0.0, "reason": reason}
+                file.write(json.dumps(entry) + "\n")
