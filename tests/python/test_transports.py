@@ -76,6 +76,7 @@ def _ucx_without_descriptors() -> Raised:
     return caught(dist.all_reduce, torch.ones(3), group=group)
 
 
+@pytest.mark.default_of("RINGDIST_TRANSPORT", reason="UCX must be opened by the second group")
 def test_all_hear_of_a_rank_that_cannot_open_a_transport(fresh_pool):
     errors = fresh_pool(2).run(_ucx_without_descriptors)
     for error in errors:
@@ -168,6 +169,7 @@ open(os.environ["DONE"] + str(rank), "w").close()
 
 
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.default_of("RINGDIST_TRANSPORT", reason="each has its place")
 def test_two_hosts_of_two_ranks_use_both(tmp_path: Path):
     script = tmp_path / "both.py"
     script.write_text(SCRIPT)
