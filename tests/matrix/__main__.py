@@ -1,7 +1,7 @@
 """Run the Python tests with every algorithm forced, over every transport, and so on.
 
     python -m tests.matrix                      all tests in few configurations, in which any two
-                                                values meet
+                                                values meet that do not in make test
     python -m tests.matrix --list               the configurations
     python -m tests.matrix --full               in all combinations of values
     python -m tests.matrix --sample 4m          as many tests, drawn at random, as that time allows
@@ -40,6 +40,7 @@ from tests.matrix.axes import (
     every,
     pairwise,
     text_of,
+    untouched,
 )
 from tests.matrix.results import FOLDER, ROOT, Result, Results
 
@@ -173,7 +174,7 @@ class Run:
             while process.poll() is None:
                 time.sleep(0.2)
                 new = self._results.entries()[before:]
-                if len(new) > 0 and bar.total is None:
+                if self._limits.until is None and bar.total is None:
                     bar.total = next((e["collected"] for e in new if "collected" in e), None)
                 ended = [Result(**entry) for entry in new if "test" in entry]
                 for result in ended[done:]:
@@ -235,7 +236,8 @@ def report(chosen: list[Configuration], found: list[Results]) -> bool:
 
 def main(words: list[str]) -> int:
     options = parse_arguments(words)
-    chosen = (every if options.full else pairwise)(options.values)
+    chosen = every(options.values) if options.full else pairwise(options.values, [untouched()])
+    chosen = chosen or every(options.values)  # the one that make test runs was asked for
     if options.list:
         print("\n".join(text_of(configuration) for configuration in chosen))
         return 0

@@ -59,16 +59,24 @@ def text_of(configuration: Configuration) -> str:
     return ", ".join(f"{name} {value or 'default'}" for name, value in configuration.items())
 
 
+def untouched() -> Configuration:
+    """No setting forced: what `make test` runs."""
+    return {axis.name: "" for axis in AXES}
+
+
 def every(values: dict[str, list[str]]) -> list[Configuration]:
     """All combinations."""
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
-def pairwise(values: dict[str, list[str]]) -> list[Configuration]:
-    """Few of them, in which any two values of two axes meet: each next one is that with most pairs
-    that have not met yet."""
+def pairwise(
+    values: dict[str, list[str]], known: Sequence[Configuration] = ()
+) -> list[Configuration]:
+    """Few of them, in which any two values of two axes meet that do not in those known: each next
+    one is that with most pairs that have not met yet."""
     left = every(values)
     missing = set().union(*(pairs_of(one) for one in left)) if left else set()
+    missing -= set().union(*(pairs_of(one) for one in known))
     chosen: list[Configuration] = []
     while missing:
         best = max(left, key=lambda one: len(pairs_of(one) & missing))
