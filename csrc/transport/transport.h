@@ -20,6 +20,7 @@
 #include "base/buffers.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/payload.h"
 #include "base/ticket.h"
 
 namespace ringdist {
@@ -34,8 +35,9 @@ enum class MemoryKind : uint8_t { kHost, kCuda };
 class Receiver {
  public:
   virtual ~Receiver() = default;
-  // Both views lie in the transport's memory and end with the call: consume in place, or copy.
-  virtual void on_message(ConstBytes header, ConstBytes payload) = 0;
+  // Both views end with the call: consume in place, or copy. Those of the payload lie in memory of
+  // the transport, or of a sender, who may have taken it back meanwhile.
+  virtual void on_message(ConstBytes header, const Payload& payload) = 0;
   // False: an op has ended, and its caller goes first. A transport that keeps messages where they
   // are delivers no more in this progress().
   virtual bool takes_more() const { return true; }
@@ -74,6 +76,9 @@ class Transport {
   // Sends from the caller's memory, which stays valid and unchanged until on_sent(). The header is
   // copied.
   virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) = 0;
+  // The memory of this send, if it has not ended, may change from here on: what arrives of it
+  // counts no more. The ticket comes home as ever, and keeps the memory until then. Throws nothing.
+  virtual void withdraw(ContextId, Ticket) {}
 
   // send() of this would first copy it into memory as reserve() gives.
   virtual bool stages(ConstBytes) const { return false; }

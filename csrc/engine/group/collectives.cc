@@ -53,7 +53,7 @@ std::vector<ParkedMessage> Collectives::start(std::shared_ptr<Op> op) {
   return parked_.take(number);
 }
 
-bool Collectives::park(const MessageHeader& header, ConstBytes payload) {
+bool Collectives::park(const MessageHeader& header, const Payload& payload) {
   const bool waits = std::ranges::any_of(
       barriers_, [&](const auto& barrier) { return barrier->number == header.op; });
   if (header.op <= last_called_ && !waits) return false;

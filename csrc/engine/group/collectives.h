@@ -44,7 +44,7 @@ class Collectives {
   void finished(const Run& run);
 
   // True if it is of an op that has not begun: it is kept.
-  bool park(const MessageHeader& header, ConstBytes payload);
+  bool park(const MessageHeader& header, const Payload& payload);
 
   // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
   void stop(const EachOp& tell);

@@ -28,6 +28,11 @@ void Courier::send(MessageHeader header, ConstBytes payload, Ticket ticket) {
   to.transport->send(to.context, header_bytes(header), payload, ticket);
 }
 
+void Courier::withdraw(int peer, Ticket ticket) {
+  const GroupMember& to = peers_[peer].member;
+  to.transport->withdraw(to.context, ticket);
+}
+
 void Courier::send_control(MessageHeader header) {
   stamp(header);
   Statistics::add(lane_.statistics.control_messages, 1);

@@ -19,6 +19,7 @@ class Courier {
 
   // As of Port.
   void send(MessageHeader header, ConstBytes payload, Ticket ticket);
+  void withdraw(int peer, Ticket ticket);
   void send_control(MessageHeader header);
   bool stages(std::span<const EdgeName> to, ConstBytes payload) const;
   Staged reserve(std::span<const EdgeName> to, size_t bytes);

@@ -117,7 +117,7 @@ void Group::retire(RunPtr&& run) {
   lane.any_ended = true;
 }
 
-void Group::on_message(const MessageHeader& header, ConstBytes payload) {
+void Group::on_message(const MessageHeader& header, const Payload& payload) {
   if (ending_.failed() || header.generation != generation_ || header.source < 0 ||
       header.source >= size())
     return;
@@ -134,7 +134,7 @@ void Group::on_message(const MessageHeader& header, ConstBytes payload) {
   if (carries_fingerprint(header)) (void)agree(header.op, header.source, header.fingerprint);
 }
 
-void Group::deliver(Run& run, const MessageHeader& header, ConstBytes payload) {
+void Group::deliver(Run& run, const MessageHeader& header, const Payload& payload) {
   if (carries_fingerprint(header) && !agree(header.op, header.source, header.fingerprint)) return;
   switch (header.type) {
     case MessageType::kData:

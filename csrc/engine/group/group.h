@@ -54,7 +54,7 @@ class Group final : public Port {
   void enqueue(const std::shared_ptr<Op>& op);
   // Of an op that has ended: its caller has the results.
   void handed_over(uint64_t number);
-  void on_message(const MessageHeader& header, ConstBytes payload);
+  void on_message(const MessageHeader& header, const Payload& payload);
   void on_notice(const Notice& notice);
   // Ends every op with the error and lets no later one begin. The first cause stays. `number`: the
   // op that it is about, if the others shall not finish that either though we have. What lacks
@@ -92,6 +92,7 @@ class Group final : public Port {
   void send(MessageHeader header, ConstBytes payload, Ticket ticket) override {
     courier_.send(header, payload, ticket);
   }
+  void withdraw(int peer, Ticket ticket) override { courier_.withdraw(peer, ticket); }
   void send_control(MessageHeader header) override { courier_.send_control(header); }
   bool stages(std::span<const EdgeName> to, ConstBytes payload) const override {
     return courier_.stages(to, payload);
@@ -119,7 +120,7 @@ class Group final : public Port {
   void accept(std::shared_ptr<Op> op);
   void begin(std::shared_ptr<Op> op);
   void begin_barriers();
-  void deliver(Run& run, const MessageHeader& header, ConstBytes payload);
+  void deliver(Run& run, const MessageHeader& header, const Payload& payload);
   std::optional<Fingerprint> call_of(uint64_t number) const;
   bool agree(uint64_t number, int peer, const Fingerprint& theirs);
   void on_roll_call(const Notice& notice);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/buffers.h"
+#include "base/payload.h"
 #include "base/scratch_pool.h"
 #include "engine/op/message.h"
 
@@ -23,10 +23,12 @@ class Parking {
  public:
   explicit Parking(std::shared_ptr<ScratchPool> pool) : pool_(std::move(pool)) {}
 
-  // True if it is the first in its place.
-  bool park(const Place& place, const MessageHeader& header, ConstBytes payload) {
+  // True if it is the first in its place. What was taken back by its sender is not kept.
+  bool park(const Place& place, const MessageHeader& header, const Payload& payload) {
+    HeldBytes copy = held_copy(pool_, payload.bytes());
+    if (!payload.held()) return false;
     auto& parked = places_[place];
-    parked.push_back({header, held_copy(pool_, payload)});
+    parked.push_back({header, std::move(copy)});
     ++count_;
     return parked.size() == 1;
   }

@@ -34,7 +34,7 @@ Run& PointToPoint::begin(Runs& runs, std::shared_ptr<Op> op, Key key) {
   return *(runs[key] = make_run(port_, std::move(op), key.second));
 }
 
-void PointToPoint::on_message(const MessageHeader& header, ConstBytes payload) {
+void PointToPoint::on_message(const MessageHeader& header, const Payload& payload) {
   const Key key{header.source, header.op};
   if (header.type == MessageType::kGrant) {
     if (auto it = sends_.find(key); it != sends_.end()) it->second->on_grant(header);
@@ -74,7 +74,7 @@ void PointToPoint::start(Run& run, Key key) {
     if (receives_.contains(key)) deliver(run, message.header, message.payload.bytes());
 }
 
-void PointToPoint::deliver(Run& run, const MessageHeader& header, ConstBytes payload) {
+void PointToPoint::deliver(Run& run, const MessageHeader& header, const Payload& payload) {
   if (carries_fingerprint(header)) {
     const Fingerprint& ours = run.op()->fingerprint;
     const Fingerprint& theirs = header.fingerprint;

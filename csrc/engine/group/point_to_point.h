@@ -32,7 +32,7 @@ class PointToPoint {
 
   // Starts a send, binds a receive or keeps it until something arrives.
   void enqueue(std::shared_ptr<Op> op);
-  void on_message(const MessageHeader& header, ConstBytes payload);
+  void on_message(const MessageHeader& header, const Payload& payload);
   void finished(const Run& run);
 
   // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
@@ -61,7 +61,7 @@ class PointToPoint {
   void match(int32_t tag);
   void start(Run& run, Key key);
   Run& begin(Runs& runs, std::shared_ptr<Op> op, Key key);
-  void deliver(Run& run, const MessageHeader& header, ConstBytes payload);
+  void deliver(Run& run, const MessageHeader& header, const Payload& payload);
 
   Port& port_;
   const RetireRun retire_;

@@ -118,7 +118,7 @@ void Executor::for_each_group(const Each& each) {
     if (Group* group = seat->group()) each(*group);
 }
 
-void Executor::on_message(ConstBytes bytes, ConstBytes payload) {
+void Executor::on_message(ConstBytes bytes, const Payload& payload) {
   check_token();
   MessageHeader header{};
   if (!parse_header(bytes, header)) return;  // not ours: nothing in it can be trusted

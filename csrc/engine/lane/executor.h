@@ -70,7 +70,7 @@ class Executor final : public Receiver, public GroupHost {
   std::string dump() const;
 
   // Receiver
-  void on_message(ConstBytes header, ConstBytes payload) override;
+  void on_message(ConstBytes header, const Payload& payload) override;
   bool takes_more() const override { return !state_.any_ended; }
   void on_sent(Ticket ticket, const Error& error) override;
   void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) override;

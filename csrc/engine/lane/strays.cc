@@ -13,7 +13,7 @@ constexpr size_t kMaxClosed = 1024;
 
 }  // namespace
 
-void Strays::keep(const MessageHeader& header, ConstBytes payload, TimePoint now) {
+void Strays::keep(const MessageHeader& header, const Payload& payload, TimePoint now) {
   const GroupKey key{header.nonce, header.destination};
   if (messages_.count() >= kMaxMessages || std::ranges::count(closed_, key) > 0) return;
   if (messages_.park(key, header, payload)) since_.emplace_back(now, key);

@@ -24,7 +24,7 @@ class Strays {
   explicit Strays(std::shared_ptr<ScratchPool> pool) : messages_(std::move(pool)) {}
 
   // Those of groups that were closed here are dropped; so are more than any group may get.
-  void keep(const MessageHeader& header, ConstBytes payload, TimePoint now);
+  void keep(const MessageHeader& header, const Payload& payload, TimePoint now);
   // `any_forms`: a group that was closed for one rank may be that of another.
   void keep(const Notice& notice, bool any_forms);
 

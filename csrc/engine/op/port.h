@@ -57,6 +57,8 @@ class Port {
 
   // Sends data to header.destination, from memory that the ticket keeps alive.
   virtual void send(MessageHeader header, ConstBytes payload, Ticket ticket) = 0;
+  // The memory of a send may change; see Transport::withdraw().
+  virtual void withdraw(int peer, Ticket ticket) = 0;
   virtual void send_control(MessageHeader header) = 0;
   // A send of this to those would first be copied into one transport's memory: to reserve some of
   // that, and write there, saves it.

@@ -71,7 +71,7 @@ bool Run::advance_copy(int step) {
 
 // ---- receiving
 
-void Run::on_data(const MessageHeader& header, ConstBytes payload) {
+void Run::on_data(const MessageHeader& header, const Payload& payload) {
   const auto end = state_.op->schedule->inbound.find({header.source, header.edge});
   if (end == state_.op->schedule->inbound.end())
     return protocol_error(header, "an edge that this op does not have");
@@ -92,7 +92,9 @@ void Run::on_data(const MessageHeader& header, ConstBytes payload) {
   if (segment == one.written && state_.steps.ready(step, segment) && arrived(step, segment, slot)) {
     consume(step, {slot, payload, early});
   } else {
-    in.keep(segment, {held_copy(state_.port.lane.scratch, payload), early});
+    HeldBytes copy = held_copy(state_.port.lane.scratch, payload.bytes());
+    if (!payload.held()) return;
+    in.keep(segment, {std::move(copy), early});
     Statistics::add(state_.port.lane.statistics.messages_kept, 1);
     grant(step, in);
   }
@@ -128,18 +130,20 @@ void Run::consume(int step, const Direct& direct) {
   arrived_.clear();
   for (size_t slot = 0; slot < one.in.size(); ++slot)
     arrived_.push_back(static_cast<int>(slot) == direct.slot
-                           ? direct.bytes
+                           ? direct.payload.bytes()
                            : one.in[slot].kept(segment).data.bytes());
   const Step& what = compiled(step).step;
   wrote_ |= what.range.buffer == BufferId::kOutput && what.range.count > 0;
-  if (!reduce_and_send(step, segment)) {
-    HeldBytes held;
-    const Error error = what.kind == StepKind::kReduce
-                            ? state_.arithmetic->reduce(step, segment, arrived_, held)
-                            : state_.arithmetic->place(step, segment, arrived_[0], held);
-    if (error) return state_.fail(error);
-    hand_on(step, segment, std::move(held));
-  }
+  const bool left = reduce_and_send(step, segment, direct.payload);
+  HeldBytes held;
+  Error error;
+  if (!left)
+    error = what.kind == StepKind::kReduce
+                ? state_.arithmetic->reduce(step, segment, arrived_, held)
+                : state_.arithmetic->place(step, segment, arrived_[0], held);
+  if (!direct.payload.held()) return;  // its sender has failed, and so will this op
+  if (error) return state_.fail(error);
+  hand_on(step, segment, std::move(held));
   if (state_.ended()) return;  // what it sent may have ended it
   ++one.written;
   count_consumed(step, direct);
@@ -147,15 +151,16 @@ void Run::consume(int step, const Direct& direct) {
 }
 
 // Stores a sum to where the send that follows leaves from, too, if that can go now.
-bool Run::reduce_and_send(int step, int64_t segment) {
+bool Run::reduce_and_send(int step, int64_t segment, const Payload& direct) {
   const int sender = compiled(step).consumer;
   if (sender < 0 || state_.op->request.blocks || compiled(step).step.kind != StepKind::kReduce)
     return false;
   HeldBytes held;
   const ConstBytes sum = state_.arithmetic->view(sender, segment, held);
   if (held || !sends_.would_copy(sender, segment, sum)) return false;
-  return sends_.send_staged(sender, sum.size(), [&](Bytes twin) {
+  return sends_.send_staged(sender, sum.size(), [&](Bytes twin) -> std::optional<size_t> {
     state_.arithmetic->reduce_twice(step, segment, arrived_, twin);
+    if (!direct.held()) return std::nullopt;
     return twin.size();
   });
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/payload.h"
 #include "base/pooled.h"
 #include "engine/op/message.h"
 #include "engine/op/op.h"
@@ -37,7 +38,7 @@ class Run {
 
   // What the matcher found for us; the header names an op with our number, from a rank of our
   // group.
-  void on_data(const MessageHeader& header, ConstBytes payload);
+  void on_data(const MessageHeader& header, const Payload& payload);
   void on_request(const MessageHeader& header);
   void on_grant(const MessageHeader& header);
   void on_sent(int step, int target, int64_t segment, const Error& error) {
@@ -47,7 +48,7 @@ class Run {
   void grant_waiting();
 
   // The end, good or bad: nothing more is sent, received or written, and sends on their way are no
-  // longer ours.
+  // longer ours. The op's memory may change: what is still on its way of that is withdrawn.
   void stop();
 
   const std::shared_ptr<Op>& op() const { return state_.op; }
@@ -69,7 +70,7 @@ class Run {
   // What arrived in place of a kept one, still in the transport's memory.
   struct Direct {
     int slot = -1;
-    ConstBytes bytes;
+    Payload payload;
     bool early = false;
   };
 
@@ -83,7 +84,7 @@ class Run {
   bool arrived(int step, int64_t segment, int but_for) const;
   // Consumes the next segment of a step, all of whose sources have arrived: kept, but for `direct`.
   void consume(int step, const Direct& direct);
-  bool reduce_and_send(int step, int64_t segment);
+  bool reduce_and_send(int step, int64_t segment, const Payload& direct);
   // After it: gives back what it took of the peers' credit.
   void count_consumed(int step, const Direct& direct);
   void grant(int step, Inflow& in, bool unasked = false);

@@ -33,7 +33,10 @@ void RunState::end() {
   window.end(port.lane.now);
   steps.stop();
   if (queued_ > 0) port.lane.work.forget(run);
-  if (tickets_ > 0) port.lane.tickets.disown(run);
+  if (tickets_ > 0)
+    port.lane.tickets.disown(run, [this](const SentSegment& sent, Ticket ticket) {
+      port.withdraw(steps[sent.step].out[sent.target].peer(), ticket);
+    });
 }
 
 void RunState::queue(int step) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory_resource>
+#include <optional>
 #include <vector>
 
 #include "engine/op/message.h"
@@ -24,21 +25,24 @@ class Sends {
   // At most a segment to each target of the step. True if any left.
   bool advance(int step);
   // The next segment of the step to all its targets at once, if they have room: write(Bytes) puts
-  // it there and returns how much of that it used. False, and nothing was written, if it has to
-  // wait. What `write` throws gives the memory back.
+  // it there and returns how much of that it used, or nothing: then it is not sent. False, and
+  // nothing was written, if it has to wait. What `write` throws gives the memory back.
   template <typename Write>
   bool send_staged(int step, size_t most, const Write& write) {
     if (!room_for_all(step, most)) return false;
     const Staged staged = state_.port.reserve(state_.compiled(step).out, most);
-    size_t used = 0;
+    std::optional<size_t> used;
     try {
       used = write(staged.bytes);
-      issue_all(step, staged);
+      if (used) issue_all(step, staged);
     } catch (...) {
       state_.port.give_back(staged);
       throw;
     }
-    commit(step, staged, used);
+    if (used)
+      commit(step, staged, *used);
+    else
+      state_.port.give_back(staged);
     return true;
   }
   // The segment, `payload`, is the next of the step for all its targets, and the transport would

@@ -68,10 +68,15 @@ class Tickets {
     return Home{std::exchange(entry.what, {}), std::exchange(entry.memory, nullptr)};
   }
 
-  // The Run ends with sends on their way.
-  void disown(const Run& run) {
-    for (Entry& entry : entries_)
-      if (entry.what.run == &run) entry.what.run = nullptr;
+  // The Run ends with sends on their way. `each` hears of them, and may bring none home.
+  template <typename Each>
+  void disown(const Run& run, const Each& each) {
+    for (uint32_t slot = 0; slot < entries_.size(); ++slot) {
+      Entry& entry = entries_[slot];
+      if (entry.what.run != &run) continue;
+      entry.what.run = nullptr;
+      each(entry.what, make(entry.turn, slot));
+    }
   }
 
   size_t out() const { return entries_.size() - free_.size(); }

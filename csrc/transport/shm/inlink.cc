@@ -9,13 +9,16 @@ constexpr auto kHelloTime = std::chrono::seconds(5);
 
 void Inlink::on_event() {
   if (ended()) return;
+  if (ring_) {
+    if (Error error = borrowed_.on_event(socket_)) end(error);
+    return;
+  }
   auto greeted = receive_hello(socket_, me_, kSegmentBytes);
   if (!greeted.ok()) {
     if (greeted.error().kind() == ErrorKind::kSystem) refuse_hello(socket_, me_);
     return end(greeted.error());
   }
   if (!greeted.value()) return;
-  if (ring_) return end(Error(ErrorKind::kProtocol, "a second greeting"));
   counter_ = own_.take_counter();
   if (!counter_)
     return end(Error(ErrorKind::kSystem, "too many processes of this host send to it"));
@@ -41,21 +44,32 @@ bool Inlink::deliver(Receiver& receiver, int most) {
 void Inlink::consume_one(Receiver& receiver) {
   // Another process's memory: read once, believed within bounds only.
   const Slot& slot = ring_->slots[slots_.slot()];
-  const size_t header = *static_cast<const volatile uint32_t*>(&slot.header_size);
-  const size_t payload = *static_cast<const volatile uint32_t*>(&slot.payload_size);
-  const uint64_t at = *static_cast<const volatile uint64_t*>(&slot.payload_at);
-  const bool here = at == 0;
-  if (slots_.is_absurd(published()) || header > kMaxHeaderBytes ||
-      (here && !is_short(header, payload)) ||
-      (!here && (at > memory_.size() || payload > memory_.size() - at))) {
+  const uint32_t header = slot.header.load(std::memory_order_relaxed);
+  if ((header & kLook) != 0) on_event();
+  const size_t header_size = header & kHeaderSize;
+  const size_t size = *static_cast<const volatile uint32_t*>(&slot.payload_size);
+  const auto bytes = header_size <= kMaxHeaderBytes ? payload(slot, header, size) : std::nullopt;
+  if (slots_.is_absurd(published()) || !bytes) {
     end(Error(ErrorKind::kProtocol, "a message that is not in the peer's memory"));
     last_ = slots_.consumed();
     return;
   }
-  const std::byte* data = here ? slot.bytes.data() + short_payload_at(header) : memory_.data() + at;
-  receiver.on_message({slot.bytes.data(), header}, {data, payload});
+  if ((header & kWithdrawn) == 0)
+    receiver.on_message({slot.bytes.data(), header_size}, {*bytes, slot.header, kWithdrawn});
   const auto& writer = reinterpret_cast<const Segment*>(memory_.data())->front;
   if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) doorbell_->signal();
+}
+
+std::optional<ConstBytes> Inlink::payload(const Slot& slot, uint32_t header, size_t bytes) const {
+  const uint64_t at = *static_cast<const volatile uint64_t*>(&slot.payload_at);
+  if ((header & kLent) != 0) return borrowed_.find(at, bytes);
+  const size_t header_size = header & kHeaderSize;
+  if (at == 0) {
+    if (!is_short(header_size, bytes)) return std::nullopt;
+    return ConstBytes{slot.bytes.data() + short_payload_at(header_size), bytes};
+  }
+  if (at > memory_.size() || bytes > memory_.size() - at) return std::nullopt;
+  return ConstBytes{memory_.data() + at, bytes};
 }
 
 void Inlink::end(const Error& cause) {

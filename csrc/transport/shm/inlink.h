@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "transport/shm/borrowed.h"
 #include "transport/shm/hello.h"
 #include "transport/shm/own_segment.h"
 #include "transport/shm/ring_reader.h"
@@ -20,7 +21,7 @@ class Inlink {
   const Fd& socket() const { return socket_; }
   std::optional<ContextId> peer() const { return peer_; }
 
-  // Its socket has something to say: the hello, or that the peer is gone.
+  // Its socket has something to say: the hello, a loan, or that the peer is gone.
   void on_event();
   // Gives messages to the receiver, as many as are there and at most `most`.
   bool deliver(Receiver& receiver, int most);
@@ -37,6 +38,7 @@ class Inlink {
  private:
   uint64_t published() const;
   void consume_one(Receiver& receiver);
+  std::optional<ConstBytes> payload(const Slot& slot, uint32_t header, size_t bytes) const;
 
   OwnSegment& own_;
   const ContextId me_;
@@ -46,6 +48,7 @@ class Inlink {
   std::optional<uint32_t> counter_;
   const Ring* ring_ = nullptr;
   Mapping memory_;
+  Borrowed borrowed_;
   std::optional<EventFd> doorbell_;
   RingReader<kSlots> slots_;
   uint64_t last_ = 0;  // once it has ended

@@ -6,6 +6,9 @@
 //   Ring[]     one per outbound link: a queue of messages, their payloads in them if they are short
 //   chunks     payloads that do not fit there; one chunk can be in the rings of several peers
 //
+// A payload that lies in a shared tensor is in none of these: its message names the loan
+// (loan_note.h) and the place in it, and the sender marks the message before that memory changes.
+//
 // A message is published by showing its ring's counter, and is consumed in order (ring_writer.h,
 // ring_reader.h). A sleeper says so before it looks at the rings a last time, a writer looks
 // whether somebody sleeps after it published (base/sign.h).
@@ -20,7 +23,7 @@
 
 namespace ringdist::shm {
 
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr size_t kCacheLine = 64;
 inline constexpr size_t kMaxLinks = 256;  // peers that share a host
 inline constexpr size_t kSlots = 128;     // messages in flight per link
@@ -31,16 +34,26 @@ inline constexpr size_t kLargeChunk = size_t{256} << 10;
 inline constexpr size_t kLargeChunks = 64;            // in use at once, but for the next:
 inline constexpr size_t kReservedChunks = kMaxLinks;  // a link that holds none gets one
 inline constexpr size_t kPayloadAlignment = 16;       // of short payloads
+inline constexpr size_t kMaxLoans = 256;              // of one link: blocks that its reader maps
+inline constexpr uint32_t kLoanNumbers = 1 << 16;
+inline constexpr size_t kMostCopied = size_t{64} << 10;  // sooner than its readers are waited for
 
 template <typename Orders>
 struct alignas(kCacheLine) Counter {
   Sign<uint64_t, Orders> value;
 };
 
+// Of a message, beside the size of its header.
+inline constexpr uint32_t kHeaderSize = 0xffff;
+inline constexpr uint32_t kLent = 1 << 16;       // its payload lies in a loan
+inline constexpr uint32_t kWithdrawn = 1 << 17;  // and may have changed
+inline constexpr uint32_t kLook = 1 << 18;       // something was said over the connection
+
 struct Slot {
-  uint32_t header_size;
+  std::atomic<uint32_t> header;  // its size, and marks
   uint32_t payload_size;
-  uint64_t payload_at;  // from the segment's beginning; 0: in `bytes`, behind the header
+  uint64_t
+      payload_at;  // from the segment's beginning, or in a loan; 0: in `bytes`, behind the header
   std::array<std::byte, kSlotRoom> bytes;
 };
 static_assert(sizeof(Slot) == 256);
@@ -73,6 +86,13 @@ constexpr size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / t
 inline constexpr size_t kChunksAt = round_up(sizeof(Segment), kLargeChunk);
 inline constexpr size_t kSmallAt = kChunksAt + (kLargeChunks + kReservedChunks) * kLargeChunk;
 inline constexpr size_t kSegmentBytes = kSmallAt + kSmallChunks * kSmallChunk;
+
+// Of a payload in a loan.
+constexpr uint64_t place_in_loan(uint32_t loan, uint64_t offset) {
+  return uint64_t{loan} << 48 | offset;
+}
+constexpr uint32_t loan_of(uint64_t place) { return static_cast<uint32_t>(place >> 48); }
+constexpr uint64_t offset_in_loan(uint64_t place) { return place & ((uint64_t{1} << 48) - 1); }
 
 // Where a short payload begins behind its header.
 constexpr size_t short_payload_at(size_t header) { return round_up(header, kPayloadAlignment); }

@@ -39,6 +39,7 @@ void Outlink::dial() {
 }
 
 void Outlink::on_event() {
+  if (peer_memory_.data() != nullptr) return hear();
   auto greeted = receive_hello(socket_, me_, sizeof(Front));
   if (!greeted.ok()) {
     const bool refused =
@@ -57,10 +58,25 @@ void Outlink::on_event() {
   state_ = State::kOpen;
 }
 
+// Once it has answered: what it says of loans, or that it is gone.
+void Outlink::hear() {
+  while (state_ != State::kOver) {
+    auto heard = receive_note(socket_);
+    if (heard.ok() && !heard.value()) return;
+    Error error = heard.error();
+    if (!error && !broken()) error = loans_.on_note(heard.value()->note);
+    if (!error) continue;
+    if (!broken()) take_back(consumed());
+    break_off(error);
+    if (!heard.ok()) end();
+  }
+}
+
 void Outlink::break_off(const Error& cause) {
   if (broken()) return;
   state_ = State::kBroken;
   error_ = cause;
+  withdraw_all();
   if (!socket_ || !end_output(socket_)) end();
   for (Parcel& parcel : std::exchange(waiting_, {})) fail(parcel);
 }
@@ -82,12 +98,14 @@ void Outlink::end() {
   if (state_ == State::kOver) return;
   state_ = State::kOver;
   take_back(slots_.published());
+  loans_.clear();
   if (ring_) own_.give_back_ring(*ring_);
   peer_memory_.reset();
 }
 
-void Outlink::send(ConstBytes header, ConstBytes payload, Ticket ticket) {
+void Outlink::send(ConstBytes header, ConstBytes payload, Ticket ticket, bool spare) {
   Parcel parcel{{}, header.size(), payload, kNone, ticket};
+  parcel.spare = spare;
   std::memcpy(parcel.header.data(), header.data(), header.size());
   enqueue(std::move(parcel));
 }
@@ -111,7 +129,10 @@ void Outlink::send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, Tick
 void Outlink::enqueue(Parcel parcel) {
   if (state_ == State::kIdle) dial();
   if (broken()) return fail(parcel);
-  if (state_ == State::kOpen && waiting_.empty() && publish(parcel)) return tell(parcel.ticket, {});
+  if (state_ == State::kOpen && waiting_.empty() && publish(parcel)) {
+    if (!parcel.lent) tell(parcel.ticket, {});
+    return;
+  }
   if (broken()) return fail(parcel);
   waiting_.push_back(std::move(parcel));
 }
@@ -126,19 +147,61 @@ uint64_t Outlink::consumed() const {
 
 bool Outlink::take_back(uint64_t until) {
   const bool any = slots_.taken_back() < until;
-  while (slots_.taken_back() < until) {
-    const Chunks::Id chunk = chunk_of_[slots_.take_back()];
-    if (chunk == kNone) continue;
-    --chunks_;
-    give_back(chunk);
+  while (slots_.taken_back() < until) {  // who is told may send more
+    const Held held = std::exchange(held_[slots_.take_back()], {});
+    if (held.chunk != kNone) {
+      --chunks_;
+      give_back(held.chunk);
+    }
+    if (held.ticket == kNoTicket) continue;
+    --lent_;
+    tell(held.ticket, {});
   }
   if (any && asked_ > 0) silent_since_ = Clock::now();
   return any;
 }
 
-// Finds a place for the payload: in the slot, or in a chunk, into which it is copied.
+// Takes back as far as nobody has to be told: a send is no occasion for the ends of others.
+bool Outlink::make_room() {
+  uint64_t until = slots_.taken_back();
+  for (const uint64_t end = consumed(); until < end; ++until)
+    if (held_[until % kSlots].ticket != kNoTicket) break;
+  return take_back(until);
+}
+
+void Outlink::withdraw(Ticket ticket) {
+  for (Parcel& parcel : waiting_)
+    if (parcel.ticket == ticket && parcel.chunk == kNone && !parcel.copy) parcel.withdrawn = true;
+  for (uint64_t i = slots_.taken_back(); i < slots_.published(); ++i)
+    if (held_[i % kSlots].ticket == ticket)
+      own_.ring(*ring_).slots[i % kSlots].header.fetch_or(kWithdrawn, std::memory_order_seq_cst);
+}
+
+// The peer may read on, though we wait for it no longer.
+void Outlink::withdraw_all() {
+  for (uint64_t i = slots_.taken_back(); i < slots_.published() && lent_ > 0; ++i) {
+    const Ticket ticket = held_[i % kSlots].ticket;
+    if (ticket == kNoTicket) continue;
+    withdraw(ticket);
+    held_[i % kSlots].ticket = kNoTicket;
+    --lent_;
+    tell(ticket, error_);
+  }
+}
+
+// What the peer reads where it lies costs us nothing. But where it has enough of that to read, and
+// we have nothing to do - a broadcast's root - the copy of every other one is made here.
+bool Outlink::is_lent(Parcel& parcel) {
+  const bool shares = parcel.spare && lent_ > std::max<size_t>(1, chunks_);
+  if (parcel.ticket != kNoTicket && !shares) parcel.lent = loans_.place(socket_, parcel.payload);
+  return parcel.lent.has_value();
+}
+
+// Finds a place for the payload: in the slot, where it lies if the peer can read it there, or in a
+// chunk, into which it is copied.
 bool Outlink::place(Parcel& parcel) {
   if (parcel.chunk != kNone || is_short(parcel.header_size, parcel.payload.size())) return true;
+  if (is_lent(parcel)) return true;
   // With none in the ring, those that wait behind this one must not hold it up.
   if (large_ >= kMostLarge && chunks_ > 0) return false;
   const auto chunk = own_.chunks().take(parcel.payload.size(), /*reserved=*/chunks_ == 0);
@@ -154,20 +217,23 @@ bool Outlink::place(Parcel& parcel) {
 }
 
 bool Outlink::publish(Parcel& parcel) {
-  if (slots_.full() && !take_back(consumed())) return false;
-  if (!place(parcel) && !(state_ == State::kOpen && take_back(consumed()) && place(parcel)))
-    return false;
+  if (slots_.full() && !make_room()) return false;
+  if (!place(parcel) && !(state_ == State::kOpen && make_room() && place(parcel))) return false;
   Ring& ring = own_.ring(*ring_);
   Slot& slot = ring.slots[slots_.slot()];
-  slot.header_size = static_cast<uint32_t>(parcel.header_size);
+  const bool here = parcel.chunk == kNone && !parcel.lent;
+  slot.header.store(static_cast<uint32_t>(parcel.header_size) | (parcel.lent ? kLent : 0) |
+                        (loans_.take_hint() ? kLook : 0),
+                    std::memory_order_relaxed);
   slot.payload_size = static_cast<uint32_t>(parcel.payload.size());
-  slot.payload_at = parcel.chunk == kNone ? 0 : own_.chunks().offset(parcel.chunk);
+  slot.payload_at = here ? 0 : parcel.lent ? *parcel.lent : own_.chunks().offset(parcel.chunk);
   std::memcpy(slot.bytes.data(), parcel.header.data(), parcel.header_size);
-  if (parcel.chunk == kNone && !parcel.payload.empty())
+  if (here && !parcel.payload.empty())
     std::memcpy(slot.bytes.data() + short_payload_at(parcel.header_size), parcel.payload.data(),
                 parcel.payload.size());
-  chunk_of_[slots_.slot()] = parcel.chunk;
+  held_[slots_.slot()] = {parcel.chunk, parcel.lent ? parcel.ticket : kNoTicket};
   if (parcel.chunk != kNone) ++chunks_;
+  if (parcel.lent) ++lent_;
   if (slots_.publish(ring.published.value, peer_front().sleep)) peer_doorbell_->signal();
   return true;
 }
@@ -184,15 +250,23 @@ std::optional<TimePoint> Outlink::due() const {
 
 bool Outlink::advance() {
   if (state_ == State::kDialing) dial();
-  if (state_ != State::kOpen || (slots_.empty() && waiting_.empty())) return false;
+  if (state_ != State::kOpen) return false;
+  loans_.return_freed(socket_);
+  if (slots_.empty() && waiting_.empty()) return false;
   bool any = take_back(consumed());
-  while (state_ == State::kOpen && !waiting_.empty() && publish(waiting_.front())) {
-    const Ticket ticket = waiting_.front().ticket;
-    waiting_.pop_front();
-    tell(ticket, {});
-    any = true;
-  }
+  while (state_ == State::kOpen && !waiting_.empty() && send_next()) any = true;
   return any;
+}
+
+bool Outlink::send_next() {
+  if (!waiting_.front().withdrawn && !publish(waiting_.front())) return false;
+  const Parcel gone = std::move(waiting_.front());
+  waiting_.pop_front();
+  if (gone.withdrawn)
+    tell(gone.ticket, Error(ErrorKind::kAborted, "the operation has ended"));
+  else if (!gone.lent)
+    tell(gone.ticket, {});
+  return true;
 }
 
 }  // namespace ringdist::shm

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "transport/shm/hello.h"
+#include "transport/shm/loans.h"
 #include "transport/shm/own_segment.h"
 #include "transport/shm/ring_writer.h"
 
@@ -25,6 +26,10 @@ class Outlink {
 
   ContextId peer() const { return peer_; }
   State state() const { return state_; }
+  // Its socket is worth a look.
+  bool awaits_word() const {
+    return state_ == State::kGreeting || (state_ == State::kOpen && loans_.awaits_answer());
+  }
   bool broken() const { return state_ == State::kBroken || state_ == State::kOver; }
   const Error& error() const { return error_; }  // once it is broken
   const Fd& socket() const { return socket_; }
@@ -37,15 +42,20 @@ class Outlink {
   // Of a link that is over: nobody watches the socket any more.
   void close_socket() { socket_.reset(); }
 
-  // From the caller's memory, which is free when the ticket comes back.
-  void send(ConstBytes header, ConstBytes payload, Ticket ticket);
+  // From the caller's memory, which is free when the ticket comes back: at once, but for what the
+  // peer reads where it lies. `spare`: this process has nothing else to do than to copy.
+  void send(ConstBytes header, ConstBytes payload, Ticket ticket, bool spare);
   // From a chunk, of which this message gets a hold of its own; or a copy, where the link has its
   // share of chunks already.
   void send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, Ticket ticket);
 
+  // As of Transport.
+  void withdraw(Ticket ticket);
+
   // Takes back what the peer has consumed and publishes what waits. True if anything happened.
   bool advance();
-  bool waits() const { return !waiting_.empty(); }
+  // For the peer to consume something.
+  bool waits() const { return !waiting_.empty() || lent_ > 0; }
   // Remembers how much was sent until now, and whether the peer has consumed it.
   void ask_delivery();
   bool delivered() const { return broken() || slots_.taken_back() >= asked_; }
@@ -69,6 +79,14 @@ class Outlink {
     Chunks::Id chunk = kNone;
     Ticket ticket = kNoTicket;
     std::unique_ptr<std::byte[]> copy = nullptr;  // of the payload, if it is nobody else's
+    std::optional<uint64_t> lent = {};            // where the peer finds the payload
+    bool spare = false;
+    bool withdrawn = false;
+  };
+  // What a message in the ring holds.
+  struct Held {
+    Chunks::Id chunk = kNone;
+    Ticket ticket = kNoTicket;  // of one whose payload is lent
   };
 
   void dial();
@@ -80,8 +98,13 @@ class Outlink {
   bool publish(Parcel& parcel);
   bool place(Parcel& parcel);
   const Front& peer_front() const;
+  bool is_lent(Parcel& parcel);
   uint64_t consumed() const;
+  void hear();
   bool take_back(uint64_t until);
+  bool make_room();
+  void withdraw_all();
+  bool send_next();
 
   OwnSegment& own_;
   Receiver& receiver_;
@@ -96,7 +119,9 @@ class Outlink {
   Mapping peer_memory_;
   std::optional<EventFd> peer_doorbell_;
   RingWriter<kSlots> slots_;
-  std::array<Chunks::Id, kSlots> chunk_of_{};
+  std::array<Held, kSlots> held_{};
+  Loans loans_;
+  size_t lent_ = 0;    // in the ring
   size_t chunks_ = 0;  // in the ring
   size_t large_ = 0;   // large ones, in the ring or waiting
   TimePoint dial_again_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "os/shared_blocks.h"
 #include "transport/shm/shm.h"
 
 namespace ringdist {
@@ -37,6 +38,7 @@ Result<std::unique_ptr<Transport>> ShmTransport::create(const TransportConfig& c
   if (Error error = out->epoll_.add(out->own_->doorbell().get(), EPOLLIN, kDoorbellKey))
     return error;
   if (Error error = out->inbound_.listen(kFirstInKey)) return error;
+  SharedBlocks::of_process().watch(out->own_->doorbell());
   return std::unique_ptr<Transport>(std::move(out));
 }
 
@@ -79,8 +81,17 @@ void ShmTransport::send(ContextId id, ConstBytes header, ConstBytes payload, Tic
   check(payload.size() <= max_payload_ && header.size() <= kMaxHeaderBytes, "message too large");
   Peer* peer = find(id);
   if (!peer || closed_) return refuse(ticket);
-  peer->link.send(header, payload, ticket);
+  const bool spare = payload.size() > shm::kMostCopied && !inbound_.has_messages();
+  peer->link.send(header, payload, ticket, spare);
   settle(*peer);
+}
+
+void ShmTransport::withdraw(ContextId id, Ticket ticket) {
+  if (Peer* peer = find(id)) peer->link.withdraw(ticket);
+}
+
+bool ShmTransport::stages(ConstBytes payload) const {
+  return payload.size() > shm::kSlotRoom && !SharedBlocks::of_process().find(payload);
 }
 
 std::optional<Bytes> ShmTransport::reserve(size_t bytes) {
@@ -136,11 +147,13 @@ bool ShmTransport::progress() {
   // First, because a link that opens has something to send.
   const bool look = was_asleep || in_need_of_a_look(now);
   if (look) look_at_sockets(now);
-  bool any = inbound_.deliver(receiver_);
+  bool any = false;
   for (size_t i = 0; i < used_.size(); ++i) {  // more may be added in callbacks
     any |= used_[i]->link.advance();
     settle(*used_[i]);
   }
+  // Now, since an answer to what a peer has read may overwrite that: else it would have to be kept.
+  any |= inbound_.deliver(receiver_);
   if (look || inbound_.has_finished())
     any |= inbound_.reap(now, [this](ContextId peer, const Error& cause) {
       receiver_.on_peer_lost(name(), peer, cause);
@@ -164,9 +177,8 @@ bool ShmTransport::report_broken() {
 
 bool ShmTransport::in_need_of_a_look(TimePoint now) const {
   return now - last_look_ > kLookTime ||
-         std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
-           return peer->link.state() == Outlink::State::kGreeting;
-         });
+         std::any_of(used_.begin(), used_.end(),
+                     [](const Peer* peer) { return peer->link.awaits_word(); });
 }
 
 void ShmTransport::look_at_sockets(TimePoint now) {
@@ -230,6 +242,7 @@ bool ShmTransport::delivered() const {
 
 void ShmTransport::close() {
   if (mark_.forked() || std::exchange(closed_, true)) return;
+  SharedBlocks::of_process().unwatch(own_->doorbell());
   for (size_t i = 0; i < used_.size(); ++i) {
     used_[i]->link.break_off(Error(ErrorKind::kAborted, "the transport closed"));
     epoll_.remove(used_[i]->link.socket().get());

@@ -1,7 +1,8 @@
 // Transport `shm`: between the processes of one host, through memory that they share (layout.h).
 // One copy into the sender's segment, and the receiver reduces straight out of it: two passes over
-// the bytes, and a system call for none of them while both are awake. A link is made at the first
-// send (hello.h).
+// the bytes, and a system call for none of them while both are awake. What lies in a shared tensor
+// (os/shared_blocks.h) is not copied: the receiver reads it there, and the send ends when it has. A
+// link is made at the first send (hello.h).
 //
 // What was published outlives its sender: the receiver has mapped its memory.
 #pragma once
@@ -32,7 +33,8 @@ class ShmTransport final : public Transport {
   Error add_peer(ContextId peer, ConstBytes address) override;
   bool reaches(ContextId peer) const override;
   void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
-  bool stages(ConstBytes payload) const override { return payload.size() > shm::kSlotRoom; }
+  void withdraw(ContextId peer, Ticket ticket) override;
+  bool stages(ConstBytes payload) const override;
   std::optional<Bytes> reserve(size_t bytes) override;
   void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override;
   bool progress() override;

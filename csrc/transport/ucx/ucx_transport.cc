@@ -167,7 +167,7 @@ ucs_status_t UcxTransport::on_message(void* arg, const void* header, size_t head
   // Ours are always eager: a rendezvous comes from something that is not us.
   if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) return UCS_OK;
   self->receiver_.on_message({static_cast<const std::byte*>(header), header_length},
-                             {static_cast<const std::byte*>(data), length});
+                             ConstBytes{static_cast<const std::byte*>(data), length});
   return UCS_OK;
 }
 

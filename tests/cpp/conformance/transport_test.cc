@@ -8,12 +8,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <sstream>
 #include <thread>
+#include <tuple>
 
 #include "base/config.h"
 #include "os/random.h"
+#include "support/memory.h"
 #include "support/sends.h"
 #include "transport/local/local.h"
 #include "transport/plugin.h"
@@ -39,8 +42,9 @@ struct Inbox final : Receiver {
   std::vector<ContextId> lost;
   Sends sends;
   void on_sent(Ticket ticket, const Error& error) override { sends.end(ticket, error); }
-  void on_message(ConstBytes header, ConstBytes payload) override {
-    got.push_back({{header.begin(), header.end()}, {payload.begin(), payload.end()}});
+  void on_message(ConstBytes header, const Payload& payload) override {
+    got.push_back(
+        {{header.begin(), header.end()}, {payload.bytes().begin(), payload.bytes().end()}});
   }
   void on_peer_lost(std::string_view, ContextId peer, const Error&) override {
     lost.push_back(peer);
@@ -80,11 +84,21 @@ struct End {
   }
 };
 
-class TransportConformance : public testing::TestWithParam<const TransportRow*> {
+// A transport, and whether payloads lie in memory that processes share.
+using Param = std::tuple<const TransportRow*, bool>;
+
+class TransportConformance : public testing::TestWithParam<Param> {
  protected:
+  const TransportRow& row_ = *std::get<0>(GetParam());
   std::shared_ptr<LocalNetwork> network_ = make_local_network({7, std::chrono::microseconds(100)});
-  End a_{*GetParam(), network_};
-  End b_{*GetParam(), network_};
+  std::deque<Memory> memory_;  // the ends, which may be reading it, go first
+  End a_{row_, network_};
+  End b_{row_, network_};
+
+  // Bytes to be sent, where they belong.
+  ConstBytes lay(const std::vector<std::byte>& bytes) {
+    return memory_.emplace_back(bytes, std::get<1>(GetParam())).bytes();
+  }
 
   void SetUp() override {
     ASSERT_TRUE(a_.transport && b_.transport);
@@ -107,7 +121,7 @@ TEST_P(TransportConformance, DeliversEverySizeOnceInOrder) {
   size_t completed = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
     const auto header = pattern(i + 1, 99);
-    a_.send(b_.config.context_id, header, payloads[i], [&](const Error& error) {
+    a_.send(b_.config.context_id, header, lay(payloads[i]), [&](const Error& error) {
       EXPECT_FALSE(error);
       ++completed;
     });
@@ -123,10 +137,11 @@ TEST_P(TransportConformance, DeliversEverySizeOnceInOrder) {
 TEST_P(TransportConformance, SendsBothWaysAtOnce) {
   constexpr int kMessages = 200;
   const auto payload = pattern(60000, 5);
+  const ConstBytes laid = lay(payload);
   int completed = 0;
   for (int i = 0; i < kMessages; ++i)
     for (auto [from, to] : {std::pair(&a_, &b_), std::pair(&b_, &a_)})
-      from->send(to->config.context_id, pattern(8, i), payload, [&](const Error& error) {
+      from->send(to->config.context_id, pattern(8, i), laid, [&](const Error& error) {
         EXPECT_FALSE(error);
         ++completed;
       });
@@ -210,7 +225,7 @@ TEST_P(TransportConformance, TheEventWakesASleeper) {
 
 // A socket that is closed with something unread in it takes along what its peer has not read yet.
 TEST_P(TransportConformance, WhatWasSentArrivesThoughItsSenderCloses) {
-  const auto say = [](End& from, End& to, const std::vector<std::byte>& payload) {
+  const auto say = [](End& from, End& to, ConstBytes payload) {
     from.send(to.config.context_id, pattern(8, 0), payload,
               [](const Error& error) { EXPECT_FALSE(error); });
   };
@@ -219,7 +234,8 @@ TEST_P(TransportConformance, WhatWasSentArrivesThoughItsSenderCloses) {
   ASSERT_TRUE(both_until([&] { return a_.inbox.got.size() == 1 && b_.inbox.got.size() == 1; }));
   constexpr size_t kMessages = 12;  // more than a reader has taken from its socket when it looks up
   const auto payload = pattern(a_.transport->max_payload(), 3);
-  for (size_t i = 0; i < kMessages; ++i) say(a_, b_, payload);
+  const ConstBytes laid = lay(payload);
+  for (size_t i = 0; i < kMessages; ++i) say(a_, b_, laid);
   std::atomic<bool> spoken = false;
   std::thread slow_reader([&] {
     say(b_, a_, {});  // which the sender has not read when it closes
@@ -253,7 +269,7 @@ TEST_P(TransportConformance, DrainedWhenWhatWasSentIsDelivered) {
 
 TEST_P(TransportConformance, ADroppedPeerFailsItsSends) {
   a_.transport->drop_peer(b_.config.context_id);
-  EXPECT_FALSE(a_.transport->reaches(b_.config.context_id) && GetParam()->name != "local");
+  EXPECT_FALSE(a_.transport->reaches(b_.config.context_id) && row_.name != "local");
   Error error;
   bool done = false;
   a_.send(b_.config.context_id, pattern(8, 0), {}, [&](const Error& e) {
@@ -265,7 +281,7 @@ TEST_P(TransportConformance, ADroppedPeerFailsItsSends) {
 }
 
 TEST_P(TransportConformance, CloseCompletesEverything) {
-  const auto payload = pattern(a_.transport->max_payload(), 0);
+  const ConstBytes payload = lay(pattern(a_.transport->max_payload(), 0));
   int completed = 0;
   constexpr int kMessages = 100;  // far more than the sockets hold; nobody reads
   for (int i = 0; i < kMessages; ++i)
@@ -305,10 +321,10 @@ pid_t start_peer(std::string_view transport, int fd) {
 }
 
 TEST_P(TransportConformance, ADeadProcessFailsItsSends) {
-  if (GetParam()->name == "local") GTEST_SKIP() << "`local` connects threads of one process only";
+  if (row_.name == "local") GTEST_SKIP() << "`local` connects threads of one process only";
   int pair[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
-  const pid_t child = start_peer(GetParam()->name, pair[1]);
+  const pid_t child = start_peer(row_.name, pair[1]);
   close(pair[1]);
   ContextId id = 0;
   std::vector<std::byte> address(65536);
@@ -317,7 +333,7 @@ TEST_P(TransportConformance, ADeadProcessFailsItsSends) {
   ASSERT_GT(size, 0);
   address.resize(size);
   ASSERT_FALSE(a_.transport->add_peer(id, address));
-  const auto payload = pattern(200000, 3);
+  const ConstBytes payload = lay(pattern(200000, 3));
   int delivered = 0;
   int failed = 0;
   int sent = 0;
@@ -366,8 +382,12 @@ TEST(Ucx, IsTheOneThatWasAskedFor) {
   EXPECT_EQ(path.find("/site-packages/") == std::string::npos, wants_system_ucx()) << path;
 }
 
-INSTANTIATE_TEST_SUITE_P(Registry, TransportConformance, testing::ValuesIn(rows()),
-                         [](const auto& info) { return std::string(info.param->name); });
+std::string name_of(const testing::TestParamInfo<Param>& info) {
+  return std::string(std::get<0>(info.param)->name) + (std::get<1>(info.param) ? "_shared" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, TransportConformance,
+                         testing::Combine(testing::ValuesIn(rows()), testing::Bool()), name_of);
 
 }  // namespace
 }  // namespace ringdist

@@ -22,6 +22,7 @@ struct End final : Receiver {
   std::unique_ptr<Transport> transport;
   std::vector<std::vector<std::byte>> got;
   std::vector<std::pair<ContextId, Error>> lost;
+  std::function<void(const Payload&)> reading;  // of each message
   int sent = 0;
   int failed = 0;
 
@@ -32,9 +33,10 @@ struct End final : Receiver {
     EXPECT_TRUE(made.ok()) << made.error().what();
     transport = std::move(made.value());
   }
-  void on_message(ConstBytes header, ConstBytes payload) override {
+  void on_message(ConstBytes header, const Payload& payload) override {
     EXPECT_EQ(header.size(), sizeof(int));
-    got.emplace_back(payload.begin(), payload.end());
+    if (reading) reading(payload);
+    got.emplace_back(payload.bytes().begin(), payload.bytes().end());
   }
   void on_sent(Ticket ticket, const Error& error) override { sends.end(ticket, error); }
   void on_peer_lost(std::string_view, ContextId peer, const Error& cause) override {
@@ -44,10 +46,11 @@ struct End final : Receiver {
   void knows(End& other) {
     ASSERT_FALSE(transport->add_peer(other.id, other.transport->address()));
   }
-  void send(End& to, ConstBytes payload) {
+  Ticket send(End& to, ConstBytes payload) {
     static const int kHeader = 7;
-    transport->send(to.id, std::as_bytes(std::span(&kHeader, 1)), payload,
-                    sends.begin([this](const Error& error) { ++(error ? failed : sent); }));
+    const Ticket ticket = sends.begin([this](const Error& error) { ++(error ? failed : sent); });
+    transport->send(to.id, std::as_bytes(std::span(&kHeader, 1)), payload, ticket);
+    return ticket;
   }
 };
 

@@ -1,14 +1,17 @@
 // Who connects to transport `shm` without belonging there, or says what is not true.
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstring>
 
 #include "os/socket.h"
 #include "transport/shm/hello.h"
 #include "transport/shm/layout.h"
+#include "transport/shm/loan_note.h"
 #include "transport/shm_fixture.h"
 
 namespace ringdist::test {
@@ -30,7 +33,27 @@ class Stranger {
   void say(std::string_view bytes) {
     ASSERT_EQ(write(socket_.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   }
+  bool lend(const shm::LoanNote& note, const Fd* file) {
+    return shm::send_note(socket_, note, file);
+  }
+  const Fd& file() const { return file_; }
   shm::Ring& ring() { return reinterpret_cast<shm::Segment*>(mapping_.data())->rings[0]; }
+  // So many answers: the first is the greeting's.
+  bool has_heard(int answers) {
+    std::array<std::byte, sizeof(shm::LoanNote)> word;
+    while (heard_ < answers) {
+      if (heard_ == 0) {
+        std::array<std::byte, sizeof(shm::Hello)> greeting;
+        if (recv(socket_.get(), greeting.data(), greeting.size(), MSG_DONTWAIT) <= 0) return false;
+      } else {
+        if (recv(socket_.get(), word.data(), word.size(), MSG_DONTWAIT) <= 0) return false;
+        std::memcpy(&last_, word.data(), word.size());
+      }
+      ++heard_;
+    }
+    return true;
+  }
+  shm::LoanWord last_word() const { return last_.word; }
   bool is_refused() {
     return together({&target_}, [&] {
       std::array<char, 256> answer;
@@ -45,6 +68,8 @@ class Stranger {
   Fd socket_;
   Fd file_;
   Mapping mapping_;
+  int heard_ = 0;
+  shm::LoanNote last_{};
   EventFd bell_ = std::move(EventFd::create().value());
 };
 
@@ -97,11 +122,11 @@ TEST(ShmStrangers, AMessageOutsideTheirMemoryEndsTheLink) {
   for (const Wrong& wrong :
        {Wrong{4, 100, shm::kSegmentBytes - 99}, Wrong{4, 1, UINT64_MAX}, Wrong{4, 1000, 0},
         Wrong{shm::kSlotRoom + 1, 0, 0}, Wrong{4, UINT32_MAX, shm::kChunksAt},
-        Wrong{4, 0, 0, shm::kSlots + 1}}) {
+        Wrong{shm::kLent | 4, 8, shm::place_in_loan(1, 0)}, Wrong{4, 0, 0, shm::kSlots + 1}}) {
     End a;
     Stranger stranger(a);
     ASSERT_FALSE(stranger.greet(0));
-    stranger.ring().slots[0].header_size = wrong.header;
+    stranger.ring().slots[0].header = wrong.header;
     stranger.ring().slots[0].payload_size = wrong.payload;
     stranger.ring().slots[0].payload_at = wrong.at;
     stranger.ring().published.value.show(wrong.published);
@@ -111,6 +136,60 @@ TEST(ShmStrangers, AMessageOutsideTheirMemoryEndsTheLink) {
     EXPECT_EQ(a.lost[0].first, stranger.id());
     EXPECT_EQ(a.lost[0].second.kind(), ErrorKind::kProtocol);
   }
+}
+
+TEST(ShmStrangers, ALoanThatMakesNoSenseEndsTheLink) {
+  using shm::LoanWord;
+  for (const shm::LoanNote& wrong :
+       {shm::LoanNote{.word = LoanWord::kTaken, .loan = 1},
+        shm::LoanNote{.word = LoanWord{9}, .loan = 1},
+        shm::LoanNote{.word = LoanWord::kLend, .loan = 1 << 16},
+        shm::LoanNote{.magic = 1, .word = LoanWord::kLend, .loan = 1}}) {
+    End a;
+    Stranger stranger(a);
+    ASSERT_FALSE(stranger.greet(0));
+    ASSERT_TRUE(stranger.lend(wrong, nullptr));
+    EXPECT_TRUE(stranger.is_refused());
+    ASSERT_EQ(a.lost.size(), 1u);
+    EXPECT_EQ(a.lost[0].second.kind(), ErrorKind::kProtocol);
+  }
+}
+
+// A block that is smaller than its message says, or of which a message names what is outside.
+TEST(ShmStrangers, AMessageOutsideALoanEndsTheLink) {
+  for (const uint64_t offset : {uint64_t{4090}, uint64_t{4097}, shm::offset_in_loan(UINT64_MAX)}) {
+    End a;
+    Stranger stranger(a);
+    ASSERT_FALSE(stranger.greet(0));
+    ASSERT_TRUE(
+        stranger.lend({.word = shm::LoanWord::kLend, .loan = 7, .bytes = 4096}, &stranger.file()));
+    const auto say = [&](uint64_t at, int number) {
+      shm::Slot& slot = stranger.ring().slots[number];
+      slot.header = shm::kLent | sizeof(int);
+      slot.payload_size = 8;
+      slot.payload_at = shm::place_in_loan(7, at);
+      stranger.ring().published.value = number + 1;
+    };
+    ASSERT_TRUE(together({&a}, [&] { return stranger.has_heard(2); }));
+    say(0, 0);
+    ASSERT_TRUE(together({&a}, [&] { return a.got.size() == 1; }));
+    say(offset, 1);
+    EXPECT_TRUE(stranger.is_refused());
+    EXPECT_EQ(a.got.size(), 1u);
+    ASSERT_EQ(a.lost.size(), 1u);
+  }
+}
+
+TEST(ShmStrangers, ABlockThatMayShrinkIsNotMapped) {
+  End a;
+  Stranger stranger(a);
+  ASSERT_FALSE(stranger.greet(0));
+  const Fd file = Fd::open([] { return memfd_create("ringdist-test", MFD_CLOEXEC); });
+  ASSERT_EQ(ftruncate(file.get(), 4096), 0);
+  ASSERT_TRUE(stranger.lend({.word = shm::LoanWord::kLend, .loan = 7, .bytes = 4096}, &file));
+  ASSERT_TRUE(together({&a}, [&] { return stranger.has_heard(2); }));
+  EXPECT_EQ(stranger.last_word(), shm::LoanWord::kRefused);
+  EXPECT_TRUE(a.lost.empty());
 }
 
 }  // namespace

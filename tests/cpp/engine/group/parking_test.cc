@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 
 namespace ringdist {
 namespace {
@@ -29,6 +30,17 @@ TEST(Parking, KeepsCopiesInOrderByPlace) {
   EXPECT_TRUE(parking.take(8)[0].payload.bytes().empty());
   parking.clear();
   EXPECT_EQ(parking.count(), 0u);
+}
+
+TEST(Parking, DoesNotKeepWhatWasTakenBack) {
+  Parking<int> parking(std::make_shared<ScratchPool>());
+  const std::vector<std::byte> payload(4);
+  std::atomic<uint32_t> word = 2;
+  EXPECT_FALSE(parking.park(7, MessageHeader{}, Payload(payload, word, 2)));
+  EXPECT_EQ(parking.count(), 0u);
+  EXPECT_TRUE(parking.take(7).empty());
+  word = 0;
+  EXPECT_TRUE(parking.park(7, MessageHeader{}, Payload(payload, word, 2)));
 }
 
 }  // namespace

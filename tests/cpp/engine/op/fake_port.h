@@ -33,6 +33,7 @@ class FakePort final : public Port {
 
   std::map<int, std::deque<Message>> sent;  // by destination
   std::deque<Ticket> tickets;               // of sends that have not ended
+  std::vector<std::pair<int, Ticket>> withdrawn;
   std::vector<std::pair<Run*, int>> blocked;
   std::vector<Run*> ended;
   std::vector<Error> failures;
@@ -46,6 +47,7 @@ class FakePort final : public Port {
     tickets.push_back(ticket);
     push(header, payload);
   }
+  void withdraw(int peer, Ticket ticket) override { withdrawn.emplace_back(peer, ticket); }
   void send_control(MessageHeader header) override { push(header, {}); }
   bool stages(std::span<const EdgeName>, ConstBytes) const override { return copies; }
   Staged reserve(std::span<const EdgeName>, size_t bytes) override {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
+#include <vector>
 
 namespace ringdist {
 namespace {
@@ -51,8 +53,11 @@ TEST(Tickets, HoldMemoryUntilTheyAreHome) {
   auto memory = std::make_shared<int>(0);
   const std::weak_ptr<int> held = memory;
   const Ticket ticket = tickets.issue({&run(0), 0, 0, 0}, std::move(memory));
-  tickets.disown(run(1));
-  tickets.disown(run(0));
+  const auto nobody = [](const SentSegment&, Ticket) { FAIL() << "it has none on its way"; };
+  tickets.disown(run(1), nobody);
+  std::vector<Ticket> told;
+  tickets.disown(run(0), [&](const SentSegment&, Ticket one) { told.push_back(one); });
+  EXPECT_EQ(told, std::vector<Ticket>{ticket});
   EXPECT_FALSE(held.expired());
   {
     const auto home = tickets.redeem(ticket);
@@ -61,6 +66,23 @@ TEST(Tickets, HoldMemoryUntilTheyAreHome) {
     EXPECT_FALSE(held.expired());
   }
   EXPECT_TRUE(held.expired());
+  tickets.disown(run(0), nobody);
+}
+
+TEST(Tickets, OfARunThatEndsAreNamed) {
+  Tickets tickets;
+  const Ticket home = tickets.issue({&run(0), 0, 0, 0}, nullptr);
+  const Ticket first = tickets.issue({&run(0), 1, 2, 3}, nullptr);
+  (void)tickets.issue({&run(1), 4, 4, 4}, nullptr);
+  const Ticket second = tickets.issue({&run(0), 5, 6, 7}, nullptr);
+  (void)tickets.redeem(home);
+  std::vector<std::pair<Ticket, int>> told;
+  tickets.disown(run(0), [&](const SentSegment& what, Ticket ticket) {
+    EXPECT_EQ(what.target, what.step + 1);
+    EXPECT_EQ(what.segment, what.step + 2);
+    told.emplace_back(ticket, what.step);
+  });
+  EXPECT_EQ(told, (std::vector<std::pair<Ticket, int>>{{first, 1}, {second, 5}}));
 }
 
 }  // namespace

@@ -1,0 +1,65 @@
+// All blocks of memory of this process that other processes may read (shared_block.h), by where
+// they lie. Global, because whoever frees memory says no more than its address. Any thread; a
+// forked child can go on to use, free and make blocks.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "os/eventfd.h"
+#include "os/shared_block.h"
+
+namespace ringdist {
+
+class SharedBlocks {
+ public:
+  static constexpr size_t kMost = 256;  // each holds a descriptor
+  static SharedBlocks& of_process();
+
+  // Memory of zeroes that begins a page. Null where there may be no more such blocks, which is
+  // logged once: take other memory. Error: kSystem, where the machine has not so much memory left;
+  // to try would end processes.
+  Result<std::byte*> allocate(size_t bytes);
+  // False if it is not the beginning of a block.
+  bool free(std::byte* data);
+
+  // The block of this process, not of its parent, in which all of the range lies, or null. Not to
+  // be asked while that memory is freed.
+  std::shared_ptr<SharedBlock> find(ConstBytes range) const;
+
+  // How many blocks were freed that had been lent. The doorbell of each watcher is rung when there
+  // is one more; it lives until unwatch().
+  uint64_t frees() const { return frees_.load(std::memory_order_acquire); }
+  void watch(const EventFd& doorbell);
+  void unwatch(const EventFd& doorbell);
+
+  // For users to see.
+  struct Figures {
+    uint64_t blocks;
+    uint64_t bytes;
+    uint64_t bytes_read;  // by others where they lie, since the process began
+  };
+  Figures figures() const;
+  void count_read(size_t bytes) { bytes_read_.fetch_add(bytes, std::memory_order_relaxed); }
+
+ private:
+  SharedBlocks() = default;
+  static SharedBlocks& make();
+  Result<std::byte*> without(const Error& cause);
+
+  mutable std::mutex mutex_;  // a leaf; held while the process forks
+  std::map<const std::byte*, std::shared_ptr<SharedBlock>> blocks_ RINGDIST_GUARDED_BY(mutex_);
+  std::vector<const EventFd*> watchers_ RINGDIST_GUARDED_BY(mutex_);
+  bool told_ RINGDIST_GUARDED_BY(mutex_) = false;
+  std::atomic<size_t> count_ = 0;  // of blocks_
+  std::atomic<uint64_t> frees_ = 0;
+  std::atomic<uint64_t> bytes_read_ = 0;
+};
+
+}  // namespace ringdist

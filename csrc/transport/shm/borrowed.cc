@@ -1,0 +1,47 @@
+#include "transport/shm/borrowed.h"
+
+#include "transport/shm/layout.h"
+
+namespace ringdist::shm {
+
+Error Borrowed::on_event(const Fd& socket) {
+  while (true) {
+    auto heard = receive_note(socket);
+    if (!heard.ok()) return heard.error();
+    if (!heard.value()) return {};
+    if (Error error = on_note(socket, *heard.value())) return error;
+  }
+}
+
+Error Borrowed::on_note(const Fd& socket, const NoteHeard& heard) {
+  const LoanNote& note = heard.note;
+  if (note.word == LoanWord::kReturn) {
+    blocks_.erase(note.loan);  // also one that was refused
+    return {};
+  }
+  if (note.word != LoanWord::kLend || note.loan >= kLoanNumbers || blocks_.contains(note.loan))
+    return Error(ErrorKind::kProtocol, "a loan that makes no sense");
+  const LoanWord answer = take(heard) ? LoanWord::kTaken : LoanWord::kRefused;
+  // Where it cannot be said the peer goes on to copy.
+  (void)send_note(socket, {.word = answer, .loan = note.loan});
+  return {};
+}
+
+bool Borrowed::take(const NoteHeard& heard) {
+  if (!heard.file || blocks_.size() >= kMaxLoans) return false;
+  auto mapping = map_memory(heard.file, heard.note.bytes, /*writable=*/false);
+  if (!mapping.ok()) return false;
+  blocks_[heard.note.loan] = std::move(mapping.value());
+  return true;
+}
+
+std::optional<ConstBytes> Borrowed::find(uint64_t place, size_t bytes) const {
+  const auto it = blocks_.find(loan_of(place));
+  if (it == blocks_.end()) return std::nullopt;
+  const ConstBytes block{it->second.data(), it->second.size()};
+  const uint64_t offset = offset_in_loan(place);
+  if (offset > block.size() || bytes > block.size() - offset) return std::nullopt;
+  return block.subspan(offset, bytes);
+}
+
+}  // namespace ringdist::shm

@@ -1,0 +1,79 @@
+#include "transport/shm/loans.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace ringdist::shm {
+
+Loans::Loan* Loans::find(const SharedBlock& block) {
+  const auto it =
+      std::ranges::find_if(all_, [&](const Loan& loan) { return loan.block.get() == &block; });
+  return it == all_.end() ? nullptr : &*it;
+}
+
+std::optional<uint64_t> Loans::place(const Fd& socket, ConstBytes payload) {
+  if (payload.size() <= kMostCopied) return std::nullopt;
+  auto block = SharedBlocks::of_process().find(payload);
+  if (!block) return std::nullopt;
+  const auto offset = static_cast<uint64_t>(payload.data() - block->data());
+  const Loan* loan = find(*block);
+  if (!loan) offer(socket, std::move(block));
+  if (!loan || loan->state != State::kTaken) return std::nullopt;
+  SharedBlocks::of_process().count_read(payload.size());
+  return place_in_loan(loan->number, offset);
+}
+
+void Loans::offer(const Fd& socket, std::shared_ptr<SharedBlock> block) {
+  return_freed(socket);
+  if (all_.size() == kMaxLoans) return;
+  if (all_.empty()) frees_seen_ = SharedBlocks::of_process().frees();
+  block->lend();
+  const uint32_t number = free_number();
+  all_.push_back({number, State::kOffered, block});
+  hint_ = send_note(socket, {.word = LoanWord::kLend, .loan = number, .bytes = block->size()},
+                    &block->file());
+  if (!hint_) all_.pop_back();
+}
+
+bool Loans::awaits_answer() const {
+  return std::ranges::any_of(all_, [](const Loan& loan) { return loan.state == State::kOffered; });
+}
+
+// One that names no loan: the last that was given back comes last.
+uint32_t Loans::free_number() {
+  const auto taken = [this](uint32_t number) {
+    return std::ranges::any_of(all_, [&](const Loan& loan) { return loan.number == number; });
+  };
+  do last_ = (last_ + 1) % kLoanNumbers;
+  while (taken(last_));
+  return last_;
+}
+
+Error Loans::on_note(const LoanNote& note) {
+  const auto it =
+      std::ranges::find_if(all_, [&](const Loan& loan) { return loan.number == note.loan; });
+  const bool answers = note.word == LoanWord::kTaken || note.word == LoanWord::kRefused;
+  if (!answers || note.loan >= kLoanNumbers || (it != all_.end() && it->state != State::kOffered))
+    return Error(ErrorKind::kProtocol, "an answer that nobody asked for");
+  if (it == all_.end()) return {};  // freed meanwhile
+  it->state = note.word == LoanWord::kTaken ? State::kTaken : State::kRefused;
+  if (it->state == State::kRefused)
+    log(LogLevel::kWarn,
+        "a process of this host has no room for a shared tensor of this one: it is copied");
+  return {};
+}
+
+void Loans::return_freed(const Fd& socket) {
+  const uint64_t frees = all_.empty() ? frees_seen_ : SharedBlocks::of_process().frees();
+  if (frees == frees_seen_) return;
+  const auto told = [&](const Loan& loan) {
+    return loan.block->freed() &&
+           send_note(socket, {.word = LoanWord::kReturn, .loan = loan.number});
+  };
+  std::erase_if(all_, told);
+  if (std::ranges::none_of(all_, [](const Loan& loan) { return loan.block->freed(); }))
+    frees_seen_ = frees;
+}
+
+}  // namespace ringdist::shm

@@ -1,0 +1,90 @@
+// A Run that ends takes back what it has on its way; one that was sent such a thing does not count
+// it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "engine/op/fake_port.h"
+
+namespace ringdist::test {
+namespace {
+
+constexpr size_t kElements = 5000;  // 20 segments
+
+OneRank make(int rank) { return {rank, 2, std::vector<float>(kElements, 1.0f), 1 << 24, "direct"}; }
+
+// The first data that the rank has sent to the other.
+FakePort::Message first_data(OneRank& rank) {
+  auto& queue = rank.port.sent[1 - rank.port.flow.rank];
+  const auto it = std::ranges::find_if(
+      queue, [](const auto& message) { return message.header.type == MessageType::kData; });
+  EXPECT_NE(it, queue.end());
+  return *it;
+}
+
+TEST(Withdrawn, AreAllThatARunHasOnItsWayWhenItEnds) {
+  OneRank rank = make(0);
+  rank.start();
+  ASSERT_GT(rank.port.tickets.size(), 1u);
+  rank.port.end_send(0);
+  std::vector<std::pair<int, Ticket>> expected;
+  for (const Ticket ticket : rank.port.tickets) expected.emplace_back(1, ticket);
+  EXPECT_TRUE(rank.port.withdrawn.empty());
+  rank.run->stop();
+  EXPECT_EQ(rank.port.withdrawn, expected);
+  rank.run->stop();
+  EXPECT_EQ(rank.port.withdrawn, expected);
+  EXPECT_EQ(rank.lane.tickets.out(), expected.size()) << "their memory is held";
+}
+
+TEST(Withdrawn, IsNothingOfARunThatEndsWell) {
+  OneRank ranks[] = {make(0), make(1)};
+  for (OneRank& rank : ranks) rank.start();
+  for (bool any = true; any;) {
+    any = false;
+    for (OneRank& rank : ranks) {
+      for (auto& queue = rank.port.sent[1 - rank.port.flow.rank]; !queue.empty(); any = true) {
+        const FakePort::Message message = std::move(queue.front());
+        queue.pop_front();
+        ranks[1 - rank.port.flow.rank].receive(message);
+      }
+      for (; !rank.port.tickets.empty(); any = true) {
+        rank.port.end_send(0);
+        rank.port.work();
+      }
+    }
+  }
+  for (OneRank& rank : ranks) {
+    EXPECT_TRUE(rank.done());
+    EXPECT_TRUE(rank.port.withdrawn.empty());
+    EXPECT_EQ(rank.data, std::vector<float>(kElements, 2.0f));
+  }
+}
+
+// Whether it could be used at once or had to be kept.
+TEST(Withdrawn, DoesNotCountWhereItArrives) {
+  OneRank sender = make(0);
+  sender.start();
+  const FakePort::Message message = first_data(sender);
+  for (const bool at_once : {true, false}) {
+    OneRank receiver = make(1);
+    receiver.start();
+    const int sent = receiver.port.count(0, MessageType::kData);
+    MessageHeader header = message.header;
+    if (!at_once) ++header.segment;
+    const std::atomic<uint32_t> word = 1;
+    receiver.run->on_data(header, Payload(message.payload, word, 1));
+    receiver.port.work();
+    EXPECT_EQ(receiver.port.count(0, MessageType::kData), sent);
+    EXPECT_EQ(receiver.statistics.messages_kept, 0u);
+    EXPECT_EQ(receiver.run->wrote(), at_once) << "what was there may be gone";
+    EXPECT_NE(receiver.run->dump().find("segment 0 of 10, kept 0"), std::string::npos)
+        << receiver.run->dump();
+    EXPECT_TRUE(receiver.port.failures.empty()) << "its sender says why";
+    receiver.run->stop();
+  }
+}
+
+}  // namespace
+}  // namespace ringdist::test

@@ -1,0 +1,194 @@
+#include "os/shared_blocks.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <thread>
+#include <vector>
+
+#include "os/available_memory.h"
+#include "os/memfd.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kBytes = size_t{1} << 20;
+
+std::byte* made(size_t bytes = kBytes) {
+  auto data = SharedBlocks::of_process().allocate(bytes);
+  EXPECT_TRUE(data.ok()) << data.error().what();
+  EXPECT_NE(data.value(), nullptr);
+  return data.value();
+}
+
+bool release(std::byte* data) { return SharedBlocks::of_process().free(data); }
+
+std::shared_ptr<SharedBlock> find(const std::byte* data, size_t bytes) {
+  return SharedBlocks::of_process().find({data, bytes});
+}
+
+TEST(SharedBlocks, AreFoundByWhatLiesInThem) {
+  std::byte* const data = made();
+  EXPECT_EQ(find(data, kBytes)->data(), data);
+  EXPECT_EQ(find(data + 1000, 10)->data(), data);
+  EXPECT_EQ(find(data + kBytes - 1, 1)->data(), data);
+  EXPECT_EQ(find(data + kBytes - 1, 2), nullptr);
+  EXPECT_EQ(find(data - 1, 2), nullptr);
+  const std::vector<std::byte> elsewhere(100);
+  EXPECT_EQ(find(elsewhere.data(), 100), nullptr);
+  EXPECT_FALSE(release(data + 4096));
+  EXPECT_TRUE(release(data));
+  EXPECT_FALSE(release(data));
+  EXPECT_EQ(find(data, 1), nullptr);
+}
+
+TEST(SharedBlocks, AreZeroAndOfAnySize) {
+  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{4097}, kBytes + 3}) {
+    std::byte* const data = made(bytes);
+    EXPECT_TRUE(std::all_of(data, data + bytes, [](std::byte b) { return b == std::byte{0}; }));
+    data[bytes - 1] = std::byte{1};
+    EXPECT_GE(find(data, bytes)->size(), bytes);
+    EXPECT_TRUE(release(data));
+  }
+}
+
+// Readers have the memory for as long as they map it, and cannot write it.
+TEST(SharedBlocks, AreReadThroughTheirFile) {
+  std::byte* const data = made();
+  data[5] = std::byte{7};
+  const auto block = find(data, kBytes);
+  auto reader = map_memory(block->file(), kBytes, /*writable=*/false);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_FALSE(map_memory(block->file(), kBytes, /*writable=*/true).ok());
+  EXPECT_EQ(reader.value().data()[5], std::byte{7});
+  EXPECT_FALSE(block->freed());
+  EXPECT_TRUE(release(data));
+  EXPECT_TRUE(block->freed());
+  EXPECT_EQ(reader.value().data()[5], std::byte{7});
+}
+
+TEST(SharedBlocks, TheDoorbellsRingWhenOneThatWasLentIsFreed) {
+  const auto doorbell = EventFd::create();
+  ASSERT_TRUE(doorbell.ok());
+  SharedBlocks& blocks = SharedBlocks::of_process();
+  blocks.watch(doorbell.value());
+  const uint64_t before = blocks.frees();
+  release(made());
+  EXPECT_FALSE(doorbell.value().drain());
+  std::byte* const data = made();
+  find(data, 1)->lend();
+  release(data);
+  EXPECT_TRUE(doorbell.value().drain());
+  EXPECT_EQ(blocks.frees(), before + 1);
+  blocks.unwatch(doorbell.value());
+  std::byte* const other = made();
+  find(other, 1)->lend();
+  release(other);
+  EXPECT_FALSE(doorbell.value().drain());
+}
+
+TEST(SharedBlocks, FiguresSayWhatThereIs) {
+  SharedBlocks& blocks = SharedBlocks::of_process();
+  const auto before = blocks.figures();
+  std::byte* const data = made();
+  blocks.count_read(100);
+  const auto after = blocks.figures();
+  EXPECT_EQ(after.blocks, before.blocks + 1);
+  EXPECT_EQ(after.bytes, before.bytes + kBytes);
+  EXPECT_EQ(after.bytes_read, before.bytes_read + 100);
+  release(data);
+  EXPECT_EQ(blocks.figures().bytes, before.bytes);
+}
+
+TEST(SharedBlocks, MoreThanTheMachineHasIsRefused) {
+  const auto available = available_memory();
+  if (!available) GTEST_SKIP() << "no /proc/meminfo here";
+  for (const size_t bytes : {*available, size_t{1} << 50}) {
+    const auto refused = SharedBlocks::of_process().allocate(bytes);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().kind(), ErrorKind::kSystem);
+    EXPECT_NE(refused.error().message().find(std::to_string(bytes)), std::string::npos)
+        << refused.error().message();
+  }
+}
+
+TEST(SharedBlocks, BeyondTheLimitThereAreNone) {
+  SharedBlocks& blocks = SharedBlocks::of_process();
+  std::vector<std::byte*> all;
+  while (all.size() <= SharedBlocks::kMost) {
+    const auto one = blocks.allocate(1);
+    ASSERT_TRUE(one.ok()) << one.error().what();
+    if (one.value() == nullptr) break;
+    all.push_back(one.value());
+  }
+  EXPECT_LE(all.size(), SharedBlocks::kMost);
+  EXPECT_GT(all.size(), 10u);
+  release(all.back());
+  all.back() = made(1);  // there is room for one again
+  for (std::byte* one : all) EXPECT_TRUE(release(one));
+}
+
+TEST(SharedBlocks, WithoutDescriptorsThereAreNone) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit few{3, limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  const auto none = SharedBlocks::of_process().allocate(kBytes);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none.value(), nullptr);
+  EXPECT_TRUE(release(made()));
+}
+
+// In a child; its exit code says whether all held.
+template <typename Body>
+bool holds_in_a_child(const Body& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body() ? 0 : 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(SharedBlocks, AForkedChildWritesWhatItsParentSees) {
+  std::byte* const data = made();
+  data[1] = std::byte{1};
+  EXPECT_TRUE(holds_in_a_child([&] {
+    const bool reads = data[1] == std::byte{1};
+    data[2] = std::byte{2};
+    const bool inherits = find(data, 1) == nullptr;  // nothing to lend: its file is closed
+    const bool frees = release(data);
+    std::byte* const own = SharedBlocks::of_process().allocate(kBytes).value();
+    return reads && inherits && frees && own != nullptr && find(own, 1) != nullptr && release(own);
+  }));
+  EXPECT_EQ(data[2], std::byte{2});
+  EXPECT_TRUE(release(data));
+}
+
+// Whatever other threads do at the time, a child finds all in order.
+TEST(SharedBlocks, AreInOrderInAChildOfAnyMoment) {
+  std::atomic<bool> stop = false;
+  std::thread busy([&] {
+    while (!stop) {
+      std::byte* const data = SharedBlocks::of_process().allocate(4096).value();
+      (void)find(data, 1);
+      release(data);
+    }
+  });
+  for (int i = 0; i < 50; ++i)
+    EXPECT_TRUE(holds_in_a_child([] {
+      alarm(10);
+      std::byte* const own = SharedBlocks::of_process().allocate(4096).value();
+      return own != nullptr && release(own);
+    }));
+  stop = true;
+  busy.join();
+}
+
+}  // namespace
+}  // namespace ringdist

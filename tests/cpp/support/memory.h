@@ -1,0 +1,33 @@
+// Bytes that a test sends: in usual memory, or in such as processes share.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "base/buffers.h"
+#include "os/shared_blocks.h"
+
+namespace ringdist {
+
+class Memory {
+ public:
+  Memory(const std::vector<std::byte>& bytes, bool shared) {
+    if (shared) block_ = SharedBlocks::of_process().allocate(bytes.size() + 1).value();
+    if (!block_) kept_ = bytes;
+    if (block_) std::ranges::copy(bytes, block_);
+    bytes_ = {block_ ? block_ : kept_.data(), bytes.size()};
+  }
+  ~Memory() {
+    if (block_) SharedBlocks::of_process().free(block_);
+  }
+  Memory(const Memory&) = delete;
+  ConstBytes bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> kept_;
+  std::byte* block_ = nullptr;
+  ConstBytes bytes_;
+};
+
+}  // namespace ringdist
