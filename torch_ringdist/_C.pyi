@@ -56,7 +56,15 @@ def options() -> list[tuple[str, str, str, str]]:
 
 def stats() -> dict[str, int]:
     """Counters since process start: bytes_sent, bytes_received, messages_sent, messages_received,
-    ops_completed and more. Any thread may call it."""
+    ops_completed and more; shared_tensors and shared_bytes, which there are now, and
+    bytes_read_in_place, which others have read of them. Any thread may call it."""
+
+def begin_sharing() -> None:
+    """From here on this thread allocates tensors that the ranks of its host read in place, until
+    as many calls of end_sharing(). What it allocates raises RuntimeError without memory."""
+
+def end_sharing() -> None:
+    """See begin_sharing()."""
 
 def dump() -> str:
     """State of this process: operations in flight, step, peers, credits. Any thread may call it."""

@@ -18,6 +18,8 @@ Public names:
               the same as ddp.compress, as a pair for ``register_comm_hook``
     all_reduce, reduce_scatter_tensor, all_gather_into_tensor
               as those of torch.distributed, with a codec
+    shared_memory
+              ``with shared_memory():`` tensors that the ranks of a host read where they lie
     ArgumentError, NotSupportedError
               what operations raise for arguments that they do not take
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from torch_ringdist._inspect import info as info
     from torch_ringdist._inspect import stats as stats
     from torch_ringdist._options import Options as Options
+    from torch_ringdist._shared_memory import shared_memory as shared_memory
 
     __version__: str
 
@@ -59,6 +62,7 @@ _LAZY = {
     "dump": "torch_ringdist._inspect",
     "info": "torch_ringdist._inspect",
     "reduce_scatter_tensor": "torch_ringdist._collectives",
+    "shared_memory": "torch_ringdist._shared_memory",
     "stats": "torch_ringdist._inspect",
 }
 _MODULES = ("ddp", "fsdp")
@@ -76,6 +80,7 @@ __all__ = [
     "fsdp",
     "info",
     "reduce_scatter_tensor",
+    "shared_memory",
     "stats",
 ]
 

@@ -9,6 +9,7 @@ All peers run in the same processes. In each repetition every peer is timed once
 whatever else this machine does meets all alike: ratios mean more than times. A sample is the
 slowest rank's; each rank's input is written anew before it, and all ranks start together.
 
+ringdist-shared has tensors of its own, in shared memory (torch_ringdist.shared_memory()).
 fake moves nothing: it is what Python and torch cost. bound is what memory allows: all ranks read
 their input and write their output in place of the operation, at once. cores says how far apart
 those of rank 0 and rank 1 were, as a flag that goes to and fro between them tells: near (they share

@@ -19,6 +19,7 @@ from benchmarks.host.flags import Flags
 from benchmarks.host.operations import OPERATIONS, Operation
 from benchmarks.host.plan import Plan
 from benchmarks.ranks import SpinBarrier
+from torch_ringdist import shared_memory
 
 BLOCKS = 4  # of repetitions; the placement is measured before and after each
 MIN_REPETITIONS, MAX_REPETITIONS = 8, 2000
@@ -46,14 +47,14 @@ class Rank:
     def _measure(self, name: str, size: int) -> list[dict]:
         """A dictionary per block."""
         elements = max(1, size // 4 // self._plan.world) * self._plan.world
-        operation = OPERATIONS[name](elements, self._rank, self._plan.world)
-        self._check(operation)
-        count = self._choose_count(operation)
+        operations = self._operations(name, elements)
+        self._check(operations)
+        count = self._choose_count(operations)
         blocks = []
         before = placement.measure(self._barrier, self._flags)
         for _ in range(BLOCKS):
             gc.disable()
-            samples = self._block(operation, max(1, count // BLOCKS))
+            samples = self._block(operations, max(1, count // BLOCKS))
             gc.enable()
             after = placement.measure(self._barrier, self._flags)
             kinds = {placement.classify(before), placement.classify(after)}
@@ -69,23 +70,33 @@ class Rank:
             before = after
         return blocks
 
-    def _check(self, operation: Operation) -> None:
+    def _operations(self, name: str, elements: int) -> dict[str, Operation]:
+        """By peer, as one of them has tensors of its own."""
+        made = OPERATIONS[name](elements, self._rank, self._plan.world)
+        operations = dict.fromkeys(self._calls, made)
+        if peers.SHARED in operations:
+            with shared_memory():
+                operations[peers.SHARED] = OPERATIONS[name](elements, self._rank, self._plan.world)
+        return operations
+
+    def _check(self, operations: dict[str, Operation]) -> None:
         for peer, call in self._calls.items():
             if peer in peers.MOVE_NOTHING:
                 continue
+            operation = operations[peer]
             operation.prepare()
             self._barrier.wait()
             call(operation)
             if not operation.is_right():
                 raise SystemExit(f"{peer}: {type(operation).__name__} gave a wrong result")
 
-    def _block(self, operation: Operation, count: int) -> dict[str, list[int]]:
+    def _block(self, operations: dict[str, Operation], count: int) -> dict[str, list[int]]:
         samples: dict[str, list[int]] = {peer: [] for peer in self._calls}
         order = list(self._calls)
         for _ in range(count):
             order.append(order.pop(0))
             for peer in order:
-                samples[peer].append(self._time(operation, peer))
+                samples[peer].append(self._time(operations[peer], peer))
         return samples
 
     def _time(self, operation: Operation, peer: str) -> int:
@@ -96,10 +107,10 @@ class Rank:
         call(operation)
         return time.perf_counter_ns() - start
 
-    def _choose_count(self, operation: Operation) -> int:
+    def _choose_count(self, operations: dict[str, Operation]) -> int:
         """As many repetitions as fit; the same on all ranks. It warms all peers up, too."""
         start = time.perf_counter_ns()
-        self._block(operation, WARM_UP)
+        self._block(operations, WARM_UP)
         [spent] = self._slowest([time.perf_counter_ns() - start])
         fitting = int(self._plan.seconds * 1e9 * WARM_UP / spent)
         return max(MIN_REPETITIONS, min(MAX_REPETITIONS, fitting))

@@ -8,6 +8,7 @@
 #include "bindings/bind.h"
 #include "codec/codec.h"
 #include "engine/communicator.h"
+#include "os/shared_blocks.h"
 #include "torch/errors.h"
 #include "torch/process_context.h"
 #include "transport/plugin.h"
@@ -102,6 +103,10 @@ py::dict stats() {
   const Statistics& s = context ? context->statistics() : nothing_yet;
   for (const CounterRow& row : kCounters)
     out[py::str(row.name.data(), row.name.size())] = (s.*row.counter).load();
+  const SharedBlocks::Figures shared = SharedBlocks::of_process().figures();
+  out["shared_tensors"] = shared.blocks;
+  out["shared_bytes"] = shared.bytes;
+  out["bytes_read_in_place"] = shared.bytes_read;
   return out;
 }
 

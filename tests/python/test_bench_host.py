@@ -106,7 +106,7 @@ def _small_run(tmp_path: Path, *names: str) -> dict:
 
 
 def test_a_small_run_of_every_operation(tmp_path: Path):
-    figures = _small_run(tmp_path, "ringdist", "gloo", "fake", "bound")
+    figures = _small_run(tmp_path, "ringdist", "ringdist-shared", "gloo", "fake", "bound")
     assert figures["world_size"] == 2 and figures["cores"] > 0
 
 

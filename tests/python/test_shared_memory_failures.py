@@ -1,0 +1,179 @@
+"""Tensors in shared memory when something fails: what changed under a reader does not count, limits
+are kept, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from support.rank import a_new_group_works, caught, new_group, poll, same_bits
+from support.shared import mappings, read_in_place
+
+import torch_ringdist
+
+
+def _busy() -> str:
+    with torch_ringdist.shared_memory():
+        tensor = torch.ones(1 << 22)
+    while not (error := caught(dist.all_reduce, tensor.fill_(1))):
+        pass
+    text = error.text
+    del tensor
+    assert poll(lambda: mappings() == 0), f"{mappings()} mappings are left"
+    return text
+
+
+def test_a_rank_that_is_killed(fresh_pool):
+    before = _shared_memory()
+    pool = fresh_pool(3)
+    pool.start(_busy)
+    time.sleep(1.0)
+    pool.kill(1, signal.SIGKILL)
+    for rank, text in pool.collect(20, without=(1,)).items():
+        assert "rank 1 (" in text, f"rank {rank}: {text}"
+    pool.discard()
+    assert poll(lambda: _shared_memory() <= before + (8 << 20)), "memory is left behind"
+
+
+def _shared_memory() -> int:
+    """Bytes of shared memory on this machine."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("Shmem:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError("no Shmem in /proc/meminfo")
+
+
+def _late(seconds: float) -> None:
+    """Rank 1 comes late to an op of the group, which has timed out; then rank 0 writes its tensor,
+    which rank 1 must not take for data."""
+    rank = dist.get_rank()
+    group = new_group(seconds)
+    with torch_ringdist.shared_memory():
+        tensor = torch.zeros(1 << 20)
+    for _ in range(3):
+        dist.broadcast(tensor, 0, group=group)
+        time.sleep(0.003)
+    dist.barrier(group)
+    if rank == 0:
+        error = caught(dist.broadcast, tensor.fill_(7), 0, group=group)
+        assert error and "imed out" in error.text, error
+        tensor.fill_(8)
+    else:
+        time.sleep(seconds + 0.7)
+        error = caught(dist.broadcast, tensor, 0, group=group)
+        assert error, f"it got {tensor.unique().tolist()}"
+    dist.barrier()
+    same_bits(tensor, torch.full_like(tensor, 8.0 if rank == 0 else tensor[0]), "the tensor")
+    a_new_group_works()
+
+
+def test_an_op_that_times_out(pools):
+    pools(2).run(_late, 1.0)
+
+
+def _stopped() -> None:
+    """Rank 1 stops while rank 0's messages name what is to be read. Rank 0's operation times out,
+    and it writes its tensor; what rank 1 finds there when it goes on must not count."""
+    rank = dist.get_rank()
+    pids = [None, None]
+    dist.all_gather_object(pids, os.getpid())
+    group = new_group(1.5)
+    with torch_ringdist.shared_memory():
+        tensor = torch.zeros(1 << 18)
+    for _ in range(3):
+        dist.broadcast(tensor, 0, group=group)
+        time.sleep(0.003)
+    before = read_in_place()
+    dist.barrier()
+    if rank == 0:
+        state = Path(f"/proc/{pids[1]}/stat")
+        assert poll(lambda: state.read_text().rsplit(")", 1)[1].split()[0] == "T")
+        error = caught(dist.broadcast, tensor.fill_(7), 0, group=group)
+        assert error and "imed out" in error.text, error
+        assert read_in_place() > before, "nothing was lent: this test tests nothing"
+        tensor.fill_(8)
+        os.kill(pids[1], signal.SIGCONT)
+    else:
+        work = dist.broadcast(tensor, 0, group=group, async_op=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        error = caught(work.wait)
+        assert error, f"it got {tensor.unique().tolist()}"
+    dist.barrier()
+    a_new_group_works()
+
+
+def test_a_reader_that_comes_back_discards_what_was_withdrawn(pools):
+    pools(2).run(_stopped)
+
+
+def _without_descriptors() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    region = torch_ringdist.shared_memory()  # the import needs descriptors
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with region:
+            tensor = torch.ones(1 << 18)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert torch_ringdist.stats()["shared_tensors"] == 0
+    for _ in range(3):
+        dist.all_reduce(tensor.fill_(1))
+    assert tensor[0] == dist.get_world_size()
+    with torch_ringdist.shared_memory():
+        many = [torch.ones(1 << 14) for _ in range(300)]
+    assert torch_ringdist.stats()["shared_tensors"] <= 256
+    for each in many[::7]:
+        dist.all_reduce(each)
+        assert each[0] == dist.get_world_size()
+    dist.barrier()
+
+
+def test_without_descriptors_tensors_are_usual_ones(fresh_pool):
+    pool = fresh_pool(2)
+    pool.run(_without_descriptors)
+    assert pool.log(0).count("no room for more tensors") == 1, pool.log(0)
+
+
+def _readers_without_descriptors() -> None:
+    """Rank 1 cannot take what rank 0 lends: it is sent copies."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with torch_ringdist.shared_memory():
+        tensor = torch.ones(1 << 18)
+    dist.all_reduce(torch.ones(1 << 16))  # makes the links
+    dist.barrier()
+    if dist.get_rank() == 1:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    dist.barrier()
+    try:
+        for _ in range(5):
+            dist.broadcast(tensor.fill_(dist.get_rank()), 0)
+            time.sleep(0.003)
+            assert tensor[0] == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    dist.barrier()
+
+
+def test_a_reader_without_descriptors_is_sent_copies(fresh_pool):
+    pool = fresh_pool(2)
+    pool.run(_readers_without_descriptors)
+    assert "no room for a shared tensor" in pool.log(0), pool.log(0)
+
+
+def _too_much() -> None:
+    with torch_ringdist.shared_memory():
+        error = caught(torch.empty, 1 << 46)
+        assert error and "RuntimeError" in error.kinds, error
+        assert str(4 << 46) in error.text and "left" in error.text, error.text
+        tensor = torch.ones(1 << 18)
+    dist.all_reduce(tensor)
+    assert tensor[0] == dist.get_world_size()
+
+
+def test_more_than_the_machine_has(pools):
+    pools(2).run(_too_much)
