@@ -12,9 +12,18 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from support.rank import a_new_group_works, caught, new_group, poll, same_bits
-from support.shared import mappings, read_in_place
+from support.shared import NAME, mappings, read_in_place
 
 import torch_ringdist
+
+
+def _files(pid: int | str) -> set[str]:
+    """The files behind the shared tensors that a process maps, its own and others'."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:  # it has ended
+        return set()
+    return {line.split()[4] for line in lines if NAME in line}
 
 
 def _busy() -> str:
@@ -29,23 +38,17 @@ def _busy() -> str:
 
 
 def test_a_rank_that_is_killed(fresh_pool):
-    before = _shared_memory()
     pool = fresh_pool(3)
     pool.start(_busy)
-    time.sleep(1.0)
+    pids = [process.pid for process in pool.processes]
+    assert poll(lambda: all(len(_files(pid)) > 1 for pid in pids)), "nobody reads others'"
+    time.sleep(0.3)
+    files = _files(pids[0])
     pool.kill(1, signal.SIGKILL)
     for rank, text in pool.collect(20, without=(1,)).items():
         assert "rank 1 (" in text, f"rank {rank}: {text}"
-    pool.discard()
-    assert poll(lambda: _shared_memory() <= before + (8 << 20)), "memory is left behind"
-
-
-def _shared_memory() -> int:
-    """Bytes of shared memory on this machine."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("Shmem:"):
-            return int(line.split()[1]) << 10
-    raise AssertionError("no Shmem in /proc/meminfo")
+    everybody = [each.name for each in Path("/proc").iterdir() if each.name.isdigit()]
+    assert not any(files & _files(pid) for pid in everybody), "somebody holds its memory"
 
 
 def _late(seconds: float) -> None:

@@ -42,6 +42,26 @@ TEST(FdPassing, ADescriptorArrivesWithItsNote) {
   EXPECT_TRUE(bell.value().drain());
 }
 
+// Also without descriptors; what follows is not read along.
+TEST(FdPassing, NotesArriveOneByOne) {
+  Pair pair = connected();
+  const auto bell = EventFd::create();
+  const std::array<int, 1> fds{bell.value().get()};
+  for (int i = 0; i < 4; ++i) {
+    const std::array<std::byte, 3> note{static_cast<std::byte>(i)};
+    ASSERT_FALSE(send_with_fds(pair.left, note, std::span(fds).first(i % 2)));
+  }
+  for (int i = 0; i < 4; ++i) {
+    std::array<std::byte, 3> room{};
+    bool empty = true;
+    auto got = receive_with_fds(pair.right, room, empty);
+    ASSERT_TRUE(got.ok() && !empty);
+    EXPECT_EQ(got.value().bytes, 3u);
+    EXPECT_EQ(room[0], static_cast<std::byte>(i));
+    EXPECT_EQ(got.value().fds.size(), static_cast<size_t>(i % 2));
+  }
+}
+
 TEST(FdPassing, NothingYetIsNotTheEnd) {
   Pair pair = connected();
   std::array<std::byte, 16> room{};

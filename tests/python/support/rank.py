@@ -24,6 +24,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from torch_ringdist import _native
+
 # Above what any healthy call takes on a loaded machine, below the pool's own limit: what hangs is
 # then reported by the backend, which knows more about it.
 GROUP_TIMEOUT = timedelta(seconds=40)
@@ -184,6 +186,8 @@ def serve(rank: int, launch: Launch, commands: Connection) -> None:
         commands.send((False, _raised(error, time.monotonic())))
         return
     commands.send((True, None))
+    if os.environ.get("SHARE_TEST_TENSORS"):  # every tensor that is large enough
+        _native.load().begin_sharing()
     while command := commands.recv():
         begin = time.monotonic()
         try:
