@@ -35,6 +35,16 @@ def parse_size(text: str) -> int:
     return int(number) * unit
 
 
+def parse_count(text: str) -> int:
+    """A number of things on the command line, as 500, 100K or 10M: thousands and millions."""
+    units = {"K": 1_000, "M": 1_000_000}
+    unit = units.get(text[-1:].upper(), 1)
+    number = text[:-1] if unit > 1 else text
+    if not number.isdigit() or int(number) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, as 500, 100K or 10M")
+    return int(number) * unit
+
+
 def machine() -> dict:
     """What a reader has to know to compare these figures with others."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()

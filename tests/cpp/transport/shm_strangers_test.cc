@@ -168,7 +168,7 @@ TEST(ShmStrangers, AMessageOutsideALoanEndsTheLink) {
       slot.header = shm::kLent | sizeof(int);
       slot.payload_size = 8;
       slot.payload_at = shm::place_in_loan(7, at);
-      stranger.ring().published.value = number + 1;
+      stranger.ring().published.value.show(number + 1);
     };
     ASSERT_TRUE(together({&a}, [&] { return stranger.has_heard(2); }));
     say(0, 0);

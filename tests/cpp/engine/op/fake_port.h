@@ -41,6 +41,7 @@ class FakePort final : public Port {
   std::vector<int> gone_ranks;
   const Run* oldest = nullptr;
   bool copies = false;  // as a transport that stages what it sends
+  int reservations = 0;
 
   void send(MessageHeader header, ConstBytes payload, Ticket ticket) override {
     if (header.early) flow.early[header.destination].sent(payload.size());
@@ -51,6 +52,7 @@ class FakePort final : public Port {
   void send_control(MessageHeader header) override { push(header, {}); }
   bool stages(std::span<const EdgeName>, ConstBytes) const override { return copies; }
   Staged reserve(std::span<const EdgeName>, size_t bytes) override {
+    ++reservations;
     const HeldBytes block(lane.scratch, bytes);
     return {block.bytes(), nullptr, block};
   }

@@ -76,8 +76,10 @@ TEST(Run, EndsWellInAnyOrder) {
           SCOPED_TRACE(algorithm + " " + codec + " " + std::to_string(size));
           Ranks ranks(size, memory, algorithm);
           const bool coded = *codec != '\0';
-          for (int rank = 0; rank < size; ++rank)
+          for (int rank = 0; rank < size; ++rank) {
+            ranks[rank].port.copies = random() % 2 != 0;
             ranks[rank].start(coded ? one_part(codec, size) : nullptr);
+          }
           while (ranks.step(random)) {
           }
           for (int rank = 0; rank < size; ++rank) {
@@ -110,6 +112,33 @@ void deliver_all(Ranks& ranks) {
           queue.pop_front();
           ranks[to].receive(message);
         }
+  }
+}
+
+// To several: 7 segments of each rank's shard; and sums that their reduce has just stored, as far
+// as the send that follows keeps up.
+TEST(Run, WritesWhatWouldBeCopiedWhereItLeavesFrom) {
+  for (const std::string algorithm : {"direct", "ring"}) {
+    for (const bool copies : {false, true}) {
+      SCOPED_TRACE(algorithm);
+      Ranks ranks(3, 1 << 24, algorithm);
+      for (int rank = 0; rank < ranks.size(); ++rank) {
+        ranks[rank].port.copies = copies;
+        ranks[rank].start();
+      }
+      std::mt19937 random(1);
+      while (ranks.step(random)) {
+      }
+      for (int rank = 0; rank < ranks.size(); ++rank) {
+        ASSERT_TRUE(ranks[rank].done());
+        EXPECT_EQ(ranks[rank].data, ranks[0].data);
+        const int reservations = ranks[rank].port.reservations;
+        if (algorithm == "direct")
+          EXPECT_EQ(reservations, copies ? 7 : 0);
+        else
+          EXPECT_EQ(reservations > 0, copies);
+      }
+    }
   }
 }
 
