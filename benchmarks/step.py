@@ -7,8 +7,8 @@
 A step is forward, backward with DDP's allreduces, and SGD, of a network of three linear layers.
 All backends train in the same processes, each a copy of its own, in turns of one step each, so that
 whatever else this machine does meets all alike: ratios mean more than times. A sample is the
-slowest rank's. ringdist-shared makes its network and its DDP under
-torch_ringdist.shared_memory(); alone has no DDP: what a step costs without communication.
+slowest rank's. ringdist-shared makes its DDP, and the first steps,
+under torch_ringdist.shared_memory(); alone has no DDP: what a step costs without communication.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.ranks import SpinBarrier, launch
 
 CONTENDERS = ("alone", "gloo", "ringdist", "ringdist-shared")
 INPUTS, CLASSES = 64, 10
-WARM_UP = 5  # steps; DDP makes its buckets anew in the second
+WARM_UP = 5  # steps
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -72,24 +72,26 @@ def contender(name: str, parameters: int, batch: int) -> Callable[[], None]:
     """One step of it."""
     import torch_ringdist
 
+    torch.manual_seed(0)
+    model = network(parameters)
     shared = name == "ringdist-shared"
-    with torch_ringdist.shared_memory() if shared else contextlib.nullcontext():
-        torch.manual_seed(0)
-        model = network(parameters)
-        if name != "alone":
-            group = dist.new_group(backend=name.removesuffix("-shared"))
-            model = DistributedDataParallel(model, process_group=group)
+    # DDP makes its buckets there and anew in the first steps, from which on they stay.
+    buckets = torch_ringdist.shared_memory() if shared else contextlib.nullcontext()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     inputs = torch.randn(batch, INPUTS)
     labels = torch.randint(CLASSES, (batch,))
 
     def step() -> None:
-        # DDP makes its buckets anew in a backward pass, and gradients are made there.
-        with torch_ringdist.shared_memory() if shared else contextlib.nullcontext():
-            optimizer.zero_grad(set_to_none=False)
-            torch.nn.functional.cross_entropy(model(inputs), labels).backward()
-            optimizer.step()
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
 
+    with buckets:
+        if name != "alone":
+            group = dist.new_group(backend=name.removesuffix("-shared"))
+            model = DistributedDataParallel(model, process_group=group)
+        for _ in range(WARM_UP):
+            step()
     return step
 
 
@@ -102,9 +104,6 @@ def run_rank(
     )
     steps = {name: contender(name, args.parameters, args.batch) for name in CONTENDERS}
     barrier = SpinBarrier(barrier_path, rank, world)
-    for step in steps.values():
-        for _ in range(WARM_UP):
-            step()
     samples: dict[str, list[int]] = {name: [] for name in CONTENDERS}
     start = time.perf_counter()
     bar = tqdm(total=round(args.seconds), unit="s", disable=rank > 0, leave=False)
