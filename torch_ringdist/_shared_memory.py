@@ -21,13 +21,18 @@ def shared_memory() -> Iterator[None]:
     host read them in place; between hosts they are sent as ever. An operation that only sends
     (``broadcast`` from its root, ``send``) then ends when its readers are done.
 
+    While any thread is inside, memory that is freed is kept for the next tensor of its size, up to
+    1 GiB in all, since new memory costs zeroes and page faults. So a training loop that makes its
+    buffers anew in each step, as FSDP does, belongs inside as a whole, not step by step.
+
     It holds for memory of 64 KiB or more; smaller tensors are as usual, and so are all others
     beyond 256 tensors in a process, or a quarter of its file descriptors (a warning says so). The
     memory is taken, and zeroed, at once: RuntimeError if the machine does not have so much.
 
     A forked child has the same memory, as after ``share_memory_()``: what it writes its parent
-    sees. Copies - ``clone()``, pickling, ``torch.save`` - are usual tensors. One that grows by
-    ``resize_`` is in shared memory again only if that, too, happens inside.
+    sees, and no other tensor is given it later. Copies - ``clone()``, pickling, ``torch.save`` -
+    are usual tensors. One that grows by ``resize_`` is in shared memory again only if that, too,
+    happens inside.
 
     DDP lays its buckets out anew during the second step: keep that inside as well.
     """

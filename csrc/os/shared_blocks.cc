@@ -19,15 +19,6 @@ size_t round_to_pages(size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-// Memory that is lacking at its first use, or taken to the last page, gets processes killed.
-Error require_memory(size_t bytes) {
-  const auto available = available_memory();
-  if (!available || bytes <= *available - *available / 16) return {};
-  return Error(ErrorKind::kSystem, "ringdist: a tensor of " + std::to_string(bytes) +
-                                       " bytes does not fit into shared memory: the machine has " +
-                                       std::to_string(*available) + " left");
-}
-
 // Others need descriptors, too.
 size_t most_blocks() {
   rlimit limit{};
@@ -45,20 +36,51 @@ SharedBlocks& SharedBlocks::of_process() {
 
 SharedBlocks& SharedBlocks::make() {
   auto* made = new SharedBlocks;
-  const auto unlock = [] { of_process().mutex_.unlock(); };
-  pthread_atfork([] { of_process().mutex_.lock(); }, unlock,
+  pthread_atfork([] { of_process().mutex_.lock(); },
                  [] {
-                   of_process().watchers_.clear();
+                   ++of_process().forks_;
+                   of_process().mutex_.unlock();
+                 },
+                 [] {
+                   of_process().after_fork_in_child();
                    of_process().mutex_.unlock();
                  });
   return *made;
 }
 
+// What the parent keeps for its next tensors is no business of ours. Not destroyed, which would
+// take the lock of the fork guard, whose turn comes later.
+void SharedBlocks::after_fork_in_child() {
+  watchers_.clear();
+  auto& gone = *new Gone;
+  while (!idle_.empty()) drop_oldest(gone);
+  for (const auto& block : gone) block->free();
+}
+
+void SharedBlocks::enter_region() {
+  std::lock_guard lock(mutex_);
+  ++regions_;
+}
+
+void SharedBlocks::leave_region() {
+  Gone gone;
+  {
+    std::lock_guard lock(mutex_);
+    if (--regions_ > 0) return;
+    while (!idle_.empty()) drop_oldest(gone);
+  }
+  retire(gone);
+}
+
 Result<std::byte*> SharedBlocks::allocate(size_t bytes) {
+  const size_t size = round_to_pages(bytes);
+  {
+    std::lock_guard lock(mutex_);
+    if (std::byte* data = reuse(size)) return data;
+  }
   if (Error error = require_memory(bytes)) return error;
   if (const size_t most = most_blocks(); count_.load(std::memory_order_relaxed) >= most)
     return without(Error(ErrorKind::kSystem, std::to_string(most) + " tensors are there"));
-  const size_t size = round_to_pages(bytes);
   auto file = create_memory("ringdist-tensor", size);
   if (!file.ok()) return without(file.error());
   if (Error error = ringdist::allocate(file.value(), 0, size))
@@ -67,9 +89,74 @@ Result<std::byte*> SharedBlocks::allocate(size_t bytes) {
   if (!block.ok()) return without(block.error());
   std::byte* const data = block.value()->data();
   std::lock_guard lock(mutex_);
-  blocks_.emplace(data, std::move(block.value()));
+  blocks_.emplace(data, Entry{std::move(block.value()), forks_});
   count_.store(blocks_.size(), std::memory_order_release);
   return data;
+}
+
+// Memory that is lacking at its first use, or taken to the last page, gets processes killed.
+Error SharedBlocks::require_memory(size_t bytes) {
+  const auto fits = [bytes](size_t available) { return bytes <= available - available / 16; };
+  auto available = available_memory();
+  if (!available || fits(*available)) return {};
+  Gone gone;
+  {
+    std::lock_guard lock(mutex_);
+    while (!idle_.empty()) drop_oldest(gone);
+  }
+  retire(gone);
+  gone.clear();
+  available = available_memory();
+  if (!available || fits(*available)) return {};
+  return Error(ErrorKind::kSystem, "ringdist: a tensor of " + std::to_string(bytes) +
+                                       " bytes does not fit into shared memory: the machine has " +
+                                       std::to_string(*available) + " left");
+}
+
+// The smallest that is large enough and wastes little.
+std::byte* SharedBlocks::reuse(size_t bytes) {
+  auto best = idle_.end();
+  const auto size = [this](std::byte* data) { return blocks_.at(data).block->size(); };
+  for (auto it = idle_.begin(); it != idle_.end(); ++it)
+    if (size(*it) >= bytes && size(*it) - bytes <= bytes / 4 &&
+        (best == idle_.end() || size(*it) < size(*best)))
+      best = it;
+  if (best == idle_.end()) return nullptr;
+  std::byte* const data = *best;
+  idle_.erase(best);
+  Entry& entry = blocks_.at(data);
+  entry.idle = false;
+  entry.forks = forks_;
+  idle_bytes_ -= entry.block->size();
+  return data;
+}
+
+void SharedBlocks::make_idle(std::byte* data, Entry& entry, Gone& gone) {
+  idle_.push_back(data);
+  entry.idle = true;
+  idle_bytes_ += entry.block->size();
+  while (idle_bytes_ > kMostIdle) drop_oldest(gone);
+}
+
+void SharedBlocks::drop_oldest(Gone& gone) {
+  const auto node = blocks_.find(idle_.front());
+  gone.push_back(node->second.block);
+  idle_bytes_ -= node->second.block->size();
+  idle_.erase(idle_.begin());
+  blocks_.erase(node);
+  count_.store(blocks_.size(), std::memory_order_release);
+}
+
+void SharedBlocks::retire(const Gone& gone) {
+  uint64_t lent = 0;
+  for (const auto& block : gone) {
+    block->free();
+    lent += block->lent() && !block->inherited();
+  }
+  if (lent == 0) return;
+  std::lock_guard lock(mutex_);
+  frees_.fetch_add(lent, std::memory_order_release);
+  for (const EventFd* doorbell : watchers_) doorbell->signal();
 }
 
 Result<std::byte*> SharedBlocks::without(const Error& cause) {
@@ -81,28 +168,30 @@ Result<std::byte*> SharedBlocks::without(const Error& cause) {
 }
 
 bool SharedBlocks::free(std::byte* data) {
-  std::shared_ptr<SharedBlock> block;
+  Gone gone;
   {
     std::lock_guard lock(mutex_);
-    auto node = blocks_.extract(data);
-    if (node.empty()) return false;
-    block = std::move(node.mapped());
-    count_.store(blocks_.size(), std::memory_order_release);
+    const auto it = blocks_.find(data);
+    if (it == blocks_.end() || it->second.idle) return false;
+    // Of one that a child may have as well nobody else must find anything there.
+    if (regions_ > 0 && it->second.forks == forks_ && !it->second.block->inherited()) {
+      make_idle(data, it->second, gone);
+    } else {
+      gone.push_back(it->second.block);
+      blocks_.erase(it);
+      count_.store(blocks_.size(), std::memory_order_release);
+    }
   }
-  block->free();
-  if (!block->lent() || block->inherited()) return true;
-  std::lock_guard lock(mutex_);
-  frees_.fetch_add(1, std::memory_order_release);
-  for (const EventFd* doorbell : watchers_) doorbell->signal();
+  retire(gone);
   return true;
 }
 
 std::shared_ptr<SharedBlock> SharedBlocks::find(ConstBytes range) const {
   if (count_.load(std::memory_order_acquire) == 0) return nullptr;
   std::lock_guard lock(mutex_);
-  auto it = blocks_.upper_bound(range.data());
+  auto it = blocks_.upper_bound(const_cast<std::byte*>(range.data()));
   if (it == blocks_.begin()) return nullptr;
-  const auto& block = (--it)->second;
+  const auto& block = (--it)->second.block;
   return block->contains(range) && !block->inherited() ? block : nullptr;
 }
 
@@ -118,8 +207,8 @@ void SharedBlocks::unwatch(const EventFd& doorbell) {
 
 SharedBlocks::Figures SharedBlocks::figures() const {
   std::lock_guard lock(mutex_);
-  Figures out{blocks_.size(), 0, bytes_read_.load(std::memory_order_relaxed)};
-  for (const auto& [data, block] : blocks_) out.bytes += block->size();
+  Figures out{blocks_.size() - idle_.size(), 0, bytes_read_.load(std::memory_order_relaxed)};
+  for (const auto& [data, entry] : blocks_) out.bytes += entry.idle ? 0 : entry.block->size();
   return out;
 }
 

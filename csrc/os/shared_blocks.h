@@ -19,10 +19,16 @@ namespace ringdist {
 
 class SharedBlocks {
  public:
-  static constexpr size_t kMost = 256;  // each holds a descriptor
+  static constexpr size_t kMost = 256;                  // each holds a descriptor
+  static constexpr size_t kMostIdle = size_t{1} << 30;  // bytes
   static SharedBlocks& of_process();
 
-  // Memory of zeroes that begins a page. Null where there may be no more such blocks, which is
+  // Between the two a block that is freed is kept, for the next who needs one of its size: a new
+  // one costs zeroes and page faults, here and at its readers. Regions may overlap.
+  void enter_region();
+  void leave_region();
+
+  // Memory that begins a page. Null where there may be no more such blocks, which is
   // logged once: take other memory. Error: kSystem, where the machine has not so much memory left;
   // to try would end processes.
   Result<std::byte*> allocate(size_t bytes);
@@ -41,7 +47,7 @@ class SharedBlocks {
 
   // For users to see.
   struct Figures {
-    uint64_t blocks;
+    uint64_t blocks;  // in use
     uint64_t bytes;
     uint64_t bytes_read;  // by others where they lie, since the process began
   };
@@ -49,12 +55,31 @@ class SharedBlocks {
   void count_read(size_t bytes) { bytes_read_.fetch_add(bytes, std::memory_order_relaxed); }
 
  private:
+  struct Entry {
+    std::shared_ptr<SharedBlock> block;
+    uint64_t forks;  // when it was given out: a child may have it since
+    bool idle = false;
+  };
+  using Gone = std::vector<std::shared_ptr<SharedBlock>>;
+
   SharedBlocks() = default;
   static SharedBlocks& make();
+  void after_fork_in_child();
   Result<std::byte*> without(const Error& cause);
+  Error require_memory(size_t bytes);
+  // With the lock held.
+  std::byte* reuse(size_t bytes);
+  void make_idle(std::byte* data, Entry& entry, Gone& gone);
+  void drop_oldest(Gone& gone);
+  // Without it.
+  void retire(const Gone& gone);
 
   mutable std::mutex mutex_;  // a leaf; held while the process forks
-  std::map<const std::byte*, std::shared_ptr<SharedBlock>> blocks_ RINGDIST_GUARDED_BY(mutex_);
+  std::map<std::byte*, Entry> blocks_ RINGDIST_GUARDED_BY(mutex_);
+  std::vector<std::byte*> idle_ RINGDIST_GUARDED_BY(mutex_);  // the oldest first
+  size_t idle_bytes_ RINGDIST_GUARDED_BY(mutex_) = 0;
+  int regions_ RINGDIST_GUARDED_BY(mutex_) = 0;
+  uint64_t forks_ RINGDIST_GUARDED_BY(mutex_) = 0;  // of this process so far
   std::vector<const EventFd*> watchers_ RINGDIST_GUARDED_BY(mutex_);
   bool told_ RINGDIST_GUARDED_BY(mutex_) = false;
   std::atomic<size_t> count_ = 0;  // of blocks_

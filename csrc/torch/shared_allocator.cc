@@ -65,9 +65,11 @@ void begin_sharing() {
     constexpr uint8_t kAboveAll = UINT8_MAX;
     c10::SetAllocator(c10::DeviceType::CPU, &allocator(), kAboveAll);
   });
-  ++sharing;
+  if (sharing++ == 0) SharedBlocks::of_process().enter_region();
 }
 
-void end_sharing() { --sharing; }
+void end_sharing() {
+  if (--sharing == 0) SharedBlocks::of_process().leave_region();
+}
 
 }  // namespace ringdist

@@ -225,6 +225,27 @@ def test_copies_are_usual_tensors(pools):
     pools(2).run(_copies)
 
 
+def _again() -> None:
+    """Within a region freed memory is used again, which its readers have mapped already."""
+    settle()
+    with torch_ringdist.shared_memory():
+        places, before = set(), read_in_place()
+        for i in range(20):
+            tensor = torch.full((1 << 18,), float(i))
+            places.add(tensor.data_ptr())
+            dist.all_reduce(tensor)
+            size = dist.get_world_size()
+            same_bits(tensor, torch.full_like(tensor, float(i * size)), f"tensor {i}")
+            del tensor
+        assert len(places) == 2, f"{len(places)} places for a tensor and what it is compared with"
+        assert read_in_place() - before > 10 << 19, "it is read in place but at first"
+    settle()
+
+
+def test_freed_memory_is_used_again_inside(pools):
+    pools(2).run(_again)
+
+
 def _where() -> None:
     def shared() -> int:
         return torch_ringdist.stats()["shared_tensors"]

@@ -47,7 +47,7 @@ TEST(SharedBlocks, AreFoundByWhatLiesInThem) {
   EXPECT_EQ(find(data, 1), nullptr);
 }
 
-TEST(SharedBlocks, AreZeroAndOfAnySize) {
+TEST(SharedBlocks, AreZeroWhenNewAndOfAnySize) {
   for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{4097}, kBytes + 3}) {
     std::byte* const data = made(bytes);
     EXPECT_TRUE(std::all_of(data, data + bytes, [](std::byte b) { return b == std::byte{0}; }));
@@ -70,6 +70,90 @@ TEST(SharedBlocks, AreReadThroughTheirFile) {
   EXPECT_TRUE(release(data));
   EXPECT_TRUE(block->freed());
   EXPECT_EQ(reader.value().data()[5], std::byte{7});
+}
+
+// Enters on construction.
+struct Region {
+  Region() { SharedBlocks::of_process().enter_region(); }
+  ~Region() { SharedBlocks::of_process().leave_region(); }
+};
+
+TEST(SharedBlocks, AreKeptForTheNextOfTheirSizeWithinARegion) {
+  std::byte* data = nullptr;
+  std::shared_ptr<SharedBlock> block;
+  {
+    const Region region;
+    data = made();
+    block = find(data, 1);
+    const auto before = SharedBlocks::of_process().figures();
+    EXPECT_TRUE(release(data));
+    EXPECT_FALSE(release(data)) << "it is free";
+    EXPECT_EQ(SharedBlocks::of_process().figures().blocks, before.blocks - 1);
+    EXPECT_EQ(SharedBlocks::of_process().figures().bytes, before.bytes - kBytes);
+    std::byte* const larger = made(kBytes + 1);
+    std::byte* const small = made(kBytes / 2);
+    EXPECT_NE(larger, data);
+    EXPECT_NE(small, data) << "it would waste much";
+    EXPECT_FALSE(block->freed());
+    EXPECT_EQ(made(kBytes - 5000), data);
+    EXPECT_NE(made(kBytes), data) << "it is in use";
+    for (std::byte* each : {larger, small, data}) EXPECT_TRUE(release(each));
+    {
+      const Region inner;
+    }
+    EXPECT_FALSE(block->freed());
+  }
+  EXPECT_TRUE(block->freed()) << "nobody asks for more";
+  EXPECT_EQ(find(data, 1), nullptr);
+}
+
+TEST(SharedBlocks, AreKeptUpToALimit) {
+  constexpr size_t kLarge = SharedBlocks::kMostIdle / 2 - 4096;
+  if (available_memory().value_or(0) < 3 * SharedBlocks::kMostIdle)
+    GTEST_SKIP() << "the machine has too little memory for this";
+  const Region region;
+  std::byte* const first = made(kLarge);
+  std::byte* const second = made(kLarge);
+  std::byte* const third = made(kBytes);
+  const auto oldest = find(first, 1);
+  const auto newest = find(third, 1);
+  for (std::byte* each : {first, second}) release(each);
+  EXPECT_FALSE(oldest->freed());
+  release(third);
+  EXPECT_TRUE(oldest->freed());
+  EXPECT_FALSE(newest->freed());
+}
+
+// What a child has mapped must not become another tensor of its parent's, nor one of its own.
+TEST(SharedBlocks, ThatAChildHasAreNotUsedAgain) {
+  const Region region;
+  std::byte* const idle = made();
+  std::byte* const used = made();
+  release(idle);
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    char word = 0;
+    if (read(go[0], &word, 1) != 1) _exit(1);
+    std::byte* const own = SharedBlocks::of_process().allocate(kBytes).value();
+    *own = std::byte{1};  // were it the parent's, it would be seen there
+    *used = std::byte{1};
+    _exit(0);
+  }
+  EXPECT_EQ(made(), idle);
+  EXPECT_TRUE(release(used));
+  std::byte* const other = made();
+  *other = std::byte{7};
+  ASSERT_EQ(write(go[1], "!", 1), 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  for (const int end : go) close(end);
+  EXPECT_EQ(*other, std::byte{7});
+  EXPECT_EQ(*idle, std::byte{0});
+  for (std::byte* each : {idle, other}) release(each);
 }
 
 TEST(SharedBlocks, TheDoorbellsRingWhenOneThatWasLentIsFreed) {
