@@ -96,8 +96,9 @@ TEST(SharedBlocks, AreKeptForTheNextOfTheirSizeWithinARegion) {
     EXPECT_NE(small, data) << "it would waste much";
     EXPECT_FALSE(block->freed());
     EXPECT_EQ(made(kBytes - 5000), data);
-    EXPECT_NE(made(kBytes), data) << "it is in use";
-    for (std::byte* each : {larger, small, data}) EXPECT_TRUE(release(each));
+    std::byte* const other = made(kBytes);
+    EXPECT_NE(other, data) << "it is in use";
+    for (std::byte* each : {larger, small, data, other}) EXPECT_TRUE(release(each));
     {
       const Region inner;
     }
