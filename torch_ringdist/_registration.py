@@ -83,16 +83,10 @@ def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
         RuntimeError: the group could not be created; the message says which step failed.
     """
     from torch_ringdist import _native
-    from torch_ringdist._options import Options
 
-    if backend_options is not None and not isinstance(backend_options, Options):
-        given = type(backend_options)
-        raise TypeError(
-            'init_process_group("ringdist"): pg_options must be a torch_ringdist.Options or None, '
-            f"got a {given.__module__}.{given.__qualname__}"
-        )
+    # The class of Options is made when it is first used, which takes longer than to load _C.
+    options = {} if backend_options is None else _as_text(backend_options)
     native = _native.load()
-    options = Options() if backend_options is None else backend_options
     # torch gives no list for the default group, whose members are all ranks.
     members = list(dist_options.global_ranks_in_group) or list(range(dist_options.group_size))
     return native.create_backend(
@@ -102,5 +96,17 @@ def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
         dist_options.timeout,
         dist_options.group_id,
         members,
-        options.as_text(),
+        options,
     )
+
+
+def _as_text(given: Any) -> dict[str, str]:
+    from torch_ringdist._options import Options
+
+    if not isinstance(given, Options):
+        kind = type(given)
+        raise TypeError(
+            'init_process_group("ringdist"): pg_options must be a torch_ringdist.Options or None, '
+            f"got a {kind.__module__}.{kind.__qualname__}"
+        )
+    return given.as_text()
