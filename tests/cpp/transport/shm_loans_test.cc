@@ -340,6 +340,9 @@ TEST(ShmLoans, ComeAndGoForEver) {
 
 // More than a link's reader maps: the rest is copied.
 TEST(ShmLoans, AReaderWithoutADescriptorIsSentCopies) {
+#ifdef RINGDIST_SANITIZED
+  GTEST_SKIP() << "the sanitizer looks at memory through descriptors of its own";
+#endif
   End a;
   End b;
   connect(a, b);
