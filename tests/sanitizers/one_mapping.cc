@@ -1,6 +1,7 @@
 // ThreadSanitizer knows memory by its address, so that what two mappings of one file share are two
 // memories to it, in which nothing races. In its builds, therefore, a file that is mapped from its
 // beginning a second time gets the first mapping again; the linker's --wrap brings the calls here.
+// Only files as large as a Context's segment: smaller ones are tests' own, of mappings themselves.
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,6 +29,8 @@ struct Shared {
 
 using File = std::pair<dev_t, ino_t>;
 
+constexpr off_t kLeastBytes = off_t{32} << 20;
+
 std::mutex mutex;
 
 std::map<File, Shared>& mappings() {
@@ -39,7 +42,8 @@ std::map<File, Shared>& mappings() {
 
 void* __wrap_mmap(void* at, size_t bytes, int access, int flags, int fd, off_t offset) {
   struct stat file{};
-  if ((flags & MAP_SHARED) == 0 || at != nullptr || offset != 0 || fstat(fd, &file) != 0)
+  if ((flags & MAP_SHARED) == 0 || at != nullptr || offset != 0 || fstat(fd, &file) != 0 ||
+      file.st_size < kLeastBytes)
     return __real_mmap(at, bytes, access, flags, fd, offset);
   const std::lock_guard lock(mutex);
   const File key(file.st_dev, file.st_ino);
