@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/op/message.h"
+#include "os/descriptors.h"
 #include "os/host.h"
 #include "os/interfaces.h"
 #include "os/random.h"
@@ -15,6 +16,9 @@ namespace {
 
 constexpr auto kCallbackTime = std::chrono::milliseconds(1000);
 constexpr auto kDumpTime = std::chrono::milliseconds(300);
+// The control connection, the process (pidfd), its doorbell; and while connections are made, a few.
+constexpr size_t kDescriptorsOfPeer = 3;
+constexpr size_t kDescriptorsMeanwhile = 8;
 
 }  // namespace
 
@@ -115,6 +119,7 @@ Result<TransportAddresses> Context::all_addresses() {
 Result<Entry> Context::entry() {
   std::lock_guard lock(mutex_);
   if (Error error = open_transports(/*late=*/false)) return error;
+  if (descriptors_alone_ == 0) descriptors_alone_ = fork_guard::count(fork_guard::Hold());
   Entry out;
   out.wire_version = kWireVersion;
   out.context_id = id_;
@@ -125,6 +130,24 @@ Result<Entry> Context::entry() {
   out.tcp_address = control_->tcp_address();
   out.transports = addresses();
   return out;
+}
+
+// Others connect as soon as they know of us: what that took counts as had.
+Error Context::room_for(const std::vector<ContextId>& processes) {
+  std::lock_guard lock(mutex_);
+  auto all = met_;
+  all.insert(processes.begin(), processes.end());
+  all.erase(id_);
+  if (all.size() == met_.size()) return {};
+  const fork_guard::Hold hold;  // nothing is opened between the two counts
+  const size_t ours = fork_guard::count(hold);
+  const std::string what = "a process with " + std::to_string(all.size()) + " other" +
+                           (all.size() == 1 ? "" : "s") + " of this host in its groups";
+  if (Error error = require_descriptors(kDescriptorsOfPeer * all.size() + kDescriptorsMeanwhile,
+                                        what, ours - std::min(ours, descriptors_alone_)))
+    return error;
+  met_ = std::move(all);
+  return {};
 }
 
 Result<Transport*> Context::reach(const Entry& peer, bool same_host, const std::string& wanted) {
@@ -197,6 +220,7 @@ void Context::on_process_lost(uint64_t context_id, const Error& cause) {
   {
     std::lock_guard lock(mutex_);
     lost_.emplace(context_id, cause);
+    met_.erase(context_id);
   }
   lane_->post([this, context_id, cause] {
     const auto tell = [this, context_id, cause] {
@@ -208,6 +232,10 @@ void Context::on_process_lost(uint64_t context_id, const Error& cause) {
 }
 
 void Context::on_process_left(uint64_t context_id) {
+  {
+    std::lock_guard lock(mutex_);
+    met_.erase(context_id);
+  }
   lane_->post([this, context_id] {
     lane_->drain_peer(context_id,
                       [this, context_id] { lane_->executor().process_left(context_id); });

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,9 @@ class Context final : private ControlEvents, private LaneHost {
   Result<Entry> entry();
   // Of all transports; opens the rest.
   Result<TransportAddresses> all_addresses();
+  // Whether there are descriptors for connections to these processes of this host besides those it
+  // has met before. Error: kSystem, with the number.
+  Error room_for(const std::vector<ContextId>& processes);
   // The transport to reach a peer by, ready to send: the first that both have, or `wanted`.
   Result<Transport*> reach(const Entry& peer, bool same_host, const std::string& wanted);
 
@@ -100,6 +104,8 @@ class Context final : private ControlEvents, private LaneHost {
   std::mutex mutex_;  // never held in a call to the lane that waits, but for open_transports()
   std::vector<Transport*> opened_ RINGDIST_GUARDED_BY(mutex_);  // owned by the lane
   std::map<const void*, Leaver> leavers_ RINGDIST_GUARDED_BY(mutex_);
+  std::set<ContextId> met_ RINGDIST_GUARDED_BY(mutex_);       // of this host, and live
+  size_t descriptors_alone_ RINGDIST_GUARDED_BY(mutex_) = 0;  // before anybody knew of it
   std::map<ContextId, Error> lost_ RINGDIST_GUARDED_BY(mutex_);
   bool open_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool shut_down_ RINGDIST_GUARDED_BY(mutex_) = false;

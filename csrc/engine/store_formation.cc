@@ -112,6 +112,15 @@ Error StoreFormation::check_addresses(const Topology& topology) const {
   return {};
 }
 
+Error StoreFormation::check_room() {
+  std::vector<ContextId> here;
+  for (const Entry& entry : entries_)
+    if (entry.host_key == entries_[rank()].host_key) here.push_back(entry.context_id);
+  const Error error = context().room_for(here);
+  if (error) flood(abort_notice(entries_[0].nonce, /*generation=*/0, rank(), /*op=*/0, error));
+  return error;
+}
+
 Result<FoundGroup> StoreFormation::find() {
   FoundGroup formed;
   Membership& membership = formed.membership;
@@ -128,6 +137,7 @@ Result<FoundGroup> StoreFormation::find() {
   if (!entries.ok()) return entries.error();
   entries_ = std::move(entries.value());
   log_phase("all " + std::to_string(size()) + " ranks are in the store");
+  if (Error error = check_room()) return error;
   const auto prove = [&](const Entry& peer) {
     return context().control().prove_same_host(
         peer.context_id, peer.unix_name,

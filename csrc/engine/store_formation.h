@@ -24,6 +24,9 @@ class StoreFormation final : public Formation {
   Error reach(FoundGroup& formed) override;
   void leave_word(ErrorKind kind, const std::string& why, bool process_ends) override;
   void log_formed(const FoundGroup& formed) const override;
+  // For connections to the processes of this host. Who has all entries already, and looks at the
+  // store no more, is told over the control plane.
+  Error check_room();
   Error check_addresses(const Topology& topology) const;
 
   const CommunicatorOptions options_;

@@ -3,13 +3,14 @@
 #include <dirent.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <string>
 
 namespace ringdist {
 
-Error require_descriptors(size_t count, std::string_view what) {
+Error require_descriptors(size_t count, std::string_view what, size_t had) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
   DIR* folder = opendir("/proc/self/fd");
@@ -23,11 +24,12 @@ Error require_descriptors(size_t count, std::string_view what) {
     closedir(folder);
     --open;  // the folder itself
   }
+  open -= std::min(open, had);
   if (open + count <= most) return {};
   return Error(ErrorKind::kSystem, std::string(what) + " needs about " + std::to_string(count) +
                                        " file descriptors, of " + std::to_string(most) + " " +
-                                       std::to_string(folder ? open : most) +
-                                       " are in use: raise 'ulimit -n'");
+                                       std::to_string(open) + " are in use: raise 'ulimit -n' to " +
+                                       std::to_string(open + count) + " or more");
 }
 
 }  // namespace ringdist

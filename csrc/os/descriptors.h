@@ -8,8 +8,8 @@
 
 namespace ringdist {
 
-// kSystem, with what to do about it, if fewer than `count` can be opened now; for libraries that do
-// not survive their lack. `what` needs them.
-Error require_descriptors(size_t count, std::string_view what);
+// kSystem, with what to do about it, unless `count` can be open at once for the use that `what`
+// names, of which `had` are open already.
+Error require_descriptors(size_t count, std::string_view what, size_t had = 0);
 
 }  // namespace ringdist

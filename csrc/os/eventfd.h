@@ -9,8 +9,6 @@ namespace ringdist {
 class EventFd {
  public:
   static Result<EventFd> create();
-  // One that another process made and passed on. Reading it never waits only if it was made so.
-  static EventFd adopt(Fd fd) { return EventFd(std::move(fd)); }
 
   void signal() const;
   // Forgets all signals so far; true if there was one.

@@ -58,5 +58,7 @@ void add(const Hold&, int fd) noexcept { registry().fds.push_back(fd); }
 
 void remove(const Hold&, int fd) noexcept { std::erase(registry().fds, fd); }
 
+size_t count(const Hold&) noexcept { return registry().fds.size(); }
+
 }  // namespace fork_guard
 }  // namespace ringdist

@@ -41,6 +41,8 @@ class Hold {
 // For which the Hold has made room.
 void add(const Hold&, int fd) noexcept;
 void remove(const Hold&, int fd) noexcept;
+// How many are on the list: all that this library has open.
+size_t count(const Hold&) noexcept;
 
 }  // namespace fork_guard
 }  // namespace ringdist

@@ -156,7 +156,7 @@ void SharedBlocks::retire(const Gone& gone) {
   if (lent == 0) return;
   std::lock_guard lock(mutex_);
   frees_.fetch_add(lent, std::memory_order_release);
-  for (const EventFd* doorbell : watchers_) doorbell->signal();
+  for (const Doorbell* doorbell : watchers_) doorbell->ring();
 }
 
 Result<std::byte*> SharedBlocks::without(const Error& cause) {
@@ -195,12 +195,12 @@ std::shared_ptr<SharedBlock> SharedBlocks::find(ConstBytes range) const {
   return block->contains(range) && !block->inherited() ? block : nullptr;
 }
 
-void SharedBlocks::watch(const EventFd& doorbell) {
+void SharedBlocks::watch(const Doorbell& doorbell) {
   std::lock_guard lock(mutex_);
   watchers_.push_back(&doorbell);
 }
 
-void SharedBlocks::unwatch(const EventFd& doorbell) {
+void SharedBlocks::unwatch(const Doorbell& doorbell) {
   std::lock_guard lock(mutex_);
   std::erase(watchers_, &doorbell);
 }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "os/eventfd.h"
+#include "os/doorbell.h"
 #include "os/shared_block.h"
 
 namespace ringdist {
@@ -42,8 +42,8 @@ class SharedBlocks {
   // How many blocks were freed that had been lent. The doorbell of each watcher is rung when there
   // is one more; it lives until unwatch().
   uint64_t frees() const { return frees_.load(std::memory_order_acquire); }
-  void watch(const EventFd& doorbell);
-  void unwatch(const EventFd& doorbell);
+  void watch(const Doorbell& doorbell);
+  void unwatch(const Doorbell& doorbell);
 
   // For users to see.
   struct Figures {
@@ -80,7 +80,7 @@ class SharedBlocks {
   size_t idle_bytes_ RINGDIST_GUARDED_BY(mutex_) = 0;
   int regions_ RINGDIST_GUARDED_BY(mutex_) = 0;
   uint64_t forks_ RINGDIST_GUARDED_BY(mutex_) = 0;  // of this process so far
-  std::vector<const EventFd*> watchers_ RINGDIST_GUARDED_BY(mutex_);
+  std::vector<const Doorbell*> watchers_ RINGDIST_GUARDED_BY(mutex_);
   bool told_ RINGDIST_GUARDED_BY(mutex_) = false;
   std::atomic<size_t> count_ = 0;  // of blocks_
   std::atomic<uint64_t> frees_ = 0;

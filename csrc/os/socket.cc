@@ -166,8 +166,6 @@ bool exhausted(int errno_value) {
          errno_value == ENOMEM;
 }
 
-bool end_output(const Fd& fd) { return shutdown(fd.get(), SHUT_WR) == 0; }
-
 Result<PeerCredentials> peer_credentials(const Fd& fd) {
   ucred given{};
   socklen_t length = sizeof given;

@@ -44,9 +44,6 @@ Fd accept_connection(const Fd& listener);
 // Whether that errno means that the connection waits still, for descriptors or memory.
 bool exhausted(int errno_value);
 
-// Says to the other side that nothing follows; false where the connection is gone already.
-bool end_output(const Fd& fd);
-
 // Who is on the other side of an AF_UNIX connection. pid is 0 where it is not visible from here.
 struct PeerCredentials {
   pid_t pid = 0;

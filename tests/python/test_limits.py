@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
+import time
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
-from support.rank import Raised, caught, init
+from support.rank import Raised, Ranks, caught, init, poll
+from support.shared import read_in_place, settle
+
+import torch_ringdist
+
+OWN, MEANWHILE = 13, 8  # of a process with a group; while its connections are made
 
 
 def _first_op() -> None:
@@ -18,10 +25,15 @@ def _first_op() -> None:
     dist.all_to_all_single(torch.empty(size), torch.ones(size))
 
 
-def _with_descriptors(left: int) -> Raised | None:
+def _leave_descriptors(left: int) -> int:
     used = len(os.listdir("/proc/self/fd"))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + left, most))
+    return used
+
+
+def _with_descriptors(left: int) -> Raised | None:
+    _leave_descriptors(left)
     return caught(_first_op)
 
 
@@ -45,6 +57,72 @@ def test_who_lacks_descriptors_is_told_what_to_raise(
     for error in pool.run(_with_descriptors, left):
         assert (error is None) == enough, error
         assert error is None or "raise 'ulimit -n'" in error.text, error
+
+
+def _descriptors_of_peers(peers: int) -> int:
+    used = _leave_descriptors(OWN + 3 * peers + MEANWHILE)
+    _first_op()  # everybody sends to everybody
+    dist.barrier()
+    return len(os.listdir("/proc/self/fd")) - used
+
+
+def test_a_peer_costs_three_descriptors(fresh_pool):
+    for size in (2, 8):
+        peers = size - 1
+        found = fresh_pool(size, init=False).run(_descriptors_of_peers, peers)
+        assert set(found) == {OWN + 3 * peers}, found
+
+
+def _descriptors_of_loans() -> tuple[int, int]:
+    """More than without shared tensors: while there is one, of which everybody reads a part, and
+    when there is none any more."""
+    init()
+    peers, part = dist.get_world_size() - 1, 50_000
+    shape = (dist.get_world_size(), part)
+    out = torch.empty(shape)
+    dist.all_to_all_single(out, torch.ones(shape))
+    dist.barrier()
+    used = len(os.listdir("/proc/self/fd"))
+    with torch_ringdist.shared_memory():
+        shared = torch.ones(shape)
+    for _ in range(20):  # the first lend it, and send copies
+        before = read_in_place()
+        dist.all_to_all_single(out, shared)
+        time.sleep(0.005)
+    assert read_in_place() - before == 4 * part * peers
+    dist.barrier()
+    lent = len(os.listdir("/proc/self/fd")) - used
+    del shared
+    settle()
+    poll(lambda: len(os.listdir("/proc/self/fd")) == used)
+    return lent, len(os.listdir("/proc/self/fd")) - used
+
+
+def test_shared_tensors_cost_two_descriptors_of_a_peer(fresh_pool):
+    for size in (2, 5):
+        found = fresh_pool(size, init=False).run(_descriptors_of_loans)
+        assert set(found) == {(1 + 2 * (size - 1), 0)}, found
+
+
+def test_the_number_that_a_group_needs_is_named(fresh_pool):
+    for error in fresh_pool(8, init=False).run(_with_descriptors, 24):
+        assert error and re.search(
+            r"a process with 7 others of this host in its groups needs about 29 file descriptors, "
+            r"of \d+ \d+ are in use: raise 'ulimit -n' to \d+ or more",
+            error.text,
+        ), error
+
+
+def _one_lacks_descriptors(lacking: int) -> Raised | None:
+    if Ranks.rank == lacking:
+        _leave_descriptors(24)
+    return caught(_first_op)
+
+
+# While others look for it: not after their whole time.
+def test_of_the_one_that_lacks_descriptors_all_are_told(fresh_pool):
+    for error in fresh_pool(8, init=False).run(_one_lacks_descriptors, 3):
+        assert error and "needs about 29 file descriptors" in error.text, error
 
 
 @pytest.mark.parametrize(

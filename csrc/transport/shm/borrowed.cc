@@ -4,6 +4,21 @@
 
 namespace ringdist::shm {
 
+void Borrowed::begin(uint64_t last) {
+  former_.merge(blocks_);
+  blocks_.clear();
+  former_until_ = last;
+}
+
+void Borrowed::read_until(uint64_t consumed) {
+  if (!former_.empty() && consumed >= former_until_) former_.clear();
+}
+
+void Borrowed::clear() {
+  blocks_.clear();
+  former_.clear();
+}
+
 Error Borrowed::on_event(const Fd& socket) {
   while (true) {
     auto heard = receive_note(socket);
@@ -36,8 +51,9 @@ bool Borrowed::take(const NoteHeard& heard) {
 }
 
 std::optional<ConstBytes> Borrowed::find(uint64_t place, size_t bytes) const {
-  const auto it = blocks_.find(loan_of(place));
-  if (it == blocks_.end()) return std::nullopt;
+  const auto& from = blocks_.contains(loan_of(place)) ? blocks_ : former_;
+  const auto it = from.find(loan_of(place));
+  if (it == from.end()) return std::nullopt;
   const ConstBytes block{it->second.data(), it->second.size()};
   const uint64_t offset = offset_in_loan(place);
   if (offset > block.size() || bytes > block.size() - offset) return std::nullopt;

@@ -14,6 +14,12 @@ namespace ringdist::shm {
 
 class Borrowed {
  public:
+  // There is a new connection. What came over the former is kept for messages up to `last`, which
+  // alone may name it.
+  void begin(uint64_t last);
+  // So many messages have been read.
+  void read_until(uint64_t consumed);
+  void clear();
   // Hears what the peer says, and answers. Errors: kPeerLost where the connection has ended;
   // kProtocol.
   Error on_event(const Fd& socket);
@@ -25,6 +31,8 @@ class Borrowed {
   bool take(const NoteHeard& heard);
 
   std::map<uint32_t, Mapping> blocks_;
+  std::map<uint32_t, Mapping> former_;  // of a connection that broke
+  uint64_t former_until_ = 0;
 };
 
 }  // namespace ringdist::shm

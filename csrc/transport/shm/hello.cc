@@ -1,12 +1,17 @@
 #include "transport/shm/hello.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+
 #include "transport/shm/layout.h"
 
 namespace ringdist::shm {
 namespace {
 
 constexpr uint64_t kMagic = 0x676e69722d6d6873ull;
-constexpr uint32_t kNoRoom = UINT32_MAX;  // as an index
+constexpr uint32_t kNoRoom = UINT32_MAX;           // as an index
+constexpr uint32_t kForLoans = uint32_t{1} << 31;  // beside an index
 
 Error no_hello(const std::string& why) {
   return Error(ErrorKind::kProtocol, "no greeting of this version over shared memory: " + why);
@@ -14,11 +19,27 @@ Error no_hello(const std::string& why) {
 
 }  // namespace
 
+Connecting connect_to_own_user(const std::string& address) {
+  Connecting out = connect_unix(address);
+  if (out.failure) return out;
+  const auto who = peer_credentials(out.fd);
+  if (!who.ok())
+    out.failure = {0, who.error()};
+  else if (who.value().uid != geteuid())
+    out.failure = {EPERM, Error(ErrorKind::kSystem, "the peer runs as another user")};
+  return out;
+}
+
 Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index, const Fd& segment,
-                 const EventFd& doorbell) {
+                 const Fd& button) {
   const Hello hello{kMagic, kLayoutVersion, index, from, to};
-  const std::array<int, 2> fds{segment.get(), doorbell.get()};
+  const std::array<int, 2> fds{segment.get(), button.get()};
   return send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), fds);
+}
+
+Error send_loans_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index) {
+  const Hello hello{kMagic, kLayoutVersion, index | kForLoans, from, to};
+  return send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), {});
 }
 
 void refuse_hello(const Fd& socket, ContextId from) {
@@ -38,16 +59,19 @@ Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, siz
     return Error(ErrorKind::kSystem,
                  "the peer has no descriptor or no memory left for the connection; raise "
                  "'ulimit -n' there");
-  if (got.bytes != sizeof hello || hello.magic != kMagic || got.fds.size() != 2)
+  const bool for_loans = (hello.index & kForLoans) != 0;
+  hello.index &= ~kForLoans;
+  if (got.bytes != sizeof hello || hello.magic != kMagic || got.fds.size() != (for_loans ? 0 : 2))
     return no_hello("unknown bytes");
   if (hello.layout_version != kLayoutVersion)
     return no_hello("its version is " + std::to_string(hello.layout_version));
   if (hello.to != me) return no_hello("it is meant for another process");
   if (hello.index >= kMaxLinks) return no_hello("its index is too large");
+  if (for_loans) return std::optional<Greeted>(Greeted{hello, for_loans});
   auto segment = map_memory(got.fds[0], bytes, /*writable=*/false);
   if (!segment.ok()) return segment.error();
   return std::optional<Greeted>(
-      Greeted{hello, std::move(segment.value()), EventFd::adopt(std::move(got.fds[1]))});
+      Greeted{hello, for_loans, std::move(segment.value()), std::move(got.fds[1])});
 }
 
 }  // namespace ringdist::shm

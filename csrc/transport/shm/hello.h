@@ -1,14 +1,15 @@
 // How two Contexts of a host connect: who wants to send dials the other's abstract socket and says
 // hello, with its segment and its doorbell; the other maps the segment and answers with its own.
-// From then on the connection carries nothing. Its end is the end of the process, or of the link.
+// That is all the connection is for: both close it. Who has shared tensors to lend over that link
+// dials again, and says so in a hello that needs no answer (loan_note.h has what follows).
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
-#include "os/eventfd.h"
 #include "os/fd_passing.h"
 #include "os/memfd.h"
+#include "os/socket.h"
 #include "transport/transport.h"
 
 namespace ringdist::shm {
@@ -25,12 +26,18 @@ struct Hello {
 // What a hello brings.
 struct Greeted {
   Hello hello;
-  Mapping segment;
-  EventFd doorbell;
+  bool for_loans = false;  // `index` is the ring of a link that is there, and there is no more
+  Mapping segment = {};
+  Fd button = {};  // of the other's doorbell
 };
 
+// As connect_unix(); refuses another user's socket.
+Connecting connect_to_own_user(const std::string& address);
+
 Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index, const Fd& segment,
-                 const EventFd& doorbell);
+                 const Fd& button);
+// `index` is that of the link whose messages will name them.
+Error send_loans_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index);
 // In its place, where there is no room for the link: the dialer is told why nobody answers.
 void refuse_hello(const Fd& socket, ContextId from);
 // Maps the first `bytes` of the other's segment. Nothing if it has not come yet. Errors: kPeerLost

@@ -36,7 +36,42 @@ bool Inbound::on_event(uint64_t key) {
   auto it = links_.find(key);
   if (it == links_.end()) return false;
   it->second->on_event();
+  if (it->second->for_loans())
+    hand_over(it);
+  else
+    close_unneeded_socket(*it->second);
   return true;
+}
+
+// Its connection is that of another link from here on, which has its events.
+void Inbound::hand_over(std::map<uint64_t, std::unique_ptr<Inlink>>::iterator caller) {
+  Inlink& from = *caller->second;
+  const Hello hello = *from.for_loans();
+  const auto found = std::find_if(links_.begin(), links_.end(), [&](const auto& entry) {
+    return entry.second->is_of(hello.from, hello.index);
+  });
+  if (found == links_.end())
+    return from.end(Error(ErrorKind::kProtocol, "it lends for a link that is not there"));
+  auto& [key, link] = *found;
+  link->on_event();  // the former has ended before this one began
+  close_unneeded_socket(*link);
+  if (link->ended() || link->socket())
+    return from.end(Error(ErrorKind::kProtocol, "it lends for a link for which another does"));
+  if (Error error = epoll_.modify(from.socket().get(), EPOLLIN, key)) return from.end(error);
+  link->begin_loans(from.take_socket());
+  links_.erase(caller);
+  link->on_event();
+  close_unneeded_socket(*link);
+}
+
+void Inbound::close_unneeded_socket(Inlink& link) const {
+  if (!link.needs_socket()) close_socket(link);
+}
+
+// Events of a socket whose copy another process holds would go on.
+void Inbound::close_socket(Inlink& link) const {
+  if (link.socket()) epoll_.remove(link.socket().get());
+  link.close_socket();
 }
 
 void Inbound::accept_all() {
@@ -54,7 +89,7 @@ void Inbound::accept_all() {
     if (!who.ok() || who.value().uid != geteuid()) continue;  // closes it
     const uint64_t key = next_key_++;
     if (epoll_.add(fd.get(), EPOLLIN, key)) continue;
-    links_[key] = std::make_unique<Inlink>(own_, me_, std::move(fd));
+    links_[key] = std::make_unique<Inlink>(own_, bells_, me_, std::move(fd));
   }
 }
 
@@ -76,8 +111,9 @@ bool Inbound::has_messages_of(ContextId peer) const {
 }
 
 bool Inbound::has_finished() const {
-  return std::any_of(links_.begin(), links_.end(),
-                     [](const auto& entry) { return entry.second->finished(); });
+  return std::any_of(links_.begin(), links_.end(), [](const auto& entry) {
+    return entry.second->finished() && !entry.second->was_let_go();
+  });
 }
 
 bool Inbound::reap(TimePoint now, const std::function<void(ContextId, const Error&)>& lost) {
@@ -89,30 +125,30 @@ bool Inbound::reap(TimePoint now, const std::function<void(ContextId, const Erro
   for (auto it = links_.begin(); it != links_.end();) {
     Inlink& link = *it->second;
     if (link.is_stranger(now)) link.end(Error(ErrorKind::kProtocol, "it said nothing"));
-    if (link.ended()) epoll_.remove(link.socket().get());  // its end would be an event for ever
-    if (!link.finished()) {
-      ++it;
-      continue;
+    link.look_for_end();
+    close_unneeded_socket(link);
+    if (link.finished() && !link.was_let_go()) {
+      link.let_go();
+      if (link.peer())
+        lost(*link.peer(), link.error());
+      else
+        log(LogLevel::kWarn, "shared memory: a connection was refused: " + link.error().message());
+      any = true;
     }
-    if (link.peer())
-      lost(*link.peer(), link.error());
-    else
-      log(LogLevel::kWarn, "shared memory: a connection was refused: " + link.error().message());
-    it = links_.erase(it);
-    any = true;
+    it = link.over() ? links_.erase(it) : std::next(it);
   }
   return any;
 }
 
 std::optional<TimePoint> Inbound::due() const { return accept_again_; }
 
-void Inbound::drop(ContextId peer) {
+void Inbound::drop(ContextId peer, const Error& cause) {
   for (const auto& [key, link] : links_)
-    if (link->peer() == peer) link->end(Error(ErrorKind::kPeerLost, "the peer's process is gone"));
+    if (link->peer() == peer) link->end(cause);
 }
 
 void Inbound::close() {
-  for (const auto& [key, link] : links_) epoll_.remove(link->socket().get());
+  for (const auto& [key, link] : links_) close_socket(*link);
   links_.clear();
   epoll_.remove(listener_.get());
   listener_.reset();

@@ -15,7 +15,8 @@ namespace ringdist::shm {
 
 class Inbound {
  public:
-  Inbound(OwnSegment& own, ContextId me, const Epoll& epoll) : own_(own), me_(me), epoll_(epoll) {}
+  Inbound(OwnSegment& own, Bells& bells, ContextId me, const Epoll& epoll)
+      : own_(own), bells_(bells), me_(me), epoll_(epoll) {}
 
   // Keys of the epoll set below `first_key` are others'.
   Error listen(uint64_t first_key);
@@ -33,14 +34,18 @@ class Inbound {
   bool reap(TimePoint now, const std::function<void(ContextId, const Error&)>& lost);
   // When to reap() even without an event.
   std::optional<TimePoint> due() const;
-  // This peer's process is gone: what it has sent so far is all there will be.
-  void drop(ContextId peer);
+  // What this peer has sent so far is all there will be.
+  void drop(ContextId peer, const Error& cause);
   void close();
 
  private:
   void accept_all();
+  void close_unneeded_socket(Inlink& link) const;
+  void close_socket(Inlink& link) const;
+  void hand_over(std::map<uint64_t, std::unique_ptr<Inlink>>::iterator caller);
 
   OwnSegment& own_;
+  Bells& bells_;
   const ContextId me_;
   const Epoll& epoll_;
   std::string address_;

@@ -9,28 +9,53 @@ constexpr auto kHelloTime = std::chrono::seconds(5);
 
 void Inlink::on_event() {
   if (ended()) return;
-  if (ring_) {
-    if (Error error = borrowed_.on_event(socket_)) end(error);
-    return;
-  }
+  if (bell_) return hear_loans();
   auto greeted = receive_hello(socket_, me_, kSegmentBytes);
   if (!greeted.ok()) {
     if (greeted.error().kind() == ErrorKind::kSystem) refuse_hello(socket_, me_);
     return end(greeted.error());
   }
   if (!greeted.value()) return;
+  if (greeted.value()->for_loans) {
+    for_loans_ = greeted.value()->hello;
+    return;
+  }
+  auto bell = bells_.keep(greeted.value()->hello.from, std::move(greeted.value()->button));
+  if (!bell.ok()) return end(bell.error());
   counter_ = own_.take_counter();
   if (!counter_)
     return end(Error(ErrorKind::kSystem, "too many processes of this host send to it"));
   memory_ = std::move(greeted.value()->segment);
-  doorbell_ = std::move(greeted.value()->doorbell);
+  bell_ = std::move(bell.value());
   peer_ = greeted.value()->hello.from;
-  ring_ = &reinterpret_cast<const Segment*>(memory_.data())->rings[greeted.value()->hello.index];
-  if (Error error = send_hello(socket_, me_, *peer_, *counter_, own_.file(), own_.doorbell()))
+  ring_index_ = greeted.value()->hello.index;
+  ring_ = &reinterpret_cast<const Segment*>(memory_.data())->rings[ring_index_];
+  if (Error error =
+          send_hello(socket_, me_, *peer_, *counter_, own_.file(), own_.doorbell().button()))
     end(error);
 }
 
-uint64_t Inlink::published() const { return ended() ? last_ : ring_->published.value.look(); }
+bool Inlink::is_of(ContextId peer, uint32_t ring) const {
+  return !ended() && peer_ == peer && ring_index_ == ring;
+}
+
+void Inlink::begin_loans(Fd socket) {
+  borrowed_.begin(published());
+  socket_ = std::move(socket);
+  lends_ = true;
+}
+
+// That this connection ends is no end of the link: messages may still name what came over it.
+void Inlink::hear_loans() {
+  const Error error = lends_ ? borrowed_.on_event(socket_) : Error();
+  if (!error) return;
+  lends_ = false;
+  if (error.kind() != ErrorKind::kPeerLost) end(error);
+}
+
+uint64_t Inlink::published() const {
+  return ended() ? last_ : slots_.published(ring_->published.value);
+}
 
 bool Inlink::deliver(Receiver& receiver, int most) {
   bool any = false;
@@ -57,7 +82,8 @@ void Inlink::consume_one(Receiver& receiver) {
   if ((header & kWithdrawn) == 0)
     receiver.on_message({slot.bytes.data(), header_size}, {*bytes, slot.header, kWithdrawn});
   const auto& writer = reinterpret_cast<const Segment*>(memory_.data())->front;
-  if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) doorbell_->signal();
+  if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) bell_->ring();
+  borrowed_.read_until(slots_.consumed());
 }
 
 std::optional<ConstBytes> Inlink::payload(const Slot& slot, uint32_t header, size_t bytes) const {
@@ -76,6 +102,20 @@ void Inlink::end(const Error& cause) {
   if (ended()) return;
   last_ = ring_ ? published() : 0;
   error_ = cause;
+}
+
+void Inlink::look_for_end() {
+  if (ring_ && !ended() && slots_.writer_has_ended(ring_->published.value)) end(Bells::closed());
+}
+
+void Inlink::let_go() {
+  let_go_ = true;
+  ring_ = nullptr;
+  memory_.reset();
+  borrowed_.clear();
+  if (!counter_) return;
+  slots_.end(own_.front().consumed[*counter_].value);
+  if (bell_) bell_->ring();
 }
 
 bool Inlink::is_stranger(TimePoint now) const { return !peer_ && now - since_ > kHelloTime; }

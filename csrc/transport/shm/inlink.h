@@ -1,9 +1,12 @@
 // The receiving half of a link: from one peer of this host to this Context. Made for a connection
-// that came in; it reads the ring that the peer's hello names. With the lane's token held.
+// that came in; it reads the ring that the peer's hello names, until the peer says that nothing
+// follows or is gone. With the lane's token held.
 #pragma once
 
+#include <memory>
 #include <optional>
 
+#include "transport/shm/bells.h"
 #include "transport/shm/borrowed.h"
 #include "transport/shm/hello.h"
 #include "transport/shm/own_segment.h"
@@ -13,46 +16,69 @@ namespace ringdist::shm {
 
 class Inlink {
  public:
-  Inlink(OwnSegment& own, ContextId me, Fd socket)
-      : own_(own), me_(me), socket_(std::move(socket)), since_(Clock::now()) {}
+  Inlink(OwnSegment& own, Bells& bells, ContextId me, Fd socket)
+      : own_(own), bells_(bells), me_(me), socket_(std::move(socket)), since_(Clock::now()) {}
   ~Inlink();
   Inlink(const Inlink&) = delete;
 
   const Fd& socket() const { return socket_; }
+  // Else nothing more is to be read from the socket: nobody watches it any more.
+  bool needs_socket() const { return !ended() && (lends_ || !bell_); }
+  void close_socket() { socket_.reset(); }
   std::optional<ContextId> peer() const { return peer_; }
 
-  // Its socket has something to say: the hello, a loan, or that the peer is gone.
+  // Its socket has something to say: the hello, a loan, or that it is closed.
   void on_event();
+  // Its hello was no link's, but of a connection for the loans of one that is there.
+  const std::optional<Hello>& for_loans() const { return for_loans_; }
+  Fd take_socket() { return std::move(socket_); }
+  // It reads that ring of that peer.
+  bool is_of(ContextId peer, uint32_t ring) const;
+  // This is the connection for its loans from here on; it has no other.
+  void begin_loans(Fd socket);
   // Gives messages to the receiver, as many as are there and at most `most`.
   bool deliver(Receiver& receiver, int most);
   bool has_messages() const { return ring_ && slots_.has_message(published()); }
   // What the peer has published so far is all there will be. The first cause stays.
   void end(const Error& cause);
+  // The same, if the peer has said so.
+  void look_for_end();
   bool ended() const { return static_cast<bool>(error_); }
   const Error& error() const { return error_; }
   // Ended, and nothing is left to deliver.
   bool finished() const { return ended() && !has_messages(); }
+  // Of one that is finished: says to the peer that it reads no more, and unmaps its memory.
+  void let_go();
+  bool was_let_go() const { return let_go_; }
+  // Nobody looks at its counter any more, which another link may have then.
+  bool over() const { return let_go_ && (!bell_ || bell_->gone()); }
   // Connected, and has not said who it is.
   bool is_stranger(TimePoint now) const;
 
  private:
-  uint64_t published() const;
+  uint64_t published() const;  // without kLast
   void consume_one(Receiver& receiver);
+  void hear_loans();
   std::optional<ConstBytes> payload(const Slot& slot, uint32_t header, size_t bytes) const;
 
   OwnSegment& own_;
+  Bells& bells_;
   const ContextId me_;
   Fd socket_;
   const TimePoint since_;
   std::optional<ContextId> peer_;
+  std::optional<Hello> for_loans_;
   std::optional<uint32_t> counter_;
+  uint32_t ring_index_ = 0;
   const Ring* ring_ = nullptr;
   Mapping memory_;
+  std::shared_ptr<PeerBell> bell_;
   Borrowed borrowed_;
-  std::optional<EventFd> doorbell_;
+  bool lends_ = false;  // the socket is the one for loans
   RingReader<kSlots> slots_;
   uint64_t last_ = 0;  // once it has ended
   Error error_;
+  bool let_go_ = false;
 };
 
 }  // namespace ringdist::shm

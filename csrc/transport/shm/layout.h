@@ -12,6 +12,9 @@
 // A message is published by showing its ring's counter, and is consumed in order (ring_writer.h,
 // ring_reader.h). A sleeper says so before it looks at the rings a last time, a writer looks
 // whether somebody sleeps after it published (base/sign.h).
+//
+// A link ends by its counters as well: kLast in a ring's says that nothing follows, in the one of
+// what was consumed that nothing more is read, after which that ring's messages are free.
 #pragma once
 
 #include <array>
@@ -23,7 +26,7 @@
 
 namespace ringdist::shm {
 
-inline constexpr uint32_t kLayoutVersion = 2;
+inline constexpr uint32_t kLayoutVersion = 3;
 inline constexpr size_t kCacheLine = 64;
 inline constexpr size_t kMaxLinks = 256;  // peers that share a host
 inline constexpr size_t kSlots = 128;     // messages in flight per link
@@ -37,6 +40,8 @@ inline constexpr size_t kPayloadAlignment = 16;       // of short payloads
 inline constexpr size_t kMaxLoans = 256;              // of one link: blocks that its reader maps
 inline constexpr uint32_t kLoanNumbers = 1 << 16;
 inline constexpr size_t kMostCopied = size_t{64} << 10;  // sooner than its readers are waited for
+
+inline constexpr uint64_t kLast = uint64_t{1} << 63;  // in a counter
 
 template <typename Orders>
 struct alignas(kCacheLine) Counter {

@@ -5,6 +5,11 @@
 #include "base/log.h"
 
 namespace ringdist::shm {
+namespace {
+
+constexpr auto kAnswerTime = std::chrono::milliseconds(10);  // of a peer that is awake
+
+}  // namespace
 
 Loans::Loan* Loans::find(const SharedBlock& block) {
   const auto it =
@@ -12,31 +17,33 @@ Loans::Loan* Loans::find(const SharedBlock& block) {
   return it == all_.end() ? nullptr : &*it;
 }
 
-std::optional<uint64_t> Loans::place(const Fd& socket, ConstBytes payload) {
+std::optional<uint64_t> Loans::place(uint32_t ring, ConstBytes payload) {
   if (payload.size() <= kMostCopied) return std::nullopt;
   auto block = SharedBlocks::of_process().find(payload);
   if (!block) return std::nullopt;
   const auto offset = static_cast<uint64_t>(payload.data() - block->data());
   const Loan* loan = find(*block);
-  if (!loan) offer(socket, std::move(block));
+  if (!loan) offer(ring, std::move(block));
   if (!loan || loan->state != State::kTaken) return std::nullopt;
   SharedBlocks::of_process().count_read(payload.size());
   return place_in_loan(loan->number, offset);
 }
 
-void Loans::offer(const Fd& socket, std::shared_ptr<SharedBlock> block) {
-  return_freed(socket);
-  if (all_.size() == kMaxLoans) return;
+void Loans::offer(uint32_t ring, std::shared_ptr<SharedBlock> block) {
+  return_freed();
+  if (all_.size() == kMaxLoans || !line_.open(ring)) return;
   if (all_.empty()) frees_seen_ = SharedBlocks::of_process().frees();
   block->lend();
   const uint32_t number = free_number();
   all_.push_back({number, State::kOffered, block});
-  hint_ = send_note(socket, {.word = LoanWord::kLend, .loan = number, .bytes = block->size()},
-                    &block->file());
+  hint_ =
+      line_.say({.word = LoanWord::kLend, .loan = number, .bytes = block->size()}, &block->file());
   if (!hint_) all_.pop_back();
+  offered_ = Clock::now();
 }
 
-bool Loans::awaits_answer() const {
+bool Loans::awaits_answer(TimePoint now) const {
+  if (all_.empty() || now - offered_ > kAnswerTime) return false;
   return std::ranges::any_of(all_, [](const Loan& loan) { return loan.state == State::kOffered; });
 }
 
@@ -48,6 +55,24 @@ uint32_t Loans::free_number() {
   do last_ = (last_ + 1) % kLoanNumbers;
   while (taken(last_));
   return last_;
+}
+
+Error Loans::on_event() {
+  while (true) {
+    auto heard = line_.hear();
+    if (!heard.ok()) {
+      lose_socket();
+      return heard.error().kind() == ErrorKind::kPeerLost ? Error() : heard.error();
+    }
+    if (!heard.value()) return {};
+    if (Error error = on_note(heard.value()->note)) return error;
+  }
+}
+
+// What messages name is the peer's until it has read them, and is offered again later.
+void Loans::lose_socket() {
+  line_.lose();
+  clear();
 }
 
 Error Loans::on_note(const LoanNote& note) {
@@ -64,12 +89,11 @@ Error Loans::on_note(const LoanNote& note) {
   return {};
 }
 
-void Loans::return_freed(const Fd& socket) {
+void Loans::return_freed() {
   const uint64_t frees = all_.empty() ? frees_seen_ : SharedBlocks::of_process().frees();
   if (frees == frees_seen_) return;
   const auto told = [&](const Loan& loan) {
-    return loan.block->freed() &&
-           send_note(socket, {.word = LoanWord::kReturn, .loan = loan.number});
+    return loan.block->freed() && line_.say({.word = LoanWord::kReturn, .loan = loan.number});
   };
   std::erase_if(all_, told);
   if (std::ranges::none_of(all_, [](const Loan& loan) { return loan.block->freed(); }))

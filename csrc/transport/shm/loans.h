@@ -5,29 +5,41 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "os/shared_blocks.h"
 #include "transport/shm/layout.h"
-#include "transport/shm/loan_note.h"
+#include "transport/shm/loans_line.h"
 
 namespace ringdist::shm {
 
 class Loans {
  public:
+  Loans(std::string address, ContextId me, ContextId peer) : line_(std::move(address), me, peer) {}
+
   // Where the peer finds these bytes (layout.h); nothing where it cannot, or not yet: a block is
-  // offered when it is first asked for.
-  std::optional<uint64_t> place(const Fd& socket, ConstBytes payload);
-  // Error: kProtocol, for an answer that nobody asked for.
-  Error on_note(const LoanNote& note);
+  // offered when it is first asked for. `ring` is that of the link.
+  std::optional<uint64_t> place(uint32_t ring, ConstBytes payload);
+  // The connection has something to say. Error: kProtocol, for an answer that nobody asked for.
+  Error on_event();
   // Tells the peer of blocks that were freed since; what cannot be told now is told by a later
   // call.
-  void return_freed(const Fd& socket);
+  void return_freed();
+  // No message will name one. What the peer has mapped stays there while its link does.
   void clear() { all_.clear(); }
   // True once after an offer: the next message tells the peer to look for it.
   bool take_hint() { return std::exchange(hint_, false); }
-  bool awaits_answer() const;
+  // One that may come any moment.
+  bool awaits_answer(TimePoint now) const;
+
+  // The connection; there is none while nothing is lent.
+  const Fd& socket() const { return line_.socket(); }
+  bool needs_socket() const { return line_.is_open() && !all_.empty(); }
+  void close_socket() { line_.close(); }
+  // It is of no more use.
+  void lose_socket();
 
  private:
   enum class State : uint8_t { kOffered, kTaken, kRefused };
@@ -38,12 +50,15 @@ class Loans {
   };
 
   Loan* find(const SharedBlock& block);
-  void offer(const Fd& socket, std::shared_ptr<SharedBlock> block);
+  void offer(uint32_t ring, std::shared_ptr<SharedBlock> block);
+  Error on_note(const LoanNote& note);
   uint32_t free_number();
 
+  LoansLine line_;
   std::vector<Loan> all_;  // at most kMaxLoans
-  uint32_t last_ = 0;
+  uint32_t last_ = 0;      // number; that of another connection comes last, too
   uint64_t frees_seen_ = 0;
+  TimePoint offered_;
   bool hint_ = false;
 };
 

@@ -1,7 +1,5 @@
 #include "transport/shm/outlink.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 
@@ -18,7 +16,7 @@ constexpr auto kRetryTime = std::chrono::milliseconds(20);
 void Outlink::dial() {
   const TimePoint now = Clock::now();
   if (state_ == State::kDialing && now < dial_again_) return;
-  Connecting attempt = connect_unix(address_);
+  Connecting attempt = connect_to_own_user(address_);
   if (attempt.failure && attempt.failure->errno_value == EAGAIN) {
     state_ = State::kDialing;  // its queue of connections is full
     dial_again_ = now + kRetryTime;
@@ -26,20 +24,16 @@ void Outlink::dial() {
   }
   if (attempt.failure) return break_off(attempt.failure->error);
   socket_ = std::move(attempt.fd);
-  const auto who = peer_credentials(socket_);
-  if (!who.ok()) return break_off(who.error());
-  if (who.value().uid != geteuid())
-    return break_off(Error(ErrorKind::kSystem, "the peer runs as another user"));
   auto ring = own_.take_ring();
   if (!ring.ok()) return break_off(ring.error());
   ring_ = ring.value();
   state_ = State::kGreeting;
-  if (Error error = send_hello(socket_, me_, peer_, *ring_, own_.file(), own_.doorbell()))
+  if (Error error = send_hello(socket_, me_, peer_, *ring_, own_.file(), own_.doorbell().button()))
     break_off(error);
 }
 
 void Outlink::on_event() {
-  if (peer_memory_.data() != nullptr) return hear();
+  if (bell_) return hear();
   auto greeted = receive_hello(socket_, me_, sizeof(Front));
   if (!greeted.ok()) {
     const bool refused =
@@ -49,27 +43,33 @@ void Outlink::on_event() {
     return end();
   }
   if (!greeted.value()) return;
-  if (broken()) return;
-  if (state_ != State::kGreeting || greeted.value()->hello.from != peer_)
-    return break_off(Error(ErrorKind::kProtocol, "an answer that nobody asked for"));
+  if (greeted.value()->hello.from != peer_ || greeted.value()->for_loans) {
+    break_off(Error(ErrorKind::kProtocol, "another process answers"));
+    return end();
+  }
+  auto bell = bells_.keep(peer_, std::move(greeted.value()->button));
+  if (!bell.ok()) {
+    break_off(bell.error());
+    return end();
+  }
   counter_ = greeted.value()->hello.index;
   peer_memory_ = std::move(greeted.value()->segment);
-  peer_doorbell_ = std::move(greeted.value()->doorbell);
-  state_ = State::kOpen;
+  bell_ = std::move(bell.value());
+  if (!broken()) state_ = State::kOpen;
 }
 
-// Once it has answered: what it says of loans, or that it is gone.
+// Once it has answered: what it says of loans.
 void Outlink::hear() {
-  while (state_ != State::kOver) {
-    auto heard = receive_note(socket_);
-    if (heard.ok() && !heard.value()) return;
-    Error error = heard.error();
-    if (!error && !broken()) error = loans_.on_note(heard.value()->note);
-    if (!error) continue;
-    if (!broken()) take_back(consumed());
-    break_off(error);
-    if (!heard.ok()) end();
-  }
+  if (broken()) return;
+  const Error error = loans_.on_event();
+  if (!error) return;
+  take_back(consumed());
+  break_off(error);
+}
+
+void Outlink::not_watched(const Error& cause) {
+  if (socket_) return break_off(cause);
+  loans_.lose_socket();
 }
 
 void Outlink::break_off(const Error& cause) {
@@ -77,8 +77,25 @@ void Outlink::break_off(const Error& cause) {
   state_ = State::kBroken;
   error_ = cause;
   withdraw_all();
-  if (!socket_ || !end_output(socket_)) end();
+  loans_.clear();
+  if (ring_) {
+    slots_.end(own_.ring(*ring_).published.value);
+    if (bell_) bell_->ring();
+  } else {
+    end();
+  }
   for (Parcel& parcel : std::exchange(waiting_, {})) fail(parcel);
+}
+
+void Outlink::look_for_end() {
+  if (state_ != State::kOpen && state_ != State::kBroken) return;
+  if (bell_ && slots_.reader_has_ended(told())) peer_is_gone();
+}
+
+void Outlink::peer_is_gone() {
+  if (state_ == State::kOpen) take_back(consumed());
+  break_off(Bells::closed());
+  end();
 }
 
 void Outlink::fail(Parcel& parcel) {
@@ -98,7 +115,6 @@ void Outlink::end() {
   if (state_ == State::kOver) return;
   state_ = State::kOver;
   take_back(slots_.published());
-  loans_.clear();
   if (ring_) own_.give_back_ring(*ring_);
   peer_memory_.reset();
 }
@@ -141,9 +157,12 @@ const Front& Outlink::peer_front() const {
   return *reinterpret_cast<const Front*>(peer_memory_.data());
 }
 
-uint64_t Outlink::consumed() const {
-  return slots_.consumed(peer_front().consumed[counter_].value);
+// How far the peer has come.
+const Sign<uint64_t, ConsumedOrders>& Outlink::told() const {
+  return peer_front().consumed[counter_].value;
 }
+
+uint64_t Outlink::consumed() const { return slots_.consumed(told()); }
 
 bool Outlink::take_back(uint64_t until) {
   const bool any = slots_.taken_back() < until;
@@ -193,7 +212,7 @@ void Outlink::withdraw_all() {
 // we have nothing to do - a broadcast's root - the copy of every other one is made here.
 bool Outlink::is_lent(Parcel& parcel) {
   const bool shares = parcel.spare && lent_ > std::max<size_t>(1, chunks_);
-  if (parcel.ticket != kNoTicket && !shares) parcel.lent = loans_.place(socket_, parcel.payload);
+  if (parcel.ticket != kNoTicket && !shares) parcel.lent = loans_.place(*ring_, parcel.payload);
   return parcel.lent.has_value();
 }
 
@@ -234,7 +253,7 @@ bool Outlink::publish(Parcel& parcel) {
   held_[slots_.slot()] = {parcel.chunk, parcel.lent ? parcel.ticket : kNoTicket};
   if (parcel.chunk != kNone) ++chunks_;
   if (parcel.lent) ++lent_;
-  if (slots_.publish(ring.published.value, peer_front().sleep)) peer_doorbell_->signal();
+  if (slots_.publish(ring.published.value, peer_front().sleep)) bell_->ring();
   return true;
 }
 
@@ -251,7 +270,7 @@ std::optional<TimePoint> Outlink::due() const {
 bool Outlink::advance() {
   if (state_ == State::kDialing) dial();
   if (state_ != State::kOpen) return false;
-  loans_.return_freed(socket_);
+  loans_.return_freed();
   if (slots_.empty() && waiting_.empty()) return false;
   bool any = take_back(consumed());
   while (state_ == State::kOpen && !waiting_.empty() && send_next()) any = true;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "transport/shm/bells.h"
 #include "transport/shm/hello.h"
 #include "transport/shm/loans.h"
 #include "transport/shm/own_segment.h"
@@ -20,27 +21,44 @@ class Outlink {
   enum class State { kIdle, kDialing, kGreeting, kOpen, kBroken, kOver };
 
   // `receiver` hears of the ends of sends.
-  Outlink(OwnSegment& own, Receiver& receiver, ContextId me, ContextId peer, std::string address)
-      : own_(own), receiver_(receiver), me_(me), peer_(peer), address_(std::move(address)) {}
+  Outlink(OwnSegment& own, Bells& bells, Receiver& receiver, ContextId me, ContextId peer,
+          std::string address)
+      : own_(own),
+        bells_(bells),
+        receiver_(receiver),
+        me_(me),
+        peer_(peer),
+        address_(std::move(address)),
+        loans_(address_, me, peer) {}
   Outlink(const Outlink&) = delete;
 
   ContextId peer() const { return peer_; }
   State state() const { return state_; }
   // Its socket is worth a look.
-  bool awaits_word() const {
-    return state_ == State::kGreeting || (state_ == State::kOpen && loans_.awaits_answer());
+  bool awaits_word(TimePoint now) const {
+    return state_ == State::kGreeting || (state_ == State::kOpen && loans_.awaits_answer(now));
   }
   bool broken() const { return state_ == State::kBroken || state_ == State::kOver; }
   const Error& error() const { return error_; }  // once it is broken
-  const Fd& socket() const { return socket_; }
+  // The one that greets, later the one for loans, mostly none.
+  const Fd& socket() const { return socket_ ? socket_ : loans_.socket(); }
 
   // Its socket has something to say.
   void on_event();
   // Fails what waits, and says to the peer that nothing will follow. It may be reading still: until
-  // it hangs up, ring and chunks stay as they are; then the link is over. The first cause stays.
+  // it says that it does not, or is gone, ring and chunks stay as they are; then the link is over.
+  // The first cause stays.
   void break_off(const Error& cause);
-  // Of a link that is over: nobody watches the socket any more.
-  void close_socket() { socket_.reset(); }
+  // The same, if the peer reads no more.
+  void look_for_end();
+  void peer_is_gone();
+  // Else nothing more is to be read from its socket: nobody watches it any more.
+  bool needs_socket() const {
+    return socket_ ? !bell_ && state_ != State::kOver : loans_.needs_socket();
+  }
+  void close_socket() { socket_ ? socket_.reset() : loans_.close_socket(); }
+  // Its socket cannot be watched.
+  void not_watched(const Error& cause);
 
   // From the caller's memory, which is free when the ticket comes back: at once, but for what the
   // peer reads where it lies. `spare`: this process has nothing else to do than to copy.
@@ -98,6 +116,7 @@ class Outlink {
   bool publish(Parcel& parcel);
   bool place(Parcel& parcel);
   const Front& peer_front() const;
+  const Sign<uint64_t, ConsumedOrders>& told() const;
   bool is_lent(Parcel& parcel);
   uint64_t consumed() const;
   void hear();
@@ -107,6 +126,7 @@ class Outlink {
   bool send_next();
 
   OwnSegment& own_;
+  Bells& bells_;
   Receiver& receiver_;
   const ContextId me_;
   const ContextId peer_;
@@ -117,7 +137,7 @@ class Outlink {
   std::optional<uint32_t> ring_;
   uint32_t counter_ = 0;  // of the peer, where it counts what it consumed
   Mapping peer_memory_;
-  std::optional<EventFd> peer_doorbell_;
+  std::shared_ptr<PeerBell> bell_;
   RingWriter<kSlots> slots_;
   std::array<Held, kSlots> held_{};
   Loans loans_;

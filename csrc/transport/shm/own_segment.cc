@@ -5,7 +5,7 @@
 namespace ringdist::shm {
 
 Result<std::unique_ptr<OwnSegment>> OwnSegment::create() {
-  auto doorbell = EventFd::create();
+  auto doorbell = Doorbell::create();
   if (!doorbell.ok()) return doorbell.error();
   auto file = create_memory("ringdist", kSegmentBytes);
   if (!file.ok()) return file.error();
@@ -17,7 +17,7 @@ Result<std::unique_ptr<OwnSegment>> OwnSegment::create() {
       std::move(file.value()), std::move(doorbell.value()), std::move(mapping.value())));
 }
 
-OwnSegment::OwnSegment(Fd file, EventFd doorbell, Mapping mapping)
+OwnSegment::OwnSegment(Fd file, Doorbell doorbell, Mapping mapping)
     : file_(std::move(file)),
       doorbell_(std::move(doorbell)),
       mapping_(std::move(mapping)),

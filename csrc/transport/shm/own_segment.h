@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "os/eventfd.h"
+#include "os/doorbell.h"
 #include "os/memfd.h"
 #include "transport/shm/chunks.h"
 #include "transport/shm/layout.h"
@@ -17,7 +17,7 @@ class OwnSegment {
   static Result<std::unique_ptr<OwnSegment>> create();
 
   const Fd& file() const { return file_; }
-  const EventFd& doorbell() const { return doorbell_; }  // wakes this Context
+  Doorbell& doorbell() { return doorbell_; }  // wakes this Context
   Front& front() { return segment_->front; }
   Ring& ring(uint32_t index) { return segment_->rings[index]; }
   Chunks& chunks() { return chunks_; }
@@ -30,10 +30,10 @@ class OwnSegment {
   void give_back_counter(uint32_t index) { free_counters_.push_back(index); }
 
  private:
-  OwnSegment(Fd file, EventFd doorbell, Mapping mapping);
+  OwnSegment(Fd file, Doorbell doorbell, Mapping mapping);
 
   Fd file_;
-  EventFd doorbell_;
+  Doorbell doorbell_;
   Mapping mapping_;
   Segment* segment_;
   Chunks chunks_;

@@ -12,7 +12,16 @@ template <uint64_t slots>
 class RingReader {
  public:
   uint64_t consumed() const { return consumed_; }
-  // Of what the writer says. The second: it cannot be true.
+  // What the writer says: how far it has come, and that nothing follows.
+  template <typename Published>
+  static uint64_t published(const Published& told) {
+    return told.look() & ~kLast;
+  }
+  template <typename Published>
+  static bool writer_has_ended(const Published& told) {
+    return (told.look() & kLast) != 0;
+  }
+  // Of how far it has come. The second: it cannot be true.
   bool has_message(uint64_t published) const { return published != consumed_; }
   bool is_absurd(uint64_t published) const { return published - consumed_ > slots; }
 
@@ -23,6 +32,11 @@ class RingReader {
   bool consume(Consumed& consumed, const Asleep& writer) {
     consumed.show(++consumed_);
     return writer.look() == Sleep::kForRoom;
+  }
+  // Nothing more is read: all slots are the writer's. It is to be woken in any case.
+  template <typename Consumed>
+  void end(Consumed& consumed) const {
+    consumed.show(consumed_ | kLast);
   }
 
  private:

@@ -28,10 +28,21 @@ class RingWriter {
     return reader.look() != Sleep::kAwake;
   }
 
+  // Nothing follows. The reader is to be woken in any case.
+  template <typename Published>
+  void end(Published& published) const {
+    published.show(published_ | kLast);
+  }
+
   // How far the reader has come, held within what can be true: it is another process's memory.
   template <typename Consumed>
   uint64_t consumed(const Consumed& told) const {
-    return std::clamp(told.look(), taken_back_, published_);
+    return std::clamp(told.look() & ~kLast, taken_back_, published_);
+  }
+  // It reads nothing more: all slots are ours.
+  template <typename Consumed>
+  static bool reader_has_ended(const Consumed& told) {
+    return (told.look() & kLast) != 0;
   }
   // The oldest slot, which the reader has consumed, is ours again.
   size_t take_back() { return taken_back_++ % slots; }

@@ -16,8 +16,11 @@ using shm::Sleep;
 constexpr uint64_t kDoorbellKey = 0;
 constexpr uint64_t kFirstOutKey = 1;  // and the index in used_
 constexpr uint64_t kFirstInKey = uint64_t{1} << 32;
+constexpr uint64_t kFirstBellKey = uint64_t{1} << 48;
 constexpr auto kLookTime = std::chrono::milliseconds(1);  // at sockets, while awake
 constexpr auto kSilence = std::chrono::seconds(2);  // who takes nothing for so long is given up
+
+Error process_is_gone() { return Error(ErrorKind::kPeerLost, "the peer's process is gone"); }
 
 }  // namespace
 
@@ -49,7 +52,8 @@ ShmTransport::ShmTransport(const TransportConfig& config, Receiver& receiver,
       receiver_(receiver),
       own_(std::move(own)),
       epoll_(std::move(epoll)),
-      inbound_(*own_, me_, epoll_) {}
+      bells_(epoll_, kFirstBellKey),
+      inbound_(*own_, bells_, me_, epoll_) {}
 
 std::vector<std::byte> ShmTransport::address() const {
   const ConstBytes bytes = std::as_bytes(std::span(inbound_.address()));
@@ -62,7 +66,7 @@ Error ShmTransport::add_peer(ContextId id, ConstBytes address) {
   std::string name(reinterpret_cast<const char*>(address.data()), address.size());
   std::lock_guard lock(peers_mutex_);
   auto& slot = peers_[id];
-  if (!slot) slot = std::make_unique<Peer>(*own_, receiver_, me_, id, std::move(name));
+  if (!slot) slot = std::make_unique<Peer>(*own_, bells_, receiver_, me_, id, std::move(name));
   return {};
 }
 
@@ -120,7 +124,7 @@ void ShmTransport::refuse(Ticket ticket) {
   receiver_.end_send(ticket, Error(ErrorKind::kPeerLost, "no address of this peer is known"));
 }
 
-// After a call to its link: it may have a socket now, or be broken, or over.
+// After a call to its link: it may have a socket now, or need none any more, or be broken.
 void ShmTransport::settle(Peer& peer) {
   if (!peer.used) {
     peer.used = true;
@@ -130,13 +134,14 @@ void ShmTransport::settle(Peer& peer) {
     const auto at = std::find(used_.begin(), used_.end(), &peer) - used_.begin();
     const uint64_t key = kFirstOutKey + static_cast<uint64_t>(at);
     if (Error error = epoll_.add(peer.link.socket().get(), EPOLLIN, key))
-      peer.link.break_off(error);
+      peer.link.not_watched(error);
     peer.watched = true;
   }
   if (peer.link.broken() && !peer.broken.exchange(true)) newly_broken_.push_back(&peer);
-  if (peer.link.state() == Outlink::State::kOver && peer.link.socket()) {
+  if (peer.link.socket() && !peer.link.needs_socket()) {
     epoll_.remove(peer.link.socket().get());
     peer.link.close_socket();
+    peer.watched = false;
   }
 }
 
@@ -149,6 +154,7 @@ bool ShmTransport::progress() {
   if (look) look_at_sockets(now);
   bool any = false;
   for (size_t i = 0; i < used_.size(); ++i) {  // more may be added in callbacks
+    if (look) used_[i]->link.look_for_end();
     any |= used_[i]->link.advance();
     settle(*used_[i]);
   }
@@ -178,7 +184,7 @@ bool ShmTransport::report_broken() {
 bool ShmTransport::in_need_of_a_look(TimePoint now) const {
   return now - last_look_ > kLookTime ||
          std::any_of(used_.begin(), used_.end(),
-                     [](const Peer* peer) { return peer->link.awaits_word(); });
+                     [now](const Peer* peer) { return peer->link.awaits_word(now); });
 }
 
 void ShmTransport::look_at_sockets(TimePoint now) {
@@ -186,12 +192,24 @@ void ShmTransport::look_at_sockets(TimePoint now) {
   for (const auto& event : epoll_.wait(Duration(0))) {
     if (event.key == kDoorbellKey) own_->doorbell().drain();
     if (event.key == kDoorbellKey || inbound_.on_event(event.key)) continue;
+    if (const auto gone = bells_.on_event(event.key)) {
+      peer_is_gone(*gone);
+      continue;
+    }
     const size_t at = event.key - kFirstOutKey;
     if (at >= used_.size()) continue;
     Peer& peer = *used_[at];
     peer.link.on_event();
     settle(peer);
   }
+}
+
+void ShmTransport::peer_is_gone(ContextId id) {
+  inbound_.drop(id, shm::Bells::closed());
+  Peer* peer = find(id);
+  if (!peer || !peer->used) return;
+  peer->link.peer_is_gone();
+  settle(*peer);
 }
 
 // Says that we sleep, then looks a last time; who sends does the reverse.
@@ -216,16 +234,16 @@ std::optional<TimePoint> ShmTransport::due() const {
 }
 
 bool ShmTransport::drained(ContextId id) {
-  inbound_.drop(id);  // what it had published stays
+  inbound_.drop(id, process_is_gone());  // what it had published stays
   return !inbound_.has_messages_of(id);
 }
 
 void ShmTransport::drop_peer(ContextId id) {
-  inbound_.drop(id);
+  inbound_.drop(id, process_is_gone());
   Peer* peer = find(id);
   if (!peer) return;
   peer->broken = true;  // the caller knows
-  peer->link.break_off(Error(ErrorKind::kPeerLost, "the peer's process is gone"));
+  peer->link.break_off(process_is_gone());
   settle(*peer);
 }
 
@@ -249,6 +267,9 @@ void ShmTransport::close() {
     used_[i]->link.close_socket();
   }
   inbound_.close();
+  bells_.close();
+  epoll_.remove(own_->doorbell().get());
+  own_->doorbell().close();  // peers see that nothing follows
 }
 
 }  // namespace ringdist

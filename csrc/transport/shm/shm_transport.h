@@ -49,9 +49,9 @@ class ShmTransport final : public Transport {
 
  private:
   struct Peer {
-    Peer(shm::OwnSegment& own, Receiver& receiver, ContextId me, ContextId peer,
+    Peer(shm::OwnSegment& own, shm::Bells& bells, Receiver& receiver, ContextId me, ContextId peer,
          std::string address)
-        : link(own, receiver, me, peer, std::move(address)) {}
+        : link(own, bells, receiver, me, peer, std::move(address)) {}
     shm::Outlink link;
     bool used = false;
     bool watched = false;              // its socket is in the epoll set
@@ -64,6 +64,7 @@ class ShmTransport final : public Transport {
   void settle(Peer& peer);
   void refuse(Ticket ticket);
   void look_at_sockets(TimePoint now);
+  void peer_is_gone(ContextId peer);
   bool report_broken();
   bool in_need_of_a_look(TimePoint now) const;
 
@@ -71,7 +72,8 @@ class ShmTransport final : public Transport {
   const size_t max_payload_;
   Receiver& receiver_;
   std::unique_ptr<shm::OwnSegment> own_;
-  Epoll epoll_;  // the doorbell, the listener, every connection
+  Epoll epoll_;  // the doorbell, the listener, connections that greet, peers' doorbells
+  shm::Bells bells_;
   shm::Inbound inbound_;
   mutable std::mutex peers_mutex_;  // add_peer() comes from set-up threads
   std::map<ContextId, std::unique_ptr<Peer>> peers_ RINGDIST_GUARDED_BY(peers_mutex_);

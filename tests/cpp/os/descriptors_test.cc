@@ -29,12 +29,15 @@ TEST(Descriptors, AreCountedBelowTheLimit) {
   }
   const Error five = require_descriptors(5, "the test");
   const Error six = require_descriptors(6, "the test");
+  const Error six_with_one = require_descriptors(6, "the test", /*had=*/1);
   for (const int fd : taken) close(fd);
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_FALSE(five) << five.what();
+  EXPECT_FALSE(six_with_one) << six_with_one.what();
   ASSERT_TRUE(none && six);
   EXPECT_EQ(six.message(),
-            "the test needs about 6 file descriptors, of 64 59 are in use: raise 'ulimit -n'");
+            "the test needs about 6 file descriptors, of 64 59 are in use: raise 'ulimit -n' to 65 "
+            "or more");
   EXPECT_NE(none.message().find("of 64 64 are in use"), std::string::npos) << none.message();
 }
 

@@ -2,12 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 
-#include "os/eventfd.h"
+#include "os/doorbell.h"
 
 namespace ringdist {
 namespace {
@@ -25,9 +26,9 @@ Pair connected() {
 
 TEST(FdPassing, ADescriptorArrivesWithItsNote) {
   Pair pair = connected();
-  auto bell = EventFd::create();
+  auto bell = Doorbell::create();
   const std::array<std::byte, 3> note{std::byte{1}, std::byte{2}, std::byte{3}};
-  const std::array<int, 1> fds{bell.value().get()};
+  const std::array<int, 1> fds{bell.value().button().get()};
   ASSERT_FALSE(send_with_fds(pair.left, note, fds));
   std::array<std::byte, 16> room{};
   bool empty = true;
@@ -37,16 +38,17 @@ TEST(FdPassing, ADescriptorArrivesWithItsNote) {
   EXPECT_EQ(room[2], std::byte{3});
   ASSERT_EQ(got.value().fds.size(), 1u);
   EXPECT_TRUE(fcntl(got.value().fds[0].get(), F_GETFD) & FD_CLOEXEC);
-  const EventFd theirs = EventFd::adopt(std::move(got.value().fds[0]));
-  theirs.signal();
-  EXPECT_TRUE(bell.value().drain());
+  const Ringer theirs(std::move(got.value().fds[0]));
+  theirs.ring();
+  pollfd rung{bell.value().get(), POLLIN, 0};
+  EXPECT_EQ(poll(&rung, 1, 0), 1);
 }
 
 // Also without descriptors; what follows is not read along.
 TEST(FdPassing, NotesArriveOneByOne) {
   Pair pair = connected();
-  const auto bell = EventFd::create();
-  const std::array<int, 1> fds{bell.value().get()};
+  const auto bell = Doorbell::create();
+  const std::array<int, 1> fds{bell.value().button().get()};
   for (int i = 0; i < 4; ++i) {
     const std::array<std::byte, 3> note{static_cast<std::byte>(i)};
     ASSERT_FALSE(send_with_fds(pair.left, note, std::span(fds).first(i % 2)));
@@ -77,9 +79,9 @@ TEST(FdPassing, NothingYetIsNotTheEnd) {
 
 TEST(FdPassing, AClosedPeerIsAnError) {
   Pair pair = connected();
-  auto bell = EventFd::create();
+  auto bell = Doorbell::create();
   pair.right.reset();
-  const std::array<int, 1> fds{bell.value().get()};
+  const std::array<int, 1> fds{bell.value().button().get()};
   EXPECT_TRUE(send_with_fds(pair.left, std::array{std::byte{1}}, fds));
 }
 

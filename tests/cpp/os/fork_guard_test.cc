@@ -22,6 +22,7 @@ TEST(ForkGuard, ChildClosesOurDescriptorsAndKnowsIt) {
   auto event = EventFd::create();
   ASSERT_TRUE(event.ok());
   int foreign = dup(STDERR_FILENO);
+  EXPECT_GE(fork_guard::count(fork_guard::Hold()), 1u);
   ForkMark mark;
   uint64_t generation = process_generation();
   pid_t child = fork();

@@ -1,65 +1,13 @@
 // Payloads that lie in shared tensors: read by the peer where they are.
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <fstream>
-#include <string>
-#include <thread>
-
-#include "os/shared_blocks.h"
 #include "transport/shm/layout.h"
-#include "transport/shm_fixture.h"
+#include "transport/shm_lending.h"
 
 namespace ringdist::test {
 namespace {
-
-constexpr size_t kBytes = 300'000;
-constexpr size_t kPart = 100'000;
-
-// A shared tensor.
-class Tensor {
- public:
-  explicit Tensor(int value = 0, size_t bytes = kBytes) : bytes_(bytes) {
-    data_ = SharedBlocks::of_process().allocate(bytes).value();
-    fill(value);
-  }
-  ~Tensor() { EXPECT_TRUE(SharedBlocks::of_process().free(data_)); }
-  Tensor(const Tensor&) = delete;
-
-  void fill(int value) { std::ranges::fill(all(), static_cast<std::byte>(value)); }
-  Bytes all() const { return {data_, bytes_}; }
-  ConstBytes part(size_t at = 0) const { return all().subspan(at, kPart); }
-
- private:
-  const size_t bytes_;
-  std::byte* data_;
-};
-
-uint64_t read_in_place() { return SharedBlocks::of_process().figures().bytes_read; }
-
-// Mappings of shared tensors in this process: one of its owner, one of each reader here.
-int mapped() {
-  std::ifstream maps("/proc/self/maps");
-  int count = 0;
-  for (std::string line; std::getline(maps, line);)
-    count += line.find("/memfd:ringdist-tensor") != std::string::npos;
-  return count;
-}
-
-// A first send offers the block, and the peer takes it.
-void lend(End& from, End& to, const Tensor& tensor) {
-  const int before = mapped();
-  from.send(to, tensor.part());
-  ASSERT_TRUE(together({&from, &to}, [&] { return mapped() > before && !to.got.empty(); }));
-  // Sockets are looked at every millisecond.
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  from.transport->progress();
-  to.got.clear();
-  from.sent = 0;
-}
 
 bool readable(const Transport& transport, int milliseconds) {
   pollfd entry{transport.event_fd(), POLLIN, 0};
@@ -338,7 +286,7 @@ TEST(ShmLoans, ComeAndGoForEver) {
   ASSERT_TRUE(together({&a, &b}, [] { return mapped() == 0; }));
 }
 
-// More than a link's reader maps: the rest is copied.
+// For the tensor's file: it has the connection already.
 TEST(ShmLoans, AReaderWithoutADescriptorIsSentCopies) {
 #ifdef RINGDIST_SANITIZED
   GTEST_SKIP() << "the sanitizer looks at memory through descriptors of its own";
@@ -346,18 +294,17 @@ TEST(ShmLoans, AReaderWithoutADescriptorIsSentCopies) {
   End a;
   End b;
   connect(a, b);
+  const Tensor first(1);
+  lend(a, b, first);
   Tensor tensor(1);
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  const rlimit few{4, limit.rlim_max};
   a.send(b, tensor.part());
-  setrlimit(RLIMIT_NOFILE, &few);
+  {
+    const NoDescriptors none;
+    const TimePoint end = Clock::now() + std::chrono::milliseconds(20);
+    ASSERT_TRUE(together({&a, &b}, [&] { return Clock::now() > end; }));
+  }
   const uint64_t before = read_in_place();
-  const TimePoint end = Clock::now() + std::chrono::milliseconds(20);
-  const bool answered = together({&a, &b}, [&] { return Clock::now() > end; });
-  setrlimit(RLIMIT_NOFILE, &limit);
-  ASSERT_TRUE(answered);
-  EXPECT_EQ(mapped(), 1);
+  EXPECT_EQ(mapped(), 3);
   for (int i = 0; i < 5; ++i) {
     tensor.fill(i);
     a.send(b, tensor.part());

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
 
+#include "os/doorbell.h"
 #include "os/socket.h"
 #include "transport/shm/hello.h"
 #include "transport/shm/layout.h"
@@ -21,56 +21,79 @@ namespace {
 class Stranger {
  public:
   explicit Stranger(End& target) : target_(target) {
-    const auto address = target.transport->address();
-    const std::string name(reinterpret_cast<const char*>(address.data()), address.size());
-    socket_ = connect_unix(name).fd;
+    socket_ = dial();
     file_ = std::move(create_memory("ringdist-test", shm::kSegmentBytes).value());
     mapping_ = std::move(map_memory(file_, shm::kSegmentBytes, /*writable=*/true).value());
   }
   Error greet(uint32_t index) {
-    return shm::send_hello(socket_, id_, target_.id, index, file_, bell_);
+    return shm::send_hello(socket_, id_, target_.id, index, file_, bell_.button());
   }
+  Error greet_without_bell() { return shm::send_hello(socket_, id_, target_.id, 0, file_, file_); }
   void say(std::string_view bytes) {
     ASSERT_EQ(write(socket_.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   }
+  // Over the connection for loans of a link that was greeted.
   bool lend(const shm::LoanNote& note, const Fd* file) {
-    return shm::send_note(socket_, note, file);
+    return shm::send_note(loans_, note, file);
   }
+  Error open_loans(ContextId from, uint32_t index) {
+    loans_ = dial();
+    return shm::send_loans_hello(loans_, from, target_.id, index);
+  }
+  // Greeted, answered, and ready to lend.
+  void become_lender() {
+    ASSERT_FALSE(greet(0));
+    ASSERT_TRUE(is_read());
+    ASSERT_FALSE(open_loans(id_, 0));
+  }
+  void hang_up_loans() { loans_.reset(); }
+  bool loans_are_refused() { return is_closed(loans_); }
   const Fd& file() const { return file_; }
   shm::Ring& ring() { return reinterpret_cast<shm::Segment*>(mapping_.data())->rings[0]; }
-  // So many answers: the first is the greeting's.
-  bool has_heard(int answers) {
-    std::array<std::byte, sizeof(shm::LoanNote)> word;
-    while (heard_ < answers) {
-      if (heard_ == 0) {
-        std::array<std::byte, sizeof(shm::Hello)> greeting;
-        if (recv(socket_.get(), greeting.data(), greeting.size(), MSG_DONTWAIT) <= 0) return false;
-      } else {
-        if (recv(socket_.get(), word.data(), word.size(), MSG_DONTWAIT) <= 0) return false;
-        std::memcpy(&last_, word.data(), word.size());
-      }
-      ++heard_;
-    }
-    return true;
+  // What is answered to a loan.
+  std::optional<shm::LoanWord> answer() {
+    std::optional<shm::LoanWord> word;
+    EXPECT_TRUE(together({&target_}, [&] {
+      auto heard = shm::receive_note(loans_);
+      if (heard.ok() && heard.value()) word = heard.value()->note.word;
+      return word || !heard.ok();
+    }));
+    return word;
   }
-  shm::LoanWord last_word() const { return last_.word; }
-  bool is_refused() {
-    return together({&target_}, [&] {
-      std::array<char, 256> answer;
-      return recv(socket_.get(), answer.data(), answer.size(), MSG_DONTWAIT) == 0;
-    });
+  bool is_refused() { return is_closed(socket_); }
+  // Once its greeting was answered: whether what it sends is read.
+  bool is_read() {
+    std::optional<shm::Greeted> answer;
+    EXPECT_TRUE(together({&target_}, [&] {
+      auto got = shm::receive_hello(socket_, id_, sizeof(shm::Front));
+      if (got.ok() && got.value()) answer = std::move(got.value());
+      return answer.has_value();
+    }));
+    if (!answer) return false;
+    const auto* front = reinterpret_cast<const shm::Front*>(answer->segment.data());
+    return (front->consumed[answer->hello.index].value.look() & shm::kLast) == 0;
   }
   ContextId id() const { return id_; }
 
  private:
+  Fd dial() const {
+    const auto address = target_.transport->address();
+    return connect_unix({reinterpret_cast<const char*>(address.data()), address.size()}).fd;
+  }
+  bool is_closed(const Fd& socket) {
+    return together({&target_}, [&] {
+      std::array<char, 256> answer;
+      return recv(socket.get(), answer.data(), answer.size(), MSG_DONTWAIT) == 0;
+    });
+  }
+
   End& target_;
   const ContextId id_ = random_id();
   Fd socket_;
+  Fd loans_;
   Fd file_;
   Mapping mapping_;
-  int heard_ = 0;
-  shm::LoanNote last_{};
-  EventFd bell_ = std::move(EventFd::create().value());
+  Doorbell bell_ = std::move(Doorbell::create().value());
 };
 
 TEST(ShmStrangers, AreRefused) {
@@ -112,6 +135,15 @@ TEST(ShmStrangers, KeepNobodyOut) {
   connect(b, a);
 }
 
+// A regular file, say, which cannot be waited for.
+TEST(ShmStrangers, WhatIsNoDoorbellIsRefused) {
+  End a;
+  Stranger stranger(a);
+  ASSERT_FALSE(stranger.greet_without_bell());
+  EXPECT_TRUE(stranger.is_refused());
+  EXPECT_TRUE(a.lost.empty());
+}
+
 TEST(ShmStrangers, AMessageOutsideTheirMemoryEndsTheLink) {
   struct Wrong {
     uint32_t header;
@@ -130,7 +162,8 @@ TEST(ShmStrangers, AMessageOutsideTheirMemoryEndsTheLink) {
     stranger.ring().slots[0].payload_size = wrong.payload;
     stranger.ring().slots[0].payload_at = wrong.at;
     stranger.ring().published.value.show(wrong.published);
-    EXPECT_TRUE(stranger.is_refused());
+    EXPECT_TRUE(together({&a}, [&] { return !a.lost.empty(); }));
+    EXPECT_FALSE(stranger.is_read());
     EXPECT_TRUE(a.got.empty());
     ASSERT_EQ(a.lost.size(), 1u);
     EXPECT_EQ(a.lost[0].first, stranger.id());
@@ -147,9 +180,9 @@ TEST(ShmStrangers, ALoanThatMakesNoSenseEndsTheLink) {
         shm::LoanNote{.magic = 1, .word = LoanWord::kLend, .loan = 1}}) {
     End a;
     Stranger stranger(a);
-    ASSERT_FALSE(stranger.greet(0));
+    stranger.become_lender();
     ASSERT_TRUE(stranger.lend(wrong, nullptr));
-    EXPECT_TRUE(stranger.is_refused());
+    EXPECT_TRUE(stranger.loans_are_refused());
     ASSERT_EQ(a.lost.size(), 1u);
     EXPECT_EQ(a.lost[0].second.kind(), ErrorKind::kProtocol);
   }
@@ -160,7 +193,7 @@ TEST(ShmStrangers, AMessageOutsideALoanEndsTheLink) {
   for (const uint64_t offset : {uint64_t{4090}, uint64_t{4097}, shm::offset_in_loan(UINT64_MAX)}) {
     End a;
     Stranger stranger(a);
-    ASSERT_FALSE(stranger.greet(0));
+    stranger.become_lender();
     ASSERT_TRUE(
         stranger.lend({.word = shm::LoanWord::kLend, .loan = 7, .bytes = 4096}, &stranger.file()));
     const auto say = [&](uint64_t at, int number) {
@@ -170,11 +203,11 @@ TEST(ShmStrangers, AMessageOutsideALoanEndsTheLink) {
       slot.payload_at = shm::place_in_loan(7, at);
       stranger.ring().published.value.show(number + 1);
     };
-    ASSERT_TRUE(together({&a}, [&] { return stranger.has_heard(2); }));
+    ASSERT_EQ(stranger.answer(), shm::LoanWord::kTaken);
     say(0, 0);
     ASSERT_TRUE(together({&a}, [&] { return a.got.size() == 1; }));
     say(offset, 1);
-    EXPECT_TRUE(stranger.is_refused());
+    EXPECT_TRUE(stranger.loans_are_refused());
     EXPECT_EQ(a.got.size(), 1u);
     ASSERT_EQ(a.lost.size(), 1u);
   }
@@ -183,13 +216,63 @@ TEST(ShmStrangers, AMessageOutsideALoanEndsTheLink) {
 TEST(ShmStrangers, ABlockThatMayShrinkIsNotMapped) {
   End a;
   Stranger stranger(a);
-  ASSERT_FALSE(stranger.greet(0));
+  stranger.become_lender();
   const Fd file = Fd::open([] { return memfd_create("ringdist-test", MFD_CLOEXEC); });
   ASSERT_EQ(ftruncate(file.get(), 4096), 0);
   ASSERT_TRUE(stranger.lend({.word = shm::LoanWord::kLend, .loan = 7, .bytes = 4096}, &file));
-  ASSERT_TRUE(together({&a}, [&] { return stranger.has_heard(2); }));
-  EXPECT_EQ(stranger.last_word(), shm::LoanWord::kRefused);
+  EXPECT_EQ(stranger.answer(), shm::LoanWord::kRefused);
   EXPECT_TRUE(a.lost.empty());
+}
+
+// Only for the ring of somebody who has said hello, and only one at a time.
+TEST(ShmStrangers, LoansForALinkThatIsNotThereAreRefused) {
+  End a;
+  Stranger stranger(a);
+  ASSERT_FALSE(stranger.open_loans(stranger.id(), 0));
+  EXPECT_TRUE(stranger.loans_are_refused()) << "it has no link";
+  stranger.become_lender();
+  Stranger another(a);
+  ASSERT_FALSE(another.open_loans(stranger.id(), 1));
+  EXPECT_TRUE(another.loans_are_refused()) << "the peer's other ring";
+  ASSERT_FALSE(another.open_loans(another.id(), 0));
+  EXPECT_TRUE(another.loans_are_refused()) << "a stranger's";
+  ASSERT_FALSE(another.open_loans(stranger.id(), 0));
+  EXPECT_TRUE(another.loans_are_refused()) << "a second one";
+  EXPECT_TRUE(a.lost.empty());
+  ASSERT_TRUE(
+      stranger.lend({.word = shm::LoanWord::kLend, .loan = 7, .bytes = 4096}, &stranger.file()));
+  EXPECT_EQ(stranger.answer(), shm::LoanWord::kTaken);
+}
+
+// What came over it is named by messages until they have been read.
+TEST(ShmStrangers, LoansOutliveTheirConnection) {
+  End a;
+  Stranger stranger(a);
+  stranger.become_lender();
+  ASSERT_TRUE(
+      stranger.lend({.word = shm::LoanWord::kLend, .loan = 7, .bytes = 4096}, &stranger.file()));
+  ASSERT_EQ(stranger.answer(), shm::LoanWord::kTaken);
+  const auto say = [&](uint32_t loan, int number) {
+    shm::Slot& slot = stranger.ring().slots[number];
+    slot.header = shm::kLent | sizeof(int);
+    slot.payload_size = 8;
+    slot.payload_at = shm::place_in_loan(loan, 0);
+    stranger.ring().published.value.show(number + 1);
+  };
+  stranger.hang_up_loans();
+  a.transport->progress();
+  say(7, 0);
+  ASSERT_TRUE(together({&a}, [&] { return a.got.size() == 1; }));
+  ASSERT_FALSE(stranger.open_loans(stranger.id(), 0));
+  ASSERT_TRUE(
+      stranger.lend({.word = shm::LoanWord::kLend, .loan = 8, .bytes = 4096}, &stranger.file()));
+  ASSERT_EQ(stranger.answer(), shm::LoanWord::kTaken);
+  say(8, 1);
+  ASSERT_TRUE(together({&a}, [&] { return a.got.size() == 2; }));
+  EXPECT_TRUE(a.lost.empty());
+  say(7, 2);
+  ASSERT_TRUE(together({&a}, [&] { return !a.lost.empty(); })) << "nothing was left to read in it";
+  EXPECT_EQ(a.got.size(), 2u);
 }
 
 }  // namespace

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
+#include <filesystem>
 #include <thread>
 
 #include "transport/shm/layout.h"
@@ -223,6 +226,62 @@ TEST(Shm, ASleeperHearsOfTheEndOfAPeer) {
     ASSERT_TRUE(readable(*b.transport, 5000)) << "asleep, and the loss is not told";
   }
   EXPECT_EQ(b.got.size(), 20u);
+}
+
+// So that many processes of a host do with few descriptors.
+TEST(Shm, APeerCostsOneDescriptorWhoeverDialed) {
+  const auto open_descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  End a;
+  std::vector<std::unique_ptr<End>> peers(5);
+  for (auto& peer : peers) peer = std::make_unique<End>();
+  const auto before = open_descriptors();
+  for (auto& peer : peers) {
+    connect(a, *peer);
+    connect(*peer, a);
+  }
+  EXPECT_EQ(open_descriptors() - before, 10);  // one at each end
+  for (auto& peer : peers) peer->transport->close();
+  ASSERT_TRUE(together({&a}, [&] { return a.lost.size() == 10; }));  // of each link
+  EXPECT_EQ(open_descriptors() - before, -10);  // and their listeners and own doorbells
+}
+
+// Another process, which is killed: nobody closed anything in order.
+TEST(Shm, AKilledPeerIsLost) {
+  End a;
+  std::array<int, 2> told{-1, -1};
+  ASSERT_EQ(pipe(told.data()), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    End b;
+    const auto address = b.transport->address();
+    (void)!write(told[1], &b.id, sizeof b.id);
+    (void)!write(told[1], address.data(), address.size());
+    close(told[1]);
+    while (b.got.size() < 3) b.transport->progress();
+    kill(getpid(), SIGKILL);
+  }
+  close(told[1]);
+  ContextId id = 0;
+  ASSERT_EQ(read(told[0], &id, sizeof id), static_cast<ssize_t>(sizeof id));
+  std::vector<std::byte> address(256);
+  const ssize_t size = read(told[0], address.data(), address.size());
+  close(told[0]);
+  ASSERT_GT(size, 0);
+  address.resize(static_cast<size_t>(size));
+  ASSERT_FALSE(a.transport->add_peer(id, address));
+  const int header = 7;
+  for (int i = 0; i < 3; ++i)
+    a.transport->send(id, std::as_bytes(std::span(&header, 1)), {}, kNoTicket);
+  while (a.lost.empty()) {
+    if (a.transport->progress() || !a.transport->arm()) continue;
+    ASSERT_TRUE(readable(*a.transport, 5000)) << "asleep, and the loss is not told";
+  }
+  EXPECT_FALSE(a.transport->reaches(id));
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
 }
 
 TEST(Shm, NobodyListens) {

@@ -45,12 +45,12 @@ struct End {
     RingReader<slots> in;
     const auto has_room = [&] { return out.consumed(peer.consumed) != out.taken_back(); };
     const auto has_message = [&] {
-      return in.consumed() < gets && in.has_message(peer.published.look());
+      return in.consumed() < gets && in.has_message(in.published(peer.published));
     };
     while (out.published() < sends || in.consumed() < gets) {
       bool any = false;
       if (has_message()) {
-        checked::expect(!in.is_absurd(peer.published.look()), "more than the ring holds");
+        checked::expect(!in.is_absurd(in.published(peer.published)), "more than the ring holds");
         checked::expect(peer.data[in.slot()].read() == in.consumed() + 1, "another message");
         if (in.consume(consumed, peer.sleep)) peer.bell.ring();
         any = true;
@@ -74,6 +74,46 @@ struct End {
     const bool any = ring.taken_back() < until;
     while (ring.taken_back() < until) ring.take_back();
     return any;
+  }
+};
+
+// A link of which the writer breaks off after some messages: all of them are read, then it has the
+// slots back, and nobody sleeps on. As Outlink::break_off(), Inlink::let_go() and who drives them.
+template <uint64_t slots, typename Published, typename Consumed, typename Asleep>
+struct EndingLink {
+  End<slots, Published, Consumed, Asleep> writer;
+  End<slots, Published, Consumed, Asleep> reader;
+
+  void write(uint64_t sends) {
+    RingWriter<slots> out;
+    for (uint64_t i = 0; i < sends; ++i) {
+      writer.data[out.slot()].write(i + 1);
+      if (out.publish(writer.published, reader.sleep)) reader.bell.ring();
+    }
+    out.end(writer.published);
+    reader.bell.ring();
+    while (!out.reader_has_ended(reader.consumed)) {
+      if (writer.sleep.may_sleep(Sleep::kForMessages, [] { return false; })) writer.bell.wait();
+      writer.sleep.show_late(Sleep::kAwake);
+    }
+    checked::expect(out.consumed(reader.consumed) == sends, "not all was read");
+    for (auto& slot : writer.data) slot.write(0);
+  }
+  void read() {
+    RingReader<slots> in;
+    const auto has_message = [&] { return in.has_message(in.published(writer.published)); };
+    while (true) {
+      const bool ended = in.writer_has_ended(writer.published);
+      while (has_message()) {
+        checked::expect(writer.data[in.slot()].read() == in.consumed() + 1, "another message");
+        if (in.consume(reader.consumed, writer.sleep)) writer.bell.ring();
+      }
+      if (ended) break;
+      if (reader.sleep.may_sleep(Sleep::kForMessages, has_message)) reader.bell.wait();
+      reader.sleep.show_late(Sleep::kAwake);
+    }
+    in.end(reader.consumed);
+    writer.bell.ring();
   }
 };
 
@@ -132,6 +172,26 @@ TEST(ShmLinkOrders, BothWaysAreRightWhateverTheOrder) {
 #ifndef RINGDIST_SANITIZED
   expect_right<1>({2, 1});
 #endif
+}
+
+template <uint64_t slots, typename Published, typename Consumed>
+std::string wrong_at_the_end(uint64_t sends, Model model) {
+  EndingLink<slots, Published, Consumed, SleepOrders> link;
+  const checked::Program program{{[&] { link.write(sends); }, [&] { link.read(); }}, {}};
+  const Outcome outcome = explore(program, model);
+  std::printf("%zu states, %.3g executions\n", outcome.states, outcome.executions);
+  return outcome.wrong.substr(0, outcome.wrong.find_first_of(":,"));
+}
+
+TEST(ShmLinkOrders, AnEndComesAfterAllMessages) {
+  for (const Model model : {&tso_model, &cpp_model}) {
+    EXPECT_EQ((wrong_at_the_end<2, PublishedOrders, ConsumedOrders>(0, model)), "");
+    EXPECT_EQ((wrong_at_the_end<2, PublishedOrders, ConsumedOrders>(2, model)), "");
+  }
+  using RelaxedShow = Orders<kRelaxed, kSeqCst>;
+  // Who was woken for it does not see it.
+  EXPECT_EQ((wrong_at_the_end<1, RelaxedShow, Strong>(1, cpp_model)), "all wait");
+  EXPECT_EQ((wrong_at_the_end<1, Strong, RelaxedShow>(1, cpp_model)), "all wait");
 }
 
 // A ring of one, two messages: so each end may have to wait, and the slot is used again.

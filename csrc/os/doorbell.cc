@@ -1,0 +1,76 @@
+#include "os/doorbell.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace ringdist {
+namespace {
+
+constexpr int kPipeBytes = 4096;  // one page: many pipes of more count against a limit of the user
+
+// While it exists, a write to a pipe that nobody reads is an error only.
+class PipeSignalHeld {
+ public:
+  PipeSignalHeld() {
+    sigemptyset(&only_);
+    sigaddset(&only_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &only_, &before_);
+    if (sigismember(&before_, SIGPIPE) == 0) return;
+    sigset_t pending;
+    theirs_ = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+  }
+  ~PipeSignalHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  PipeSignalHeld(const PipeSignalHeld&) = delete;
+
+  // The write has raised it, in this thread.
+  void take_back() const {
+    const timespec at_once{};
+    while (!theirs_ && sigtimedwait(&only_, nullptr, &at_once) < 0 && errno == EINTR) {
+    }
+  }
+
+ private:
+  sigset_t only_;
+  sigset_t before_;
+  bool theirs_ = false;  // one was pending before
+};
+
+void press(const Fd& button) {
+  const PipeSignalHeld held;
+  const char one = 1;
+  // A full pipe rings already.
+  if (write(button.get(), &one, 1) < 0 && errno == EPIPE) held.take_back();
+}
+
+}  // namespace
+
+Result<Doorbell> Doorbell::create() {
+  std::array<int, 2> ends{-1, -1};
+  Fd heard;
+  Fd button;
+  {
+    const fork_guard::Hold hold(2);
+    if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return system_error("pipe2", errno);
+    heard = Fd::adopt(hold, ends[0]);
+    button = Fd::adopt(hold, ends[1]);
+  }
+  (void)fcntl(button.get(), F_SETPIPE_SZ, kPipeBytes);
+  return Doorbell(std::move(heard), std::move(button));
+}
+
+void Doorbell::drain() const {
+  std::array<char, kPipeBytes> rings;
+  while (read(heard_.get(), rings.data(), rings.size()) == static_cast<ssize_t>(rings.size())) {
+  }
+}
+
+void Doorbell::ring() const { press(button_); }
+
+void Ringer::ring() const { press(button_); }
+
+}  // namespace ringdist

@@ -1,0 +1,57 @@
+#include "transport/shm/loans_line.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace ringdist::shm {
+namespace {
+
+constexpr auto kRetryTime = std::chrono::seconds(1);
+
+}  // namespace
+
+bool LoansLine::open(uint32_t ring) {
+  if (state_ != State::kClosed) return is_open();
+  return Clock::now() >= dial_again_ && dial(ring);
+}
+
+bool LoansLine::dial(uint32_t ring) {
+  Connecting attempt = connect_to_own_user(address_);
+  Error error;
+  if (attempt.failure)
+    error = attempt.failure->error;
+  else
+    error = send_loans_hello(attempt.fd, me_, peer_, ring);
+  if (error) {
+    dial_again_ = Clock::now() + kRetryTime;
+    if (!std::exchange(told_, true))
+      log(LogLevel::kWarn,
+          "tensors in shared memory are copied for a process of this host: " + error.message());
+    return false;
+  }
+  socket_ = std::move(attempt.fd);
+  state_ = State::kOpen;
+  return true;
+}
+
+bool LoansLine::say(const LoanNote& note, const Fd* file) {
+  return is_open() && send_note(socket_, note, file);
+}
+
+Result<std::optional<NoteHeard>> LoansLine::hear() {
+  if (!is_open()) return std::optional<NoteHeard>();
+  return receive_note(socket_);
+}
+
+void LoansLine::lose() {
+  state_ = State::kLost;
+  dial_again_ = Clock::now() + kRetryTime;
+}
+
+void LoansLine::close() {
+  socket_.reset();
+  state_ = State::kClosed;
+}
+
+}  // namespace ringdist::shm
