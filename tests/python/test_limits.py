@@ -59,11 +59,21 @@ def test_who_lacks_descriptors_is_told_what_to_raise(
         assert error is None or "raise 'ulimit -n'" in error.text, error
 
 
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _soon(count: int) -> int:
+    """What is open now, if it does not come to that; connections that greeted may be closing."""
+    poll(lambda: _descriptors() == count)
+    return _descriptors()
+
+
 def _descriptors_of_peers(peers: int) -> int:
     used = _leave_descriptors(OWN + 3 * peers + MEANWHILE)
     _first_op()  # everybody sends to everybody
     dist.barrier()
-    return len(os.listdir("/proc/self/fd")) - used
+    return _soon(used + OWN + 3 * peers) - used
 
 
 def test_a_peer_costs_three_descriptors(fresh_pool):
@@ -76,13 +86,14 @@ def test_a_peer_costs_three_descriptors(fresh_pool):
 def _descriptors_of_loans() -> tuple[int, int]:
     """More than without shared tensors: while there is one, of which everybody reads a part, and
     when there is none any more."""
+    alone = _descriptors()
     init()
     peers, part = dist.get_world_size() - 1, 50_000
     shape = (dist.get_world_size(), part)
     out = torch.empty(shape)
     dist.all_to_all_single(out, torch.ones(shape))
     dist.barrier()
-    used = len(os.listdir("/proc/self/fd"))
+    used = _soon(alone + OWN + 3 * peers)
     with torch_ringdist.shared_memory():
         shared = torch.ones(shape)
     for _ in range(20):  # the first lend it, and send copies
@@ -91,11 +102,11 @@ def _descriptors_of_loans() -> tuple[int, int]:
         time.sleep(0.005)
     assert read_in_place() - before == 4 * part * peers
     dist.barrier()
-    lent = len(os.listdir("/proc/self/fd")) - used
+    lent = _descriptors() - used
+    dist.barrier()
     del shared
     settle()
-    poll(lambda: len(os.listdir("/proc/self/fd")) == used)
-    return lent, len(os.listdir("/proc/self/fd")) - used
+    return lent, _soon(used) - used
 
 
 def test_shared_tensors_cost_two_descriptors_of_a_peer(fresh_pool):
