@@ -16,7 +16,7 @@
 
 #include "base/config.h"
 #include "os/random.h"
-#include "support/memory.h"
+#include "support/laid_bytes.h"
 #include "support/sends.h"
 #include "transport/local/local.h"
 #include "transport/plugin.h"
@@ -91,7 +91,7 @@ class TransportConformance : public testing::TestWithParam<Param> {
  protected:
   const TransportRow& row_ = *std::get<0>(GetParam());
   std::shared_ptr<LocalNetwork> network_ = make_local_network({7, std::chrono::microseconds(100)});
-  std::deque<Memory> memory_;  // the ends, which may be reading it, go first
+  std::deque<LaidBytes> memory_;  // the ends, which may be reading it, go first
   End a_{row_, network_};
   End b_{row_, network_};
 

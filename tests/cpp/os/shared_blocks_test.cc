@@ -19,9 +19,9 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kBytes = size_t{1} << 20;
+constexpr size_t kBlockBytes = size_t{1} << 20;
 
-std::byte* made(size_t bytes = kBytes) {
+std::byte* made_block(size_t bytes = kBlockBytes) {
   auto data = SharedBlocks::of_process().allocate(bytes);
   EXPECT_TRUE(data.ok()) << data.error().what();
   EXPECT_NE(data.value(), nullptr);
@@ -35,11 +35,11 @@ std::shared_ptr<SharedBlock> find(const std::byte* data, size_t bytes) {
 }
 
 TEST(SharedBlocks, AreFoundByWhatLiesInThem) {
-  std::byte* const data = made();
-  EXPECT_EQ(find(data, kBytes)->data(), data);
+  std::byte* const data = made_block();
+  EXPECT_EQ(find(data, kBlockBytes)->data(), data);
   EXPECT_EQ(find(data + 1000, 10)->data(), data);
-  EXPECT_EQ(find(data + kBytes - 1, 1)->data(), data);
-  EXPECT_EQ(find(data + kBytes - 1, 2), nullptr);
+  EXPECT_EQ(find(data + kBlockBytes - 1, 1)->data(), data);
+  EXPECT_EQ(find(data + kBlockBytes - 1, 2), nullptr);
   EXPECT_EQ(find(data - 1, 2), nullptr);
   const std::vector<std::byte> elsewhere(100);
   EXPECT_EQ(find(elsewhere.data(), 100), nullptr);
@@ -50,8 +50,8 @@ TEST(SharedBlocks, AreFoundByWhatLiesInThem) {
 }
 
 TEST(SharedBlocks, AreZeroWhenNewAndOfAnySize) {
-  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{4097}, kBytes + 3}) {
-    std::byte* const data = made(bytes);
+  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{4097}, kBlockBytes + 3}) {
+    std::byte* const data = made_block(bytes);
     EXPECT_TRUE(std::all_of(data, data + bytes, [](std::byte b) { return b == std::byte{0}; }));
     data[bytes - 1] = std::byte{1};
     EXPECT_GE(find(data, bytes)->size(), bytes);
@@ -61,12 +61,12 @@ TEST(SharedBlocks, AreZeroWhenNewAndOfAnySize) {
 
 // Readers have the memory for as long as they map it, and cannot write it.
 TEST(SharedBlocks, AreReadThroughTheirFile) {
-  std::byte* const data = made();
+  std::byte* const data = made_block();
   data[5] = std::byte{7};
-  const auto block = find(data, kBytes);
-  auto reader = map_memory(block->file(), kBytes, /*writable=*/false);
+  const auto block = find(data, kBlockBytes);
+  auto reader = map_memory(block->file(), kBlockBytes, /*writable=*/false);
   ASSERT_TRUE(reader.ok());
-  EXPECT_FALSE(map_memory(block->file(), kBytes, /*writable=*/true).ok());
+  EXPECT_FALSE(map_memory(block->file(), kBlockBytes, /*writable=*/true).ok());
   EXPECT_EQ(reader.value().data()[5], std::byte{7});
   EXPECT_FALSE(block->freed());
   EXPECT_TRUE(release(data));
@@ -85,20 +85,20 @@ TEST(SharedBlocks, AreKeptForTheNextOfTheirSizeWithinARegion) {
   std::shared_ptr<SharedBlock> block;
   {
     const Region region;
-    data = made();
+    data = made_block();
     block = find(data, 1);
     const auto before = SharedBlocks::of_process().figures();
     EXPECT_TRUE(release(data));
     EXPECT_FALSE(release(data)) << "it is free";
     EXPECT_EQ(SharedBlocks::of_process().figures().blocks, before.blocks - 1);
-    EXPECT_EQ(SharedBlocks::of_process().figures().bytes, before.bytes - kBytes);
-    std::byte* const larger = made(kBytes + 1);
-    std::byte* const small = made(kBytes / 2);
+    EXPECT_EQ(SharedBlocks::of_process().figures().bytes, before.bytes - kBlockBytes);
+    std::byte* const larger = made_block(kBlockBytes + 1);
+    std::byte* const small = made_block(kBlockBytes / 2);
     EXPECT_NE(larger, data);
     EXPECT_NE(small, data) << "it would waste much";
     EXPECT_FALSE(block->freed());
-    EXPECT_EQ(made(kBytes - 5000), data);
-    std::byte* const other = made(kBytes);
+    EXPECT_EQ(made_block(kBlockBytes - 5000), data);
+    std::byte* const other = made_block(kBlockBytes);
     EXPECT_NE(other, data) << "it is in use";
     for (std::byte* each : {larger, small, data, other}) EXPECT_TRUE(release(each));
     {
@@ -115,9 +115,9 @@ TEST(SharedBlocks, AreKeptUpToALimit) {
   if (available_memory().value_or(0) < 3 * SharedBlocks::kMostIdle)
     GTEST_SKIP() << "the machine has too little memory for this";
   const Region region;
-  std::byte* const first = made(kLarge);
-  std::byte* const second = made(kLarge);
-  std::byte* const third = made(kBytes);
+  std::byte* const first = made_block(kLarge);
+  std::byte* const second = made_block(kLarge);
+  std::byte* const third = made_block(kBlockBytes);
   const auto oldest = find(first, 1);
   const auto newest = find(third, 1);
   for (std::byte* each : {first, second}) release(each);
@@ -130,8 +130,8 @@ TEST(SharedBlocks, AreKeptUpToALimit) {
 // What a child has mapped must not become another tensor of its parent's, nor one of its own.
 TEST(SharedBlocks, ThatAChildHasAreNotUsedAgain) {
   const Region region;
-  std::byte* const idle = made();
-  std::byte* const used = made();
+  std::byte* const idle = made_block();
+  std::byte* const used = made_block();
   release(idle);
   int go[2];
   ASSERT_EQ(pipe(go), 0);
@@ -140,14 +140,14 @@ TEST(SharedBlocks, ThatAChildHasAreNotUsedAgain) {
     alarm(10);
     char word = 0;
     if (read(go[0], &word, 1) != 1) _exit(1);
-    std::byte* const own = SharedBlocks::of_process().allocate(kBytes).value();
+    std::byte* const own = SharedBlocks::of_process().allocate(kBlockBytes).value();
     *own = std::byte{1};  // were it the parent's, it would be seen there
     *used = std::byte{1};
     _exit(0);
   }
-  EXPECT_EQ(made(), idle);
+  EXPECT_EQ(made_block(), idle);
   EXPECT_TRUE(release(used));
-  std::byte* const other = made();
+  std::byte* const other = made_block();
   *other = std::byte{7};
   ASSERT_EQ(write(go[1], "!", 1), 1);
   int status = -1;
@@ -167,16 +167,16 @@ TEST(SharedBlocks, TheDoorbellsRingWhenOneThatWasLentIsFreed) {
   SharedBlocks& blocks = SharedBlocks::of_process();
   blocks.watch(doorbell);
   const uint64_t before = blocks.frees();
-  release(made());
+  release(made_block());
   EXPECT_FALSE(rung());
-  std::byte* const data = made();
+  std::byte* const data = made_block();
   find(data, 1)->lend();
   release(data);
   EXPECT_TRUE(rung());
   doorbell.drain();
   EXPECT_EQ(blocks.frees(), before + 1);
   blocks.unwatch(doorbell);
-  std::byte* const other = made();
+  std::byte* const other = made_block();
   find(other, 1)->lend();
   release(other);
   EXPECT_FALSE(rung());
@@ -185,11 +185,11 @@ TEST(SharedBlocks, TheDoorbellsRingWhenOneThatWasLentIsFreed) {
 TEST(SharedBlocks, FiguresSayWhatThereIs) {
   SharedBlocks& blocks = SharedBlocks::of_process();
   const auto before = blocks.figures();
-  std::byte* const data = made();
+  std::byte* const data = made_block();
   blocks.count_read(100);
   const auto after = blocks.figures();
   EXPECT_EQ(after.blocks, before.blocks + 1);
-  EXPECT_EQ(after.bytes, before.bytes + kBytes);
+  EXPECT_EQ(after.bytes, before.bytes + kBlockBytes);
   EXPECT_EQ(after.bytes_read, before.bytes_read + 100);
   release(data);
   EXPECT_EQ(blocks.figures().bytes, before.bytes);
@@ -219,7 +219,7 @@ TEST(SharedBlocks, BeyondTheLimitThereAreNone) {
   EXPECT_LE(all.size(), SharedBlocks::kMost);
   EXPECT_GT(all.size(), 10u);
   release(all.back());
-  all.back() = made(1);  // there is room for one again
+  all.back() = made_block(1);  // there is room for one again
   for (std::byte* one : all) EXPECT_TRUE(release(one));
 }
 
@@ -231,11 +231,11 @@ TEST(SharedBlocks, WithoutDescriptorsThereAreNone) {
   getrlimit(RLIMIT_NOFILE, &limit);
   const rlimit few{3, limit.rlim_max};
   setrlimit(RLIMIT_NOFILE, &few);
-  const auto none = SharedBlocks::of_process().allocate(kBytes);
+  const auto none = SharedBlocks::of_process().allocate(kBlockBytes);
   setrlimit(RLIMIT_NOFILE, &limit);
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none.value(), nullptr);
-  EXPECT_TRUE(release(made()));
+  EXPECT_TRUE(release(made_block()));
 }
 
 // In a child; its exit code says whether all held.
@@ -249,14 +249,14 @@ bool holds_in_a_child(const Body& body) {
 }
 
 TEST(SharedBlocks, AForkedChildWritesWhatItsParentSees) {
-  std::byte* const data = made();
+  std::byte* const data = made_block();
   data[1] = std::byte{1};
   EXPECT_TRUE(holds_in_a_child([&] {
     const bool reads = data[1] == std::byte{1};
     data[2] = std::byte{2};
     const bool inherits = find(data, 1) == nullptr;  // nothing to lend: its file is closed
     const bool frees = release(data);
-    std::byte* const own = SharedBlocks::of_process().allocate(kBytes).value();
+    std::byte* const own = SharedBlocks::of_process().allocate(kBlockBytes).value();
     return reads && inherits && frees && own != nullptr && find(own, 1) != nullptr && release(own);
   }));
   EXPECT_EQ(data[2], std::byte{2});

@@ -10,18 +10,18 @@
 
 namespace ringdist {
 
-class Memory {
+class LaidBytes {
  public:
-  Memory(const std::vector<std::byte>& bytes, bool shared) {
+  LaidBytes(const std::vector<std::byte>& bytes, bool shared) {
     if (shared) block_ = SharedBlocks::of_process().allocate(bytes.size() + 1).value();
     if (!block_) kept_ = bytes;
     if (block_) std::ranges::copy(bytes, block_);
     bytes_ = {block_ ? block_ : kept_.data(), bytes.size()};
   }
-  ~Memory() {
+  ~LaidBytes() {
     if (block_) SharedBlocks::of_process().free(block_);
   }
-  Memory(const Memory&) = delete;
+  LaidBytes(const LaidBytes&) = delete;
   ConstBytes bytes() const { return bytes_; }
 
  private:
