@@ -34,6 +34,14 @@ SharedBlocks& SharedBlocks::of_process() {
   return instance;
 }
 
+namespace {
+
+// Made when the library is loaded: a child that was forked while another thread made it would wait
+// for that for ever.
+[[maybe_unused]] const SharedBlocks& at_load = SharedBlocks::of_process();
+
+}  // namespace
+
 SharedBlocks& SharedBlocks::make() {
   auto* made = new SharedBlocks;
   pthread_atfork([] { of_process().mutex_.lock(); },

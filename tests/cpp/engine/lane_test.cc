@@ -49,7 +49,9 @@ void throw_in_a_task(bool somebody_waits) {
   EXPECT_EQ(error.kind(), ErrorKind::kSystem);
   EXPECT_NE(error.message().find("out of luck"), std::string::npos) << error.message();
   if (waiter.joinable()) waiter.join();
-  const Error heard = run_op(ranks[1], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+  // The first may have had all it needs; for the next nothing comes.
+  Error heard = run_op(ranks[1], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+  if (!heard) heard = run_op(ranks[1], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
   EXPECT_NE((heard ? heard.message() : "").find("out of luck"), std::string::npos);
   auto again = ranks.another("again");
   expect_sum_works(ranks, again);
