@@ -30,6 +30,10 @@ Registry& registry() {
   return *instance;
 }
 
+// Made when the library is loaded: a child that was forked while another thread made it would wait
+// for that for ever.
+[[maybe_unused]] const Registry& registry_at_load = registry();
+
 void before_fork() { registry().mutex.lock(); }
 
 void after_fork_in_parent() { registry().mutex.unlock(); }

@@ -38,7 +38,7 @@ namespace {
 
 // Made when the library is loaded: a child that was forked while another thread made it would wait
 // for that for ever.
-[[maybe_unused]] const SharedBlocks& at_load = SharedBlocks::of_process();
+[[maybe_unused]] const SharedBlocks& blocks_at_load = SharedBlocks::of_process();
 
 }  // namespace
 

@@ -94,6 +94,7 @@ def _descriptors_of_loans() -> tuple[int, int]:
     dist.all_to_all_single(out, torch.ones(shape))
     dist.barrier()
     used = _soon(alone + OWN + 3 * peers)
+    dist.barrier()  # before anybody lends
     with torch_ringdist.shared_memory():
         shared = torch.ones(shape)
     for _ in range(20):  # the first lend it, and send copies

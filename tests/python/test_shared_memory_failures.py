@@ -115,6 +115,7 @@ def test_a_reader_that_comes_back_discards_what_was_withdrawn(pools):
 
 
 def _without_descriptors() -> None:
+    dist.barrier()  # a group that forms needs descriptors, too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     region = torch_ringdist.shared_memory()  # the import needs descriptors
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
@@ -147,13 +148,18 @@ def _readers_without_descriptors() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with torch_ringdist.shared_memory():
         tensor = torch.ones(1 << 18)
-    dist.all_reduce(torch.ones(1 << 16))  # makes the links
+        first = torch.ones(1 << 18)
+    before = read_in_place()
+    for _ in range(30):  # makes the links, and the connection for loans
+        dist.broadcast(first, 0)
+        time.sleep(0.003)
+    assert dist.get_rank() == 1 or read_in_place() > before
     dist.barrier()
     if dist.get_rank() == 1:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     dist.barrier()
     try:
-        for _ in range(5):
+        for _ in range(30):
             dist.broadcast(tensor.fill_(dist.get_rank()), 0)
             time.sleep(0.003)
             assert tensor[0] == 0
