@@ -1,7 +1,7 @@
 """What is varied: one row per setting, and which values of them are tried together.
 
 A new axis is a row of AXES. What it sets is an environment variable, which the ranks inherit: a
-setting of ringdist, or one of the tests' own (tests/python/support), RINGDIST_TEST_...
+setting of ringdist, or one of the tests' own (tests/python/support), with TEST_ in its name.
 """
 
 from __future__ import annotations

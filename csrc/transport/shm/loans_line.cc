@@ -7,7 +7,7 @@
 namespace ringdist::shm {
 namespace {
 
-constexpr auto kRetryTime = std::chrono::seconds(1);
+constexpr auto kDialAgainAfter = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -24,7 +24,7 @@ bool LoansLine::dial(uint32_t ring) {
   else
     error = send_loans_hello(attempt.fd, me_, peer_, ring);
   if (error) {
-    dial_again_ = Clock::now() + kRetryTime;
+    dial_again_ = Clock::now() + kDialAgainAfter;
     if (!std::exchange(told_, true))
       log(LogLevel::kWarn,
           "tensors in shared memory are copied for a process of this host: " + error.message());
@@ -46,7 +46,7 @@ Result<std::optional<NoteHeard>> LoansLine::hear() {
 
 void LoansLine::lose() {
   state_ = State::kLost;
-  dial_again_ = Clock::now() + kRetryTime;
+  dial_again_ = Clock::now() + kDialAgainAfter;
 }
 
 void LoansLine::close() {
