@@ -135,7 +135,7 @@ def test_quiet_when_idle(fresh_pool):
 def _segments() -> list[str]:
     dist.barrier()
     maps = Path("/proc/self/maps").read_text().splitlines()
-    return [line.split()[1] for line in maps if "memfd:ringdist" in line]
+    return [line.split()[1] for line in maps if "memfd:ringdist (" in line]
 
 
 def test_nobody_else_can_write_a_ranks_memory(pools):
