@@ -2,6 +2,7 @@
 // memories to it, in which nothing races. In its builds, therefore, a file that is mapped from its
 // beginning a second time gets the first mapping again; the linker's --wrap brings the calls here.
 // Only files as large as a Context's segment: smaller ones are tests' own, of mappings themselves.
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,6 +37,12 @@ std::mutex mutex;
 std::map<File, Shared>& mappings() {
   static auto& known = *new std::map<File, Shared>;  // exit handlers unmap, too
   return known;
+}
+
+// A child must not find it held by a thread that it does not have. First of all handlers, as those
+// of the library unmap in the child.
+__attribute__((constructor(101))) void guard_forks() {
+  pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
 }
 
 }  // namespace
