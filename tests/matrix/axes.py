@@ -39,7 +39,6 @@ AXES: tuple[Axis, ...] = (
     Axis("algorithm", "RINGDIST_ALGORITHM", _algorithms),
     Axis("transport", "RINGDIST_TRANSPORT", _transports),
     Axis("segment_bytes", "RINGDIST_SEGMENT_BYTES", lambda: ["", "4096"]),
-    Axis("shared_tensors", "SHARE_TEST_TENSORS", lambda: ["", "1"]),
 )
 
 
