@@ -27,22 +27,25 @@ def size_text(size: int) -> str:
 
 def parse_size(text: str) -> int:
     """A size on the command line, in bytes."""
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    unit = units.get(text[-1:].upper(), 1)
-    number = text[:-1] if unit > 1 else text
-    if not number.isdigit() or int(number) * unit % 4 or int(number) == 0:
+    size = _with_unit(text, {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30})
+    if size % 4 or size == 0:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a multiple of 4, as 8, 64K or 16M")
-    return int(number) * unit
+    return size
 
 
 def parse_count(text: str) -> int:
     """A number of things on the command line, as 500, 100K or 10M: thousands and millions."""
-    units = {"K": 1_000, "M": 1_000_000}
+    count = _with_unit(text, {"K": 1_000, "M": 1_000_000})
+    if count == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, as 500, 100K or 10M")
+    return count
+
+
+def _with_unit(text: str, units: dict[str, int]) -> int:
+    """A whole number times the unit that may follow it; 0 for anything else."""
     unit = units.get(text[-1:].upper(), 1)
     number = text[:-1] if unit > 1 else text
-    if not number.isdigit() or int(number) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, as 500, 100K or 10M")
-    return int(number) * unit
+    return int(number) * unit if number.isdigit() else 0
 
 
 def machine() -> dict:
