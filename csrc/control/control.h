@@ -61,7 +61,8 @@ class Control {
   void disconnect_group(uint64_t nonce, int my_rank);
 
   // Delivers the payload once to every other process that can be reached. A payload may also reach
-  // processes that join up to a minute later. By custom it starts with a group's nonce.
+  // processes that join up to a minute later. It starts with the nonce of the group that it is
+  // about: inside a host, once its members have found each other, nobody else need hear it.
   void flood(std::vector<std::byte> payload);
 
   // Says goodbye on all connections and flushes them for at most 200 ms; nothing is reported after.

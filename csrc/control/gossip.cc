@@ -1,8 +1,10 @@
 #include "control/gossip.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/log.h"
+#include "base/serialize.h"
 #include "control/wire.h"
 
 namespace ringdist {
@@ -24,17 +26,56 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
 void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
   const auto record = FloodRecord::decode(frame.body);
   if (!record || record->origin == id_ || !ledger_.record_flood(*record, now)) return;
-  speak([&] { voice_.send_to_all(make_frame(FrameType::kFlood, frame.body), &from); });
+  const bool host_heard = from.kind == LinkKind::kLocal && about_formed(record->payload);
+  pass_on([&] { return make_frame(FrameType::kFlood, frame.body); }, &from, host_heard);
   guard_("a notice was not taken in", [&] { events_.on_flood(record->payload); });
+}
+
+template <typename Make>
+void ControlGossip::pass_on(const Make& make, const ControlConnection* from, bool host_heard) {
+  speak([&] {
+    const std::vector<std::byte> frame = make();
+    voice_.for_each([&](ControlConnection& c) {
+      if (c.open() && &c != from && !(host_heard && c.kind == LinkKind::kLocal))
+        voice_.send(c, frame);
+    });
+  });
+}
+
+// Once all members of a group have found each other those of one host are connected, and each hears
+// from whoever speaks first there. If all repeated it, n words would be n^3.
+bool ControlGossip::formed(uint64_t nonce, const ControlGroup& group) const {
+  return std::ranges::all_of(group.roster.processes(),
+                             [&](const auto& one) { return arrivals_.has(nonce, one.first); });
+}
+
+bool ControlGossip::about_formed(ConstBytes payload) {
+  if (payload.size() < sizeof(uint64_t)) return false;
+  const uint64_t nonce = Reader(payload).get<uint64_t>();
+  if (groups_.over(nonce)) return true;
+  const ControlGroup* group = groups_.find(nonce);
+  return group != nullptr && formed(nonce, *group);
+}
+
+// Then they are connected to it, if it is of this host.
+bool ControlGossip::host_has_met(uint64_t id) const {
+  bool met = false;
+  for (const auto& [nonce, group] : groups_.all()) {
+    if (!group.roster.has(id)) continue;
+    if (!formed(nonce, group) || group.roster.member(id).host != group.roster.my_host())
+      return false;
+    met = true;
+  }
+  return met;
 }
 
 void ControlGossip::pass_on_lost(uint64_t id, const std::string& cause,
                                  const ControlConnection* from) {
-  speak([&] { voice_.send_to_all(Fate{id, cause}.frame(FrameType::kLost), from); });
+  pass_on([&] { return Fate{id, cause}.frame(FrameType::kLost); }, from, /*host_heard=*/false);
 }
 
 void ControlGossip::pass_on_left(uint64_t id, const ControlConnection* from) {
-  speak([&] { voice_.send_to_all(Fate{id, ""}.frame(FrameType::kLeft), from); });
+  pass_on([&] { return Fate{id, ""}.frame(FrameType::kLeft); }, from, host_has_met(id));
 }
 
 void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,

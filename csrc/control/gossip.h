@@ -29,10 +29,11 @@ class ControlGossip {
 
   // A payload of ours, to all processes. One that is too long is logged and not sent.
   void flood(const std::vector<std::byte>& payload, TimePoint now);
-  // Another's: passed on, and told to the owner, once.
+  // Another's: passed on, and told to the owner, once. Inside a host whose processes are all
+  // connected it need not be passed on: who spoke first there has told everyone.
   void on_flood(ControlConnection& from, const Frame& frame, TimePoint now);
 
-  // That a process died or left, which the ledger knows. Throws nothing.
+  // That a process died or left, which the ledger knows. Throws nothing. Who left has told its host.
   void pass_on_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
   void pass_on_left(uint64_t id, const ControlConnection* from);
 
@@ -51,6 +52,12 @@ class ControlGossip {
   bool behind() const { return behind_; }
 
  private:
+  // `make`: the frame. It may throw.
+  template <typename Make>
+  void pass_on(const Make& make, const ControlConnection* from, bool host_heard);
+  bool formed(uint64_t nonce, const ControlGroup& group) const;
+  bool about_formed(ConstBytes payload);
+  bool host_has_met(uint64_t id) const;
   // Says what is known by now; if it throws, catch_up() does.
   template <typename Words>
   void speak(Words&& words) {

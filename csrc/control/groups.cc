@@ -9,6 +9,7 @@ namespace ringdist {
 namespace {
 
 constexpr Duration kLeftTime = std::chrono::minutes(1);
+constexpr size_t kMaxOver = 1024;
 
 }  // namespace
 
@@ -34,11 +35,19 @@ bool ControlGroups::leave(uint64_t nonce, int rank, TimePoint now) {
 std::vector<uint64_t> ControlGroups::forget_left(
     const std::function<bool(uint64_t nonce, const ControlGroup&)>& heard, TimePoint now) {
   std::vector<uint64_t> out;
-  for (const auto& [nonce, group] : groups_)
-    if (group.left() && (now - group.left_at >= kLeftTime || heard(nonce, group)))
-      out.push_back(nonce);
+  for (const auto& [nonce, group] : groups_) {
+    if (!group.left()) continue;
+    const bool all_heard = heard(nonce, group);
+    if (all_heard || now - group.left_at >= kLeftTime) out.push_back(nonce);
+    if (all_heard) over_.push_back(nonce);
+  }
+  while (over_.size() > kMaxOver) over_.pop_front();
   for (const uint64_t nonce : out) groups_.erase(nonce);
   return out;
+}
+
+bool ControlGroups::over(uint64_t nonce) const {
+  return std::ranges::find(over_, nonce) != over_.end();
 }
 
 ControlGroup* ControlGroups::find(uint64_t nonce) {

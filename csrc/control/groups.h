@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -54,6 +55,9 @@ class ControlGroups {
   std::vector<uint64_t> forget_left(
       const std::function<bool(uint64_t nonce, const ControlGroup&)>& heard, TimePoint now);
 
+  // Whether it was forgotten as one that every member had formed, or left; of the last 1024 such.
+  bool over(uint64_t nonce) const;
+
   ControlGroup* find(uint64_t nonce);
   std::map<uint64_t, ControlGroup>& all() { return groups_; }
   const std::map<uint64_t, ControlGroup>& all() const { return groups_; }
@@ -74,6 +78,7 @@ class ControlGroups {
 
  private:
   std::map<uint64_t, ControlGroup> groups_;
+  std::deque<uint64_t> over_;  // the oldest first
 };
 
 }  // namespace ringdist

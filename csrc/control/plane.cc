@@ -15,6 +15,7 @@ using Verdict = ControlSockets::Verdict;
 
 constexpr Duration kUnsettledTick = Milliseconds(50);
 constexpr Duration kLeavingTick = Milliseconds(5);
+constexpr Duration kHeartbeatPerLink = Milliseconds(7);
 
 }  // namespace
 
@@ -61,11 +62,18 @@ void ControlPlane::end_turn() {
 
 void ControlPlane::tick() {
   pace_.set(kControlHeartbeat);  // before the work, which may ask to hurry
-  guard_("connections are looked at later", [this] { sockets_.tick(); });
+  guard_("connections are looked at later", [this] { sockets_.tick(local_heartbeat()); });
   if (goodbye_.here()) upkeep();
   if (goodbye_.saying()) guard_("goodbye is said later", [this] { goodbye_.say(now()); });
   if (unsettled()) pace_.at_most(kUnsettledTick);
   if (goodbye_.saying()) pace_.at_most(kLeavingTick);
+}
+
+// Of many links each hears less: the kernel tells of a local process's end, and what is left to see
+// is that it stands still. It must not look suspect meanwhile.
+Duration ControlPlane::local_heartbeat() const {
+  const Duration spread = std::max<Duration>(kControlHeartbeat, sockets_.count() * kHeartbeatPerLink);
+  return std::min(spread, judge_.suspect_after() * 7 / 8);
 }
 
 void ControlPlane::prove(const ControlRequest& request, const std::string& unix_name) {

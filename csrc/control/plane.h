@@ -79,6 +79,7 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
   void keep_groups();
   void forget_left();
   bool unsettled() const;
+  Duration local_heartbeat() const;
   TimePoint now() const { return pace_.now(); }  // of this turn
 
   const uint64_t id_;

@@ -69,17 +69,18 @@ void ControlSockets::take_event(uint64_t key, uint32_t events) {
   update_interest(c);
 }
 
-void ControlSockets::tick() {
+void ControlSockets::tick(Duration local_heartbeat) {
   for (auto& [key, listener] : listeners_)
     if (listener.muted)
       listener.muted = static_cast<bool>(epoll_.add(listener.fd.get(), EPOLLIN, key));
   for (auto& [key, connection] : connections_)
-    guard_("a heartbeat was not sent", [&c = *connection, this] {
+    guard_("a heartbeat was not sent", [&c = *connection, local_heartbeat, this] {
+      const Duration interval = c.kind == LinkKind::kLocal ? local_heartbeat : kControlHeartbeat;
       static const auto heartbeat = make_frame(FrameType::kHeartbeat);
       expire(c);
       if (c.stalled && !c.broken) receive(c);
       // Every turn of the loop must not send one, and a late turn must not skip one.
-      if (c.reached() && now_ - c.last_sent >= kControlHeartbeat * 3 / 4) send(c, heartbeat);
+      if (c.reached() && now_ - c.last_sent >= interval * 3 / 4) send(c, heartbeat);
     });
 }
 
@@ -105,7 +106,13 @@ void ControlSockets::reap() {
       fail(one, EPIPE, "connection broken, or the other side does not read");
     });
   }
-  std::erase_if(connections_, [](const auto& entry) { return entry.second->closed(); });
+  std::erase_if(connections_, [this](const auto& entry) {
+    ControlConnection& c = *entry.second;
+    const auto known = c.closed() ? by_peer_.find(c.peer) : by_peer_.end();
+    if (known != by_peer_.end() && std::erase(known->second, &c) > 0 && known->second.empty())
+      by_peer_.erase(known);
+    return c.closed();
+  });
 }
 
 ControlConnection& ControlSockets::add(Fd fd, LinkKind kind, bool dialed) {
@@ -114,11 +121,16 @@ ControlConnection& ControlSockets::add(Fd fd, LinkKind kind, bool dialed) {
   return *connections_.emplace(key, std::move(made)).first->second;
 }
 
+void ControlSockets::lead_to(ControlConnection& c, uint64_t peer) {
+  by_peer_[peer].push_back(&c);
+  c.peer = peer;
+}
+
 void ControlSockets::dial(LinkKind kind, uint64_t peer, const std::string& address,
                           uint64_t nonce) {
   Connecting attempt = kind == LinkKind::kLocal ? connect_unix(address) : connect_tcp(address);
   ControlConnection& c = add(std::move(attempt.fd), kind, true);
-  c.peer = peer;
+  lead_to(c, peer);
   c.hello = {my_id_, peer, nonce};
   c.state = State::kConnecting;
   if (attempt.failure) {
@@ -246,7 +258,7 @@ void ControlSockets::greet(ControlConnection& c, const Frame& frame) {
     auto hello = frame.type == FrameType::kHello ? Hello::decode(frame.body) : std::nullopt;
     if (!hello || c.state != State::kGreeting) return close(c);
     c.hello = *hello;
-    c.peer = hello->from;
+    lead_to(c, hello->from);
     answer(c);
     return;
   }
@@ -285,10 +297,9 @@ void ControlSockets::answer(ControlConnection& c) {
 
 // Whether an admitted connection replaces those that exist between the pair.
 bool ControlSockets::wins(ControlConnection& incoming) {
-  for (auto& [key, other] : connections_) {
-    bool rival = other->peer == incoming.peer && other->kind == incoming.kind &&
-                 other.get() != &incoming && !other->closed() && other->state != State::kClosing;
-    if (!rival || stranger(*other)) continue;
+  for (ControlConnection* other : by_peer_[incoming.peer]) {
+    const bool ends = other->closed() || other->state == State::kClosing;
+    if (other == &incoming || other->kind != incoming.kind || ends || stranger(*other)) continue;
     // A dialed one that is held must not win: the peer has just shown that it prefers its own.
     if (other->dialed && my_id_ < incoming.peer && other->state != State::kHeld) return false;
     if (!other->dialed && incoming.state == State::kHeld) return false;
@@ -323,10 +334,11 @@ void ControlSockets::give_up(ControlConnection& c) { c.broken = c.cut_short = tr
 
 ControlConnection* ControlSockets::find(uint64_t peer, LinkKind kind) const {
   ControlConnection* best = nullptr;
-  for (const auto& [key, c] : connections_) {
-    if (c->peer != peer || c->kind != kind || c->closed() || c->state == State::kClosing) continue;
-    if (stranger(*c)) continue;
-    if (!best || c->open()) best = c.get();
+  const auto known = by_peer_.find(peer);
+  if (known == by_peer_.end()) return best;
+  for (ControlConnection* c : known->second) {
+    if (c->kind != kind || c->closed() || c->state == State::kClosing || stranger(*c)) continue;
+    if (!best || c->open()) best = c;
   }
   return best;
 }

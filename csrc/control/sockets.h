@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "control/guard.h"
 #include "control/reach.h"
@@ -50,11 +51,13 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   void begin_turn(TimePoint now) { now_ = now; }
   // An event of the epoll set. What it throws ends that connection, if it is one.
   void handle(uint64_t key, uint32_t events);
-  // Heartbeats and expiry; at least every heartbeat interval.
-  void tick();
+  // Heartbeats and expiry; at least every heartbeat interval. Inside the host they may be rarer.
+  void tick(Duration local_heartbeat = kControlHeartbeat);
   // Ends what broke and frees what was closed; until then pointers stay good. Once per turn.
   void reap();
 
+  // Also of those that are on their way or end.
+  size_t count() const { return connections_.size(); }
   // The open connection to a peer, else one on the way, else null.
   ControlConnection* find(uint64_t peer, LinkKind kind) const;
 
@@ -95,6 +98,7 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   };
 
   ControlConnection& add(Fd fd, LinkKind kind, bool dialed);
+  void lead_to(ControlConnection& connection, uint64_t peer);
   void take_event(uint64_t key, uint32_t events);
   void accept_all(Listener& listener);
   void make_room(LinkKind kind);
@@ -121,7 +125,8 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   std::string tcp_address_;
   std::map<uint64_t, Listener> listeners_;
   std::map<uint64_t, std::unique_ptr<ControlConnection>> connections_;
-  bool told_ = false;       // that descriptors are lacking
+  std::map<uint64_t, std::vector<ControlConnection*>> by_peer_;  // of those that lead to somebody
+  bool told_ = false;                                            // that descriptors are lacking
   uint64_t next_key_ = 16;  // lower keys are listeners' and the owner's
 };
 

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "base/serialize.h"
 #include "control/fake_reach.h"
 #include "control/fake_voice.h"
 #include "control/fates.h"
@@ -60,6 +61,7 @@ class GossipTest : public testing::Test, protected ControlEvents {
   ControlNeeds needs_{kMe, processes_, groups_, reach_, voice_};
   ControlFates fates_{kMe, ledger_, groups_, processes_, needs_, gossip_, pace_, *this, guard_};
   const std::vector<std::byte> payload_ = bytes(3);
+  const std::vector<std::byte> about_the_group_ = Writer().put<uint64_t>(kNonce).take();
   std::vector<std::byte> frame_;
   std::map<uint64_t, std::string> lost_;
   Ids left_;
@@ -82,6 +84,34 @@ TEST_F(GossipTest, AFloodOfOursGoesToAllThatAreOpen) {
   gossip_.flood(bytes(kMaxFrameBody), kStart);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("was not sent"), std::string::npos);
   EXPECT_TRUE(voice_.said.empty());
+}
+
+// As all of the host are connected: with n who speak it would be n^3 words.
+TEST_F(GossipTest, InsideAHostAFloodAboutAFormedGroupIsNotPassedOn) {
+  join();
+  ControlConnection& local = voice_.add(2);
+  (void)voice_.add(3);
+  ControlConnection& remote = voice_.add(4, LinkKind::kTcp);
+  (void)voice_.add(5, LinkKind::kTcp);
+  const auto flood = [this](uint64_t sequence) {
+    frame_ = FloodRecord{9, sequence, ConstBytes(about_the_group_)}.frame();
+    return Frame{FrameType::kFlood, ConstBytes(frame_).subspan(5)};
+  };
+  gossip_.learn_formed(kNonce, {kMe, 2, 3, 4}, nullptr);
+  voice_.said.clear();
+  gossip_.on_flood(local, flood(1), kStart);
+  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{3, 4, 5})) << "one may not be connected yet";
+  gossip_.learn_formed(kNonce, {5}, nullptr);
+  voice_.said.clear();
+  gossip_.on_flood(local, flood(2), kStart);
+  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{4, 5}));
+  gossip_.on_flood(remote, flood(3), kStart);
+  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{2, 3, 5}));
+  (void)groups_.leave(kNonce, 0, kStart);
+  (void)groups_.forget_left([](uint64_t, const ControlGroup&) { return true; }, kStart);
+  gossip_.on_flood(local, flood(4), kStart);
+  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{4, 5})) << "others leave a group later than we";
+  EXPECT_EQ(floods_, 4);
 }
 
 TEST_F(GossipTest, AnothersFloodIsPassedOnAndToldOnce) {
@@ -194,6 +224,20 @@ TEST_F(GossipTest, ADepartureIsNoDeath) {
   EXPECT_EQ(voice_.take(FrameType::kLeft), Ids{3});
   fates_.learn_left(kMe, nullptr);
   EXPECT_EQ(left_, Ids{2}) << "of itself it knows better";
+}
+
+TEST_F(GossipTest, WhoLeavesAFormedGroupHasToldItsHost) {
+  join();
+  gossip_.learn_formed(kNonce, {kMe, 2, 3, 4}, nullptr);
+  ControlConnection& itself = voice_.add(2);
+  (void)voice_.add(3);
+  (void)voice_.add(9, LinkKind::kTcp);
+  fates_.learn_left(2, &itself);
+  EXPECT_EQ(voice_.take(FrameType::kLeft), (Ids{3, 9})) << "5 may not be connected yet";
+  gossip_.learn_formed(kNonce, {5}, nullptr);
+  voice_.said.clear();
+  fates_.learn_left(3, nullptr);
+  EXPECT_EQ(voice_.take(FrameType::kLeft), Ids{9});
 }
 
 // Others gave this process up while it was stopped: it goes on, and its connections stay.
