@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from torch_ringdist import _native  # small; and not when ranks that were forked wait for it
+
 if TYPE_CHECKING:
     from torch_ringdist._C import ProcessGroupRing
 
@@ -82,8 +84,6 @@ def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
         ImportError: the native module is missing, or was built for another torch.
         RuntimeError: the group could not be created; the message says which step failed.
     """
-    from torch_ringdist import _native
-
     # The class of Options is made when it is first used, which takes longer than to load _C.
     options = {} if backend_options is None else _as_text(backend_options)
     native = _native.load()
