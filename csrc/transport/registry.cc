@@ -4,6 +4,7 @@
 #include "transport/local/local.h"
 #include "transport/plugin.h"
 #include "transport/shm/shm.h"
+#include "transport/sim/sim.h"
 
 namespace ringdist {
 namespace {
@@ -15,6 +16,8 @@ constexpr TransportRow kTransports[] = {
      ucx_viable, ucx_create},
     {"local", "threads of one process, seeded order and delays, for tests", false, false, false,
      local_viable, local_create},
+    {"sim", "threads of one process over a computed network with a virtual clock, for tests", false,
+     false, false, sim_viable, sim_create},
 };
 
 }  // namespace

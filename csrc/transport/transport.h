@@ -111,6 +111,7 @@ class Transport {
 };
 
 class LocalNetwork;
+class SimNetwork;
 
 struct TransportConfig {
   ContextId context_id = 0;
@@ -118,6 +119,7 @@ struct TransportConfig {
   size_t max_payload = 252 * 1024;
   bool system_ucx = false;
   std::shared_ptr<LocalNetwork> local_network;  // transport `local` only
+  std::shared_ptr<SimNetwork> sim_network;      // transport `sim` only
 };
 
 }  // namespace ringdist

@@ -21,6 +21,7 @@
 #include "transport/local/local.h"
 #include "transport/plugin.h"
 #include "transport/registry.h"
+#include "transport/sim/sim_network.h"
 
 namespace ringdist {
 namespace {
@@ -61,11 +62,10 @@ struct End {
   Inbox inbox;
   std::unique_ptr<Transport> transport;
 
-  explicit End(const TransportRow& row, std::shared_ptr<LocalNetwork> network) {
+  End(const TransportRow& row, const TransportConfig& networks) : config(networks) {
     config.context_id = random_id();
     config.interface_name = "lo";
     config.system_ucx = wants_system_ucx();
-    config.local_network = std::move(network);
     auto made = row.create(config, inbox);
     EXPECT_TRUE(made.ok()) << made.error().what();
     if (made.ok()) transport = std::move(made.value());
@@ -84,16 +84,24 @@ struct End {
   }
 };
 
+TransportConfig networks() {
+  TransportConfig out;
+  out.local_network = make_local_network({7, std::chrono::microseconds(100)});
+  out.sim_network = std::make_shared<SimNetwork>(
+      SimOptions{.jitter = std::chrono::microseconds(100), .moves_by_progress = true});
+  return out;
+}
+
 // A transport, and whether payloads lie in memory that processes share.
 using Param = std::tuple<const TransportRow*, bool>;
 
 class TransportConformance : public testing::TestWithParam<Param> {
  protected:
   const TransportRow& row_ = *std::get<0>(GetParam());
-  std::shared_ptr<LocalNetwork> network_ = make_local_network({7, std::chrono::microseconds(100)});
+  const TransportConfig networks_ = networks();
   std::deque<LaidBytes> memory_;  // the ends, which may be reading it, go first
-  End a_{row_, network_};
-  End b_{row_, network_};
+  End a_{row_, networks_};
+  End b_{row_, networks_};
 
   // Bytes to be sent, where they belong.
   ConstBytes lay(const std::vector<std::byte>& bytes) {
@@ -286,7 +294,7 @@ TEST_P(TransportConformance, CloseCompletesEverything) {
   constexpr int kMessages = 100;  // far more than the sockets hold; nobody reads
   for (int i = 0; i < kMessages; ++i)
     a_.send(b_.config.context_id, pattern(8, i), payload, [&](const Error&) { ++completed; });
-  const TimePoint before = Clock::now();
+  const auto before = Clock::now();
   a_.transport->close();
   EXPECT_LT(seconds(Clock::now() - before), 2.0);
   EXPECT_EQ(completed, kMessages);
@@ -294,8 +302,8 @@ TEST_P(TransportConformance, CloseCompletesEverything) {
 
 constexpr const char* kPeerVariable = "RINGDIST_TEST_PEER";  // "<transport> <descriptor>"
 
-// The other half of ADeadProcess: another process, made by exec, because UCX does not survive a
-// fork. It takes ten messages and dies. Without the variable there is nothing for it to do.
+// The other half of ADeadProcess, made by exec, because UCX does not survive a fork: it takes ten
+// messages and dies. Without the variable there is nothing for it to do.
 TEST(PeerProcess, TakesTenMessagesAndDies) {
   const char* told = std::getenv(kPeerVariable);
   if (!told) return;
@@ -303,7 +311,7 @@ TEST(PeerProcess, TakesTenMessagesAndDies) {
   std::string name;
   int fd = -1;
   words >> name >> fd;
-  End end(*find_transport(name), nullptr);
+  End end(*find_transport(name), {});
   const auto address = end.transport->address();
   ASSERT_EQ(write(fd, &end.config.context_id, 8), 8);
   ASSERT_EQ(write(fd, address.data(), address.size()), static_cast<ssize_t>(address.size()));
@@ -321,7 +329,7 @@ pid_t start_peer(std::string_view transport, int fd) {
 }
 
 TEST_P(TransportConformance, ADeadProcessFailsItsSends) {
-  if (row_.name == "local") GTEST_SKIP() << "`local` connects threads of one process only";
+  if (!row_.of_processes) GTEST_SKIP() << "it connects threads of one process only";
   int pair[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
   const pid_t child = start_peer(row_.name, pair[1]);
@@ -334,9 +342,8 @@ TEST_P(TransportConformance, ADeadProcessFailsItsSends) {
   address.resize(size);
   ASSERT_FALSE(a_.transport->add_peer(id, address));
   const ConstBytes payload = lay(pattern(200000, 3));
-  int delivered = 0;
-  int failed = 0;
   int sent = 0;
+  int delivered = 0, failed = 0;
   const bool ended = a_.progress_until([&] {
     while (sent - delivered - failed < 8 && failed == 0) {
       ++sent;
@@ -374,7 +381,7 @@ TEST(Transports, TheOptionTakesThoseThatProcessesOpen) {
     EXPECT_NE(message.find(", " + name), std::string::npos) << message;
 }
 
-// Of the one that was asked for: RINGDIST_UCX=system must not end with the wheel's.
+// RINGDIST_UCX=system must not end with the wheel's.
 TEST(Ucx, IsTheOneThatWasAskedFor) {
   auto loaded = load_ucx(wants_system_ucx());
   ASSERT_TRUE(loaded.ok()) << loaded.error().what();

@@ -1,0 +1,13 @@
+// Transport `sim`: Contexts of one process over a network that is computed (network/wire.h), with a
+// virtual clock, costs per kind of link, and faults. For tests and predictions: no user can choose
+// it.
+#pragma once
+
+#include "transport/transport.h"
+
+namespace ringdist {
+
+Error sim_viable(const TransportConfig& config);
+Result<std::unique_ptr<Transport>> sim_create(const TransportConfig& config, Receiver& receiver);
+
+}  // namespace ringdist

@@ -1,0 +1,298 @@
+#include "transport/sim/sim_network.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace ringdist {
+namespace {
+
+Error peer_lost() { return {ErrorKind::kPeerLost, "the peer's Context has ended"}; }
+
+uint64_t flow_of(int from, int to) {
+  return static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to);
+}
+
+}  // namespace
+
+SimNetwork::SimNetwork(const SimOptions& options)
+    : options_(options), wire_(options.costs, *this, options.seed, options.jitter) {}
+
+void SimNetwork::place(ContextId context, int host) {
+  std::lock_guard lock(mutex_);
+  hosts_[context] = host;
+}
+
+void SimNetwork::link(int from_host, int to_host, Duration latency, double bytes_per_second) {
+  std::lock_guard lock(mutex_);
+  wire_.link(from_host, to_host, latency, bytes_per_second);
+}
+
+// ---- time
+
+TimePoint SimNetwork::now() const {
+  std::lock_guard lock(mutex_);
+  return wire_.now();
+}
+
+std::optional<TimePoint> SimNetwork::next() const {
+  std::lock_guard lock(mutex_);
+  return wire_.next();
+}
+
+void SimNetwork::move_to(TimePoint time) {
+  std::lock_guard lock(mutex_);
+  wire_.move_to(time);
+}
+
+std::vector<ContextId> SimNetwork::take_woken() {
+  std::lock_guard lock(mutex_);
+  std::vector<ContextId> out;
+  for (const ContextId id : std::exchange(woken_, {})) {
+    SimEnd& end = ends_.at(id);
+    end.woken = false;
+    if (end.state == SimEnd::State::kRuns) out.push_back(id);
+  }
+  return out;
+}
+
+// ---- what the Wire tells
+
+void SimNetwork::on_left(int id) {
+  Message& message = messages_[id];
+  const Ticket ticket = std::exchange(message.ticket, kNoTicket);
+  if (ticket != kNoTicket) tell(*find(message.from), SimNews::sent(message.to, ticket, {}));
+}
+
+void SimNetwork::on_arrived(int id) {
+  Message message = std::exchange(messages_[id], {});
+  SimEnd& to = *find(message.to);
+  SimNews news{SimNews::Kind::kMessage,    message.from, std::move(message.header),
+               std::move(message.payload), kNoTicket,    {}};
+  if (to.state == SimEnd::State::kEnded) return taken(news, to);
+  tell(to, std::move(news));
+  if (to.losing.contains(message.from)) tell_of_loss(to, message.from);
+}
+
+void SimNetwork::on_time(int id) {
+  const auto [hears, ended] = losses_[static_cast<size_t>(id)];
+  tell_of_loss(*find(hears), ended);
+}
+
+// Once the last that it had sent is there.
+void SimNetwork::tell_of_loss(SimEnd& end, ContextId peer) {
+  if (end.lost.contains(peer)) return;
+  end.losing.insert(peer);
+  if (is_under_way(peer, end.id)) return;
+  end.lost.insert(peer);
+  end_sends(end, peer);
+  tell(end, {SimNews::Kind::kLost, peer, {}, {}, kNoTicket, peer_lost()});
+}
+
+void SimNetwork::end_sends(SimEnd& end, ContextId peer) {
+  for (Message& message : messages_) {
+    if (message.from != end.id || message.to != peer || message.ticket == kNoTicket) continue;
+    tell(end, SimNews::sent(peer, std::exchange(message.ticket, kNoTicket), peer_lost()));
+  }
+}
+
+// On the Wire, not only waiting to be taken.
+bool SimNetwork::is_under_way(ContextId from, ContextId to) const {
+  return std::ranges::any_of(messages_, [from, to](const Message& message) {
+    return message.from == from && message.to == to;
+  });
+}
+
+// ---- ends
+
+SimEnd* SimNetwork::find(ContextId context) {
+  const auto it = ends_.find(context);
+  return it == ends_.end() ? nullptr : &it->second;
+}
+
+const SimEnd* SimNetwork::find(ContextId context) const {
+  const auto it = ends_.find(context);
+  return it == ends_.end() ? nullptr : &it->second;
+}
+
+void SimNetwork::wake(SimEnd& end) {
+  if (end.event) end.event->signal();
+  if (std::exchange(end.woken, true)) return;
+  woken_.push_back(end.id);
+}
+
+// Of one that was killed, its sends' ends are kept for close().
+void SimNetwork::tell(SimEnd& end, SimNews news) {
+  if (end.state == SimEnd::State::kEnded && news.kind != SimNews::Kind::kSent) return;
+  end.news.push_back(std::move(news));
+  wake(end);
+}
+
+void SimNetwork::taken(const SimNews& message, SimEnd& by) {
+  --by.due[message.peer];
+  --find(message.peer)->undelivered;
+}
+
+Error SimNetwork::open(ContextId context, std::optional<EventFd> event) {
+  std::lock_guard lock(mutex_);
+  if (find(context) != nullptr)
+    return {ErrorKind::kInvalidArgument, "this Context is on the simulated network already"};
+  const auto host = hosts_.find(context);
+  SimEnd& end = ends_[context];
+  end.id = context;
+  end.core = wire_.add_core(host == hosts_.end() ? 0 : host->second);
+  end.event = std::move(event);
+  return {};
+}
+
+void SimNetwork::send(ContextId from, const Outgoing& to, ConstBytes payload, bool written) {
+  std::lock_guard lock(mutex_);
+  SimEnd& sender = *find(from);
+  SimEnd* const receiver = find(to.peer);
+  if (sender.state == SimEnd::State::kEnded || receiver == nullptr ||
+      sender.lost.contains(to.peer)) {
+    if (to.ticket != kNoTicket) tell(sender, SimNews::sent(to.peer, to.ticket, peer_lost()));
+    return;
+  }
+  Transfer transfer;
+  transfer.from = sender.core;
+  transfer.to = receiver->core;
+  transfer.flow = flow_of(sender.core, receiver->core);
+  transfer.bytes = static_cast<int64_t>(payload.size());
+  transfer.inside = wire_.host_of(sender.core) == wire_.host_of(receiver->core);
+  transfer.written = written && transfer.inside;
+  const auto id = static_cast<size_t>(wire_.send(transfer));
+  if (messages_.size() <= id) messages_.resize(id + 1);
+  messages_[id] = {from,
+                   to.peer,
+                   to.ticket,
+                   {to.header.begin(), to.header.end()},
+                   {payload.begin(), payload.end()}};
+  ++receiver->due[from];
+  ++sender.undelivered;
+  sender.met.insert(to.peer);
+  receiver->met.insert(from);
+  if (receiver->state == SimEnd::State::kEnded) {  // it is found to be gone
+    losses_.emplace_back(from, to.peer);
+    wire_.at(wire_.now() + options_.loss_delay, static_cast<int>(losses_.size()) - 1);
+  }
+  if (options_.moves_by_progress && receiver->event) receiver->event->signal();
+}
+
+std::optional<SimNews> SimNetwork::take(ContextId context, bool moves) {
+  std::lock_guard lock(mutex_);
+  SimEnd& end = *find(context);
+  if (end.event) end.event->drain();
+  if (end.state != SimEnd::State::kRuns) return std::nullopt;
+  if (options_.moves_by_progress && moves)
+    while (end.news.empty() && wire_.next()) wire_.move_to(*wire_.next());
+  if (end.news.empty()) return std::nullopt;
+  SimNews out = std::move(end.news.front());
+  end.news.pop_front();
+  if (out.kind == SimNews::Kind::kMessage) taken(out, end);
+  return out;
+}
+
+bool SimNetwork::quiet(ContextId context) const {
+  std::lock_guard lock(mutex_);
+  const SimEnd& end = *find(context);
+  if (end.state != SimEnd::State::kRuns) return true;
+  return end.news.empty() && !(options_.moves_by_progress && wire_.next());
+}
+
+bool SimNetwork::reaches(ContextId from, ContextId to) const {
+  std::lock_guard lock(mutex_);
+  const SimEnd* end = find(from);
+  return end != nullptr && find(to) != nullptr && !end->lost.contains(to);
+}
+
+bool SimNetwork::holds_any(ContextId from, ContextId to) const {
+  std::lock_guard lock(mutex_);
+  const auto& due = find(to)->due;
+  const auto it = due.find(from);
+  return it != due.end() && it->second > 0;
+}
+
+bool SimNetwork::all_taken(ContextId from) const {
+  std::lock_guard lock(mutex_);
+  return find(from)->undelivered == 0;
+}
+
+void SimNetwork::drop(ContextId context, ContextId peer) {
+  std::lock_guard lock(mutex_);
+  SimEnd& end = *find(context);
+  if (end.lost.insert(peer).second) end_sends(end, peer);
+}
+
+// Whoever has met it hears so later.
+void SimNetwork::end(SimEnd& end) {
+  end.state = SimEnd::State::kEnded;
+  wire_.hold(end.core, false);
+  for (const ContextId peer : end.met) {
+    losses_.emplace_back(peer, end.id);
+    wire_.at(wire_.now() + options_.loss_delay, static_cast<int>(losses_.size()) - 1);
+  }
+  // Its owner must be told of its sends all the same.
+  std::erase_if(end.news, [&](const SimNews& news) {
+    if (news.kind == SimNews::Kind::kMessage) taken(news, end);
+    return news.kind != SimNews::Kind::kSent;
+  });
+}
+
+std::vector<SimNews> SimNetwork::close(ContextId context) {
+  std::lock_guard lock(mutex_);
+  SimEnd& closed = *find(context);
+  if (closed.state != SimEnd::State::kEnded) end(closed);
+  std::vector<SimNews> out;
+  for (SimNews& news : std::exchange(closed.news, {})) out.push_back(std::move(news));
+  const Error closes(ErrorKind::kAborted, "the transport closed");
+  for (Message& message : messages_)
+    if (message.from == context && message.ticket != kNoTicket)
+      out.push_back(SimNews::sent(message.to, std::exchange(message.ticket, kNoTicket), closes));
+  return out;
+}
+
+// ---- faults
+
+void SimNetwork::kill(ContextId context) {
+  std::lock_guard lock(mutex_);
+  SimEnd& end = *find(context);
+  if (end.state != SimEnd::State::kEnded) this->end(end);
+}
+
+void SimNetwork::stop(ContextId context) {
+  std::lock_guard lock(mutex_);
+  SimEnd& end = *find(context);
+  if (end.state != SimEnd::State::kRuns) return;
+  end.state = SimEnd::State::kStopped;
+  wire_.hold(end.core, true);
+}
+
+void SimNetwork::resume(ContextId context) {
+  std::lock_guard lock(mutex_);
+  SimEnd& end = *find(context);
+  if (end.state != SimEnd::State::kStopped) return;
+  end.state = SimEnd::State::kRuns;
+  wire_.hold(end.core, false);
+  if (!end.news.empty()) wake(end);
+}
+
+bool SimNetwork::runs(ContextId context) const {
+  std::lock_guard lock(mutex_);
+  const SimEnd* end = find(context);
+  return end != nullptr && end->state == SimEnd::State::kRuns;
+}
+
+void SimNetwork::cut(int host, int other) {
+  std::lock_guard lock(mutex_);
+  wire_.cut(host, other);
+  wire_.cut(other, host);
+}
+
+void SimNetwork::heal(int host, int other) {
+  std::lock_guard lock(mutex_);
+  wire_.heal(host, other);
+  wire_.heal(other, host);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,85 @@
+#include "transport/sim/sim_transport.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "transport/sim/sim.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kStagingBuffers = 16;
+constexpr int kNoEvent = -1;
+
+}  // namespace
+
+SimTransport::SimTransport(const TransportConfig& config, Receiver& receiver, int event_fd)
+    : id_(config.context_id),
+      max_payload_(config.max_payload),
+      network_(config.sim_network),
+      receiver_(receiver),
+      event_fd_(event_fd),
+      staging_(max_payload_, kStagingBuffers) {}
+
+Result<std::unique_ptr<SimTransport>> SimTransport::create(const TransportConfig& config,
+                                                           Receiver& receiver, bool event_fd) {
+  std::optional<EventFd> event;
+  if (event_fd) {
+    auto made = EventFd::create();
+    if (!made.ok()) return made.error();
+    event.emplace(std::move(made.value()));
+  }
+  const int descriptor = event ? event->get() : kNoEvent;
+  if (Error error = config.sim_network->open(config.context_id, std::move(event))) return error;
+  return std::unique_ptr<SimTransport>(new SimTransport(config, receiver, descriptor));
+}
+
+void SimTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) {
+  check(header.size() <= kMaxHeaderBytes && payload.size() <= max_payload_, "message too large");
+  network_->send(id_, {peer, header, ticket}, payload, /*written=*/false);
+}
+
+// It was written once, for all; a socket's copies are made for each.
+void SimTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to) {
+  for (const Outgoing& out : to)
+    network_->send(id_, out, reserved.first(used), /*written=*/&out != to.data());
+  staging_.release(reserved.data());
+}
+
+bool SimTransport::progress() {
+  bool any = false;
+  while (auto news = network_->take(id_, /*moves=*/!any)) {
+    any = true;
+    switch (news->kind) {
+      case SimNews::Kind::kMessage:
+        receiver_.on_message(news->header, news->payload);
+        break;
+      case SimNews::Kind::kSent:
+        receiver_.on_sent(news->ticket, news->error);
+        break;
+      case SimNews::Kind::kLost:
+        receiver_.on_peer_lost(name(), news->peer, news->error);
+        break;
+    }
+    if (!receiver_.takes_more()) break;
+  }
+  return any;
+}
+
+void SimTransport::close() {
+  for (const SimNews& news : network_->close(id_)) receiver_.on_sent(news.ticket, news.error);
+}
+
+Error sim_viable(const TransportConfig& config) {
+  if (config.sim_network) return {};
+  return {ErrorKind::kNotSupported, "a simulation of threads of one process: for tests"};
+}
+
+Result<std::unique_ptr<Transport>> sim_create(const TransportConfig& config, Receiver& receiver) {
+  if (Error error = sim_viable(config)) return error;
+  auto made = SimTransport::create(config, receiver, /*event_fd=*/true);
+  if (!made.ok()) return made.error();
+  return std::unique_ptr<Transport>(std::move(made.value()));
+}
+
+}  // namespace ringdist

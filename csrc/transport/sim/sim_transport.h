@@ -1,0 +1,50 @@
+// One Context's transport over a SimNetwork. Payloads are copied when they are sent, so that
+// nothing is read later. Threads as Transport says.
+#pragma once
+
+#include <memory>
+
+#include "transport/sim/sim_network.h"
+#include "transport/staging.h"
+
+namespace ringdist {
+
+class SimTransport final : public Transport {
+ public:
+  // `event_fd`: it can be slept on; costs a descriptor. Errors: kSystem, none left; those of
+  // SimNetwork::open().
+  static Result<std::unique_ptr<SimTransport>> create(const TransportConfig& config,
+                                                      Receiver& receiver, bool event_fd);
+  ~SimTransport() override { close(); }
+  SimTransport(const SimTransport&) = delete;
+  SimTransport& operator=(const SimTransport&) = delete;
+
+  std::string_view name() const override { return "sim"; }
+  size_t max_payload() const override { return max_payload_; }
+  std::vector<std::byte> address() const override { return {}; }
+  Error add_peer(ContextId, ConstBytes) override { return {}; }
+  bool reaches(ContextId peer) const override { return network_->reaches(id_, peer); }
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
+  std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
+  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override;
+  bool progress() override;
+  int event_fd() const override { return event_fd_; }
+  bool arm() override { return network_->quiet(id_); }
+  bool drained(ContextId peer) override { return !network_->holds_any(peer, id_); }
+  void drop_peer(ContextId peer) override { network_->drop(id_, peer); }
+  void ask_delivery() override {}
+  bool delivered() const override { return network_->all_taken(id_); }
+  void close() override;
+
+ private:
+  SimTransport(const TransportConfig& config, Receiver& receiver, int event_fd);
+
+  const ContextId id_;
+  const size_t max_payload_;
+  const std::shared_ptr<SimNetwork> network_;
+  Receiver& receiver_;
+  const int event_fd_;
+  StagingPool staging_;
+};
+
+}  // namespace ringdist
