@@ -1,6 +1,8 @@
 #include "plan/compiled_schedule.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <utility>
 
 namespace ringdist {
@@ -22,21 +24,78 @@ std::vector<Access> accesses(const Step& step) {
   return out;
 }
 
-// Overwriting what a send still reads needs the send finished; reading what was written does not.
-void add_dependencies(std::vector<CompiledStep>& steps, size_t i) {
-  for (size_t j = 0; j < i; ++j) {
-    for (const Access& mine : accesses(steps[i].step)) {
-      for (const Access& other : accesses(steps[j].step)) {
+// What all steps so far touch, by place, but for what was overwritten whole since: who comes after
+// the step that did so comes after those. So the work is of the order of what overlaps, not of the
+// square of the steps.
+class Touched {
+ public:
+  explicit Touched(std::vector<CompiledStep>& steps) : steps_(steps) {}
+
+  // The dependencies of the last step.
+  void add_last() {
+    const size_t i = steps_.size() - 1;
+    accesses_.push_back(accesses(steps_[i].step));
+    const std::vector<Access>& mine = accesses_.back();
+    for (const int j : steps_that_overlap(mine)) depend(i, static_cast<size_t>(j));
+    for (const Access& access : mine) enter(static_cast<int>(i), access);
+  }
+
+ private:
+  struct Entry {
+    int step;
+    int64_t end;
+  };
+  struct Places {
+    std::multimap<int64_t, Entry> at;  // by offset
+    int64_t longest = 0;
+  };
+
+  Places& places(BufferId buffer) { return places_[static_cast<size_t>(buffer)]; }
+
+  std::vector<int> steps_that_overlap(const std::vector<Access>& mine) {
+    std::vector<int> out;
+    for (const Access& access : mine) {
+      const Places& there = places(access.range.buffer);
+      auto it = there.at.lower_bound(access.range.offset - there.longest);
+      for (; it != there.at.end() && it->first < access.range.end(); ++it)
+        if (it->second.end > access.range.offset) out.push_back(it->second.step);
+    }
+    std::ranges::sort(out);
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+  }
+
+  // Overwriting what a send still reads needs the send finished; reading what was written does not.
+  void depend(size_t i, size_t j) {
+    for (const Access& mine : accesses_[i]) {
+      for (const Access& other : accesses_[j]) {
         if (!(mine.write || other.write) || !overlaps(mine.range, other.range)) continue;
-        steps[i].after.push_back({static_cast<int>(j), mine.write,
-                                  mine.range.offset - other.range.offset, other.range.count});
-        if (std::find(steps[j].before.begin(), steps[j].before.end(), static_cast<int>(i)) ==
-            steps[j].before.end())
-          steps[j].before.push_back(static_cast<int>(i));
+        steps_[i].after.push_back({static_cast<int>(j), mine.write,
+                                   mine.range.offset - other.range.offset, other.range.count});
+        auto& before = steps_[j].before;
+        if (before.empty() || before.back() != static_cast<int>(i))
+          before.push_back(static_cast<int>(i));
       }
     }
   }
-}
+
+  void enter(int step, const Access& access) {
+    Places& there = places(access.range.buffer);
+    const Range& range = access.range;
+    if (access.write) {
+      auto it = there.at.lower_bound(range.offset);
+      while (it != there.at.end() && it->first < range.end())
+        it = it->second.end <= range.end() && it->second.step != step ? there.at.erase(it)
+                                                                      : std::next(it);
+    }
+    there.at.emplace(range.offset, Entry{step, range.end()});
+    there.longest = std::max(there.longest, range.count);
+  }
+
+  std::vector<CompiledStep>& steps_;
+  std::vector<std::vector<Access>> accesses_;  // by step
+  std::array<Places, 3> places_;               // by buffer
+};
 
 // The step that has, encoded, what send `i` is to send; see CompiledStep::producer.
 void find_producer(std::vector<CompiledStep>& steps, size_t i) {
@@ -94,6 +153,8 @@ std::shared_ptr<const CompiledSchedule> compile(Schedule schedule, int64_t segme
   out->scratch_count = schedule.scratch_count;
   EdgeCounter sends;
   EdgeCounter receives;
+  out->steps.reserve(schedule.steps.size());
+  Touched touched(out->steps);
   for (Step& step : schedule.steps) {
     CompiledStep compiled;
     compiled.step = std::move(step);
@@ -109,7 +170,7 @@ std::shared_ptr<const CompiledSchedule> compile(Schedule schedule, int64_t segme
     record(compiled.in, out->inbound);
     record(compiled.out, out->outbound);
     out->steps.push_back(std::move(compiled));
-    add_dependencies(out->steps, out->steps.size() - 1);
+    touched.add_last();
     find_producer(out->steps, out->steps.size() - 1);
   }
   return out;

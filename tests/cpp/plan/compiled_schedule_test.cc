@@ -47,5 +47,32 @@ TEST(CompiledSchedule, OverwritingWaitsForTheSendToBeOver) {
   EXPECT_TRUE(compiled->steps[3].after.empty());
 }
 
+TEST(CompiledSchedule, WhatWasOverwrittenWholeNeedNotBeWaitedFor) {
+  Schedule schedule;
+  schedule.steps = {Step::send(output(0, 10), {1}, EdgeMark::kContribution),
+                    Step::send(output(8, 10), {2}, EdgeMark::kContribution),
+                    Step::recv(output(0, 10), 1, EdgeMark::kResult),
+                    Step::recv(output(0, 18), 2, EdgeMark::kResult)};
+  const auto compiled = compile(schedule, 100);
+  std::vector<int> on;
+  for (const Dependency& one : compiled->steps[3].after) on.push_back(one.on);
+  EXPECT_EQ(on, (std::vector<int>{1, 2})) << "step 2 comes after 0; 1 reaches beyond it";
+  EXPECT_EQ(compiled->steps[0].before, (std::vector<int>{2}));
+}
+
+// Of every rank of thousands: planning an op must not take the square of their number.
+TEST(CompiledSchedule, DependsOnFewStepsWhateverTheSize) {
+  constexpr int kSize = 2048;
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const Collective kind : algorithm.collectives) {
+      Shape shape{.rank = kSize / 3, .size = kSize, .count = 5 * kSize + 7};
+      const auto compiled = compile(algorithm.build(kind, shape), 1000);
+      size_t all = 0;
+      for (const CompiledStep& step : compiled->steps) all += step.after.size();
+      EXPECT_LE(all, 6 * compiled->steps.size()) << algorithm.name << collective_name(kind);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ringdist
