@@ -1,0 +1,108 @@
+#include "support/sim_op.h"
+
+#include <numeric>
+
+namespace ringdist {
+namespace {
+
+// Small whole numbers: sums are exact in any order.
+float simulated_value(int64_t rank, int64_t element) {
+  return static_cast<float>((rank * 7 + element * 3) % 31);
+}
+
+Buffer over(std::vector<float>& data) {
+  Buffer out(sizeof(float));
+  out.append(data.data(), static_cast<int64_t>(data.size()));
+  return out;
+}
+
+bool is_in_place(Collective kind) {
+  return kind == Collective::kAllreduce || kind == Collective::kBroadcast ||
+         kind == Collective::kReduce;
+}
+
+bool has_many_parts_of_input(Collective kind) {
+  return kind == Collective::kReduceScatter || kind == Collective::kAlltoall ||
+         kind == Collective::kScatter;
+}
+
+bool has_many_parts_of_output(Collective kind) {
+  return kind == Collective::kAllgather || kind == Collective::kAlltoall ||
+         kind == Collective::kGather;
+}
+
+}  // namespace
+
+SimOp::SimOp(Collective kind, int size, int64_t count) : kind_(kind), size_(size), count_(count) {
+  for (int rank = 0; rank < size; ++rank) {
+    Data& data = data_.emplace_back();
+    const auto length = [&](bool many) { return static_cast<size_t>(many ? parts() : count_); };
+    if (!is_in_place(kind)) data.input.resize(length(has_many_parts_of_input(kind)));
+    data.output.resize(length(has_many_parts_of_output(kind)), -1);
+    auto& brings = is_in_place(kind) ? data.output : data.input;
+    for (size_t e = 0; e < brings.size(); ++e)
+      brings[e] = simulated_value(rank, static_cast<int64_t>(e));
+  }
+}
+
+OpRequest SimOp::request(int rank) {
+  Data& data = data_[static_cast<size_t>(rank)];
+  OpRequest out;
+  out.kind = kind_;
+  const bool reduces = kind_ == Collective::kAllreduce || kind_ == Collective::kReduce ||
+                       kind_ == Collective::kReduceScatter;
+  out.reduce_op = reduces ? ReduceOp::kSum : ReduceOp::kNone;
+  const bool rooted = kind_ == Collective::kBroadcast || kind_ == Collective::kReduce ||
+                      kind_ == Collective::kGather || kind_ == Collective::kScatter;
+  out.root = rooted ? size_ - 1 : 0;
+  out.count = count_;
+  if (kind_ == Collective::kBarrier) return out;
+  out.input = over(data.input);
+  out.output = over(data.output);
+  return out;
+}
+
+std::string SimOp::problem() const {
+  const auto sum = [this](int64_t element) {
+    float out = 0;
+    for (int rank = 0; rank < size_; ++rank) out += simulated_value(rank, element);
+    return out;
+  };
+  std::vector<float> sums(static_cast<size_t>(kind_ == Collective::kReduceScatter
+                                                  ? parts()
+                                                  : (kind_ == Collective::kBarrier ? 0 : count_)));
+  for (size_t e = 0; e < sums.size(); ++e) sums[e] = sum(static_cast<int64_t>(e));
+  const auto expected = [&](int rank, int64_t element) -> float {
+    switch (kind_) {
+      case Collective::kAllreduce:
+        return sums[static_cast<size_t>(element)];
+      case Collective::kReduce:
+        return rank == size_ - 1 ? sums[static_cast<size_t>(element)]
+                                 : simulated_value(rank, element);
+      case Collective::kBroadcast:
+        return simulated_value(size_ - 1, element);
+      case Collective::kReduceScatter:
+        return sums[static_cast<size_t>(rank * count_ + element)];
+      case Collective::kScatter:
+        return simulated_value(size_ - 1, rank * count_ + element);
+      case Collective::kAllgather:
+        return simulated_value(element / count_, element % count_);
+      case Collective::kGather:
+        return rank == size_ - 1 ? simulated_value(element / count_, element % count_) : -1;
+      default:  // alltoall
+        return simulated_value(element / count_, rank * count_ + element % count_);
+    }
+  };
+  if (kind_ == Collective::kBarrier) return "";
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::vector<float>& output = data_[static_cast<size_t>(rank)].output;
+    for (size_t e = 0; e < output.size(); ++e)
+      if (output[e] != expected(rank, static_cast<int64_t>(e)))
+        return "rank " + std::to_string(rank) + ", element " + std::to_string(e) + ": " +
+               std::to_string(output[e]) + " instead of " +
+               std::to_string(expected(rank, static_cast<int64_t>(e)));
+  }
+  return "";
+}
+
+}  // namespace ringdist
