@@ -39,7 +39,7 @@ struct SimRanks::Rank final : LaneHost {
       members.members.push_back({context(one), transport.get(), "rank " + std::to_string(one)});
     GroupConfig config;
     config.name = "simulated";
-    config.early_window = EarlyCredit::kSegments * group.options_.segment_bytes;
+    config.early_window = group.options_.early_segments * group.options_.segment_bytes;
     seat = std::make_shared<Seat>(executor, rank, members.size(), config);
     executor.add(seat);
     executor.form(seat, members);

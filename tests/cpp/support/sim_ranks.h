@@ -22,8 +22,9 @@ struct SimRanksOptions {
   SimOptions network;
   std::string algorithm;  // "": the planner's choice
   int64_t segment_bytes = 252 * 1024;
-  int64_t memory = int64_t{64} << 20;          // of promises, each rank
-  Duration timeout = std::chrono::minutes(5);  // of ops, in virtual time
+  int64_t early_segments = EarlyCredit::kSegments;  // of each pair's credit
+  int64_t memory = int64_t{64} << 20;               // of promises, each rank
+  Duration timeout = std::chrono::minutes(5);       // of ops, in virtual time
 };
 
 // The hosts of `size` ranks, so many to each, one after another.

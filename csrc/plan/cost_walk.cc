@@ -1,0 +1,235 @@
+#include "plan/cost_walk.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "network/wire.h"
+#include "plan/compiled_schedule.h"
+#include "plan/likeness.h"
+#include "plan/walked_rank.h"
+
+namespace ringdist {
+namespace {
+
+class Walk final : private WireEvents {
+ public:
+  // `alike`: ranks r and r + alike are; those below it are walked.
+  Walk(const WalkRequest& request, int alike)
+      : request_(request), alike_(alike), wire_(request.costs, *this) {}
+
+  // False: there are too many steps.
+  bool load();
+  Walked run();
+
+ private:
+  struct Hop {
+    int from;  // a rank that is walked
+    int out;
+    int to;  // the one that stands for its receiver
+    int in;
+  };
+
+  int size() const { return request_.shape.size; }
+  Schedule schedule_of(int rank) const;
+  void connect();
+  void add_cores();
+  void work(int rank);
+  void send(int rank, const WalkedRank::Done& what);
+  void on_left(int id) override;
+  void on_arrived(int id) override;
+  void on_time(int id) override;
+  Walked totals(Duration time) const;
+
+  const WalkRequest& request_;
+  const int alike_;
+  Wire wire_;
+  std::vector<WalkedRank> ranks_;
+  std::vector<std::vector<Hop>> hops_;                        // by rank and out
+  std::vector<std::vector<std::pair<int, int>>> senders_of_;  // by rank and in: (rank, out)
+  std::vector<Hop> on_the_way_;                               // by the Wire's ids
+  std::vector<std::pair<int, int>> credits_;                  // by the ids of its times
+  std::vector<WalkedRank::Done> done_;
+  std::vector<char> ended_;  // by rank
+  int unended_ = 0;
+  Walked walked_;
+  struct Lines {
+    double share = 1;  // ranks of the host, to each that is walked
+    int64_t out = 0;   // payload
+    int64_t in = 0;
+  };
+  std::vector<Lines> lines_;  // by host
+};
+
+Schedule Walk::schedule_of(int rank) const {
+  Shape shape = request_.shape;
+  shape.rank = rank;
+  return request_.algorithm->build(request_.kind, shape);
+}
+
+bool Walk::load() {
+  // Some have more than most, as a root has.
+  size_t least = kMostWalkedSteps;
+  for (const int rank : {0, alike_ / 2, alike_ - 1})
+    least = std::min(least, schedule_of(rank).steps.size());
+  size_t steps = least * static_cast<size_t>(alike_);
+  if (steps > static_cast<size_t>(kMostWalkedSteps)) return false;
+  steps = 0;
+  for (int rank = 0; rank < alike_; ++rank) {
+    ranks_.emplace_back(*compile(schedule_of(rank), request_.segment_count), request_.window);
+    steps += ranks_.back().steps();
+    if (steps > static_cast<size_t>(kMostWalkedSteps)) return false;
+  }
+  ended_.resize(ranks_.size());
+  unended_ = alike_;
+  connect();
+  add_cores();
+  return true;
+}
+
+// The receiver's place among those that are walked sees its sender where it would be from there.
+void Walk::connect() {
+  hops_.resize(ranks_.size());
+  senders_of_.resize(ranks_.size());
+  for (int from = 0; from < alike_; ++from) {
+    const WalkedRank& rank = ranks_[static_cast<size_t>(from)];
+    for (int at = 0; at < rank.outs(); ++at) {
+      const WalkedRank::Out& out = rank.out(at);
+      const int to = out.peer % alike_;
+      const int seen = (from + to - out.peer + size()) % size();
+      const int in = ranks_[static_cast<size_t>(to)].find_in(seen, out.edge);
+      check(in >= 0, "a send that no rank receives");
+      hops_[static_cast<size_t>(from)].push_back({from, at, to, in});
+      auto& senders = senders_of_[static_cast<size_t>(to)];
+      if (senders.size() <= static_cast<size_t>(in)) senders.resize(static_cast<size_t>(in) + 1);
+      senders[static_cast<size_t>(in)] = {from, at};
+    }
+  }
+}
+
+// Where a host has more ranks than are walked, those share its lines with the others.
+void Walk::add_cores() {
+  const Topology& topology = request_.topology;
+  std::vector<int> here(topology.hosts.size());
+  lines_.resize(topology.hosts.size());
+  for (int rank = 0; rank < alike_; ++rank)
+    ++here[static_cast<size_t>(topology.host_of[static_cast<size_t>(rank)])];
+  for (int rank = 0; rank < alike_; ++rank) {
+    const int host = topology.host_of[static_cast<size_t>(rank)];
+    const auto all = static_cast<double>(topology.hosts[static_cast<size_t>(host)].size());
+    Lines& lines = lines_[static_cast<size_t>(host)];
+    lines.share = all / here[static_cast<size_t>(host)];
+    wire_.add_core(host, lines.share);
+  }
+}
+
+void Walk::work(int rank) {
+  WalkedRank& one = ranks_[static_cast<size_t>(rank)];
+  while (one.work(done_)) {
+    for (const WalkedRank::Done& done : std::exchange(done_, {})) {
+      if (done.sent) {
+        send(rank, done);
+        continue;
+      }
+      // The sender hears of it by a message without payload.
+      const auto [sender, out] =
+          senders_of_[static_cast<size_t>(rank)][static_cast<size_t>(done.at)];
+      if (!one.needs_credit(done.at)) continue;
+      const LinkCosts& costs = request_.topology.same_host(rank, one.in(done.at).peer)
+                                   ? request_.costs.inside
+                                   : request_.costs.between;
+      credits_.emplace_back(sender, out);
+      wire_.at(wire_.now() + costs.latency + 2 * costs.per_message,
+               static_cast<int>(credits_.size()) - 1);
+    }
+  }
+  if (one.ended() && !std::exchange(ended_[static_cast<size_t>(rank)], char{1})) --unended_;
+}
+
+void Walk::send(int rank, const WalkedRank::Done& what) {
+  const WalkedRank& one = ranks_[static_cast<size_t>(rank)];
+  const Hop& hop = hops_[static_cast<size_t>(rank)][static_cast<size_t>(what.at)];
+  const int peer = one.out(what.at).peer;
+  Transfer transfer;
+  transfer.from = rank;
+  transfer.to = hop.to;
+  transfer.flow = static_cast<uint64_t>(rank) << 32 | static_cast<uint32_t>(peer);
+  transfer.bytes = one.count_of(what.at, what.segment) * request_.element_bytes;
+  transfer.inside = request_.topology.same_host(rank, peer);
+  ++walked_.messages;
+  (transfer.inside ? walked_.bytes_inside : walked_.bytes_between) += transfer.bytes;
+  if (!transfer.inside) {
+    lines_[static_cast<size_t>(wire_.host_of(rank))].out += transfer.bytes;
+    lines_[static_cast<size_t>(wire_.host_of(hop.to))].in += transfer.bytes;
+  }
+  const auto id = static_cast<size_t>(wire_.send(transfer));
+  if (on_the_way_.size() <= id) on_the_way_.resize(id + 1);
+  on_the_way_[id] = hop;
+}
+
+void Walk::on_left(int id) {
+  const Hop hop = on_the_way_[static_cast<size_t>(id)];
+  ranks_[static_cast<size_t>(hop.from)].left(hop.out);
+  work(hop.from);
+}
+
+void Walk::on_arrived(int id) {
+  const Hop hop = on_the_way_[static_cast<size_t>(id)];
+  ranks_[static_cast<size_t>(hop.to)].arrived(hop.in);
+  work(hop.to);
+}
+
+void Walk::on_time(int id) {
+  const auto [rank, out] = credits_[static_cast<size_t>(id)];
+  ranks_[static_cast<size_t>(rank)].consumed(out);
+  work(rank);
+}
+
+Walked Walk::run() {
+  for (int rank = 0; rank < alike_; ++rank) work(rank);
+  while (unended_ > 0) {
+    check(wire_.next().has_value(), "a schedule that does not end");
+    wire_.move_to(*wire_.next());
+  }
+  return totals(wire_.now() - Wire::kStart);
+}
+
+Walked Walk::totals(Duration time) const {
+  Walked out = walked_;
+  out.time = time;
+  out.ranks = alike_;
+  const int times = size() / alike_;
+  for (int64_t* each : {&out.messages, &out.bytes_inside, &out.bytes_between}) *each *= times;
+  for (const Lines& lines : lines_) {
+    const auto most = static_cast<double>(std::max(lines.out, lines.in));
+    out.busiest_line = std::max(out.busiest_line, static_cast<int64_t>(most * lines.share));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<Walked> walk(const WalkRequest& request) {
+  const Shape& shape = request.shape;
+  check(request.algorithm->supports(request.kind), "a walk of what the algorithm does not have");
+  check(request.topology.host_of.size() == static_cast<size_t>(shape.size),
+        "a walk over a layout of another size");
+  check(shape.input_parts.empty() && shape.output_parts.empty(), "a walk of parts of their own");
+  // Ranks of a host get into each other's way: where it can be, all of them are walked.
+  const auto alike = [&](bool whole_hosts) {
+    if (request.every_rank) return shape.size;
+    return likeness(*request.algorithm, request.kind, shape, request.topology, whole_hosts);
+  };
+  for (const bool whole_hosts : {true, false}) {
+    Walk walk(request, alike(whole_hosts));
+    if (walk.load()) return walk.run();
+  }
+  return Error(ErrorKind::kNotSupported, std::string(request.algorithm->name) + " over " +
+                                             std::to_string(shape.size) +
+                                             " ranks that are not alike has more than " +
+                                             std::to_string(kMostWalkedSteps) + " steps to walk");
+}
+
+}  // namespace ringdist

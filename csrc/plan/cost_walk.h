@@ -1,0 +1,50 @@
+// What an op costs by the terms of a network: its schedules are walked, segment by segment, over a
+// Wire. The same terms as the simulated transport's (network/wire.h), without bytes, without an
+// engine: no flow control but the window of an edge, no notices. Work on a rank takes no time but
+// that of its messages' ends.
+//
+// Where ranks are alike - the layout and the schedules look the same from rank r and from r + n -
+// n of them stand for all: those of whole hosts; so a ring of thousands of ranks takes no longer
+// than one host of it. Else every rank is walked. Where those are too many, n ranks of parts of
+// hosts do, which then have their share of the hosts' lines: less exact.
+//
+// Pure: the same request gives the same answer on every rank. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "algorithm/schedule.h"
+#include "base/error.h"
+#include "base/topology.h"
+#include "network/costs.h"
+
+namespace ringdist {
+
+struct WalkRequest {
+  const Algorithm* algorithm = nullptr;  // supports `kind`
+  Collective kind = Collective::kAllreduce;
+  Shape shape;  // its rank is not read; no parts of their own sizes
+  int64_t element_bytes = 4;
+  int64_t segment_count = 1;  // elements, as in Plan
+  Topology topology;          // of all ranks
+  NetworkCosts costs;
+  bool every_rank = false;  // walk all of them, though they be alike
+  int64_t window = 8;       // segments of an edge that may be on their way: as engine/op grants
+};
+
+struct Walked {
+  Duration time{0};           // from the call, on all ranks at once, until the last rank has ended
+  int64_t messages = 0;       // of all ranks
+  int64_t bytes_inside = 0;   // payload of all messages inside hosts
+  int64_t bytes_between = 0;  // the same between hosts
+  int64_t busiest_line = 0;   // payload that leaves, or comes to, the host with most of it
+  int ranks = 0;              // that were walked
+};
+
+// Error: kNotSupported, the ranks differ and have more steps than are walked (kMostWalkedSteps).
+Result<Walked> walk(const WalkRequest& request);
+
+// Of all ranks that are walked together: about a gigabyte, and ten seconds.
+inline constexpr int64_t kMostWalkedSteps = 3'000'000;
+
+}  // namespace ringdist

@@ -1,0 +1,159 @@
+// Costs that can be worked out by hand; that a few ranks stand for all; thousands of ranks.
+#include "plan/cost_walk.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "plan/plan.h"
+
+namespace ringdist {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr int64_t kSegmentBytes = 252 * 1024;
+
+Topology layout(int size, int per_host) {
+  std::vector<std::vector<int>> hosts(static_cast<size_t>((size + per_host - 1) / per_host));
+  for (int rank = 0; rank < size; ++rank)
+    hosts[static_cast<size_t>(rank / per_host)].push_back(rank);
+  return Topology::from_hosts(hosts, size);
+}
+
+// Of float32, with the segments that the planner takes.
+WalkRequest walk_of(const std::string& algorithm, Collective kind, int size, int per_host,
+                    int64_t count) {
+  PlanRequest wanted;
+  wanted.kind = kind;
+  wanted.reduce_op = ReduceOp::kSum;
+  wanted.count = count;
+  wanted.size = size;
+  wanted.forced_algorithm = algorithm;
+  wanted.segment_bytes = kSegmentBytes;
+  const Plan plan = make_plan(wanted).value();
+  WalkRequest out;
+  out.algorithm = find_algorithm(algorithm);
+  out.kind = kind;
+  out.shape.size = size;
+  out.shape.count = count;
+  out.segment_count = plan.segment_count;
+  out.topology = layout(size, per_host);
+  out.costs = usual_costs(1e9, microseconds(50));
+  return out;
+}
+
+TEST(CostWalk, ABroadcastToOneTakesAMessage) {
+  WalkRequest request = walk_of("tree", Collective::kBroadcast, 2, 1, 1000);
+  const LinkCosts& link = request.costs.between;
+  const Walked walked = walk(request).value();
+  EXPECT_EQ(walked.time, 2 * end_time(link, 4000) + link.latency + line_time(link, 4000));
+  EXPECT_EQ(walked.messages, 1);
+  EXPECT_EQ(walked.bytes_between, 4000);
+  EXPECT_EQ(walked.busiest_line, 4000);
+}
+
+TEST(CostWalk, ARingIsBoundByItsLines) {
+  constexpr int64_t kCount = int64_t{1} << 24;
+  WalkRequest request = walk_of("ring", Collective::kAllreduce, 16, 4, kCount);
+  const Walked walked = walk(request).value();
+  const double line = 2.0 * 15 / 16 * kCount * 4 / request.costs.between.bytes_per_second;
+  EXPECT_GT(seconds(walked.time), line);
+  EXPECT_LT(seconds(walked.time), 1.03 * line);
+  EXPECT_EQ(walked.ranks, 4);
+  EXPECT_EQ(walked.busiest_line, kCount * 4 * 2 / 16 * 15);
+  EXPECT_EQ(walked.bytes_between, 4 * walked.busiest_line);
+  EXPECT_EQ(walked.bytes_inside, 3 * walked.bytes_between);
+}
+
+TEST(CostWalk, OneRankNeedsNothing) {
+  const Walked walked = walk(walk_of("ring", Collective::kAllreduce, 1, 1, 100)).value();
+  EXPECT_EQ(walked.time, Duration(0));
+  EXPECT_EQ(walked.messages, 0);
+}
+
+TEST(CostWalk, EverySchedulesEnds) {
+  for (const Algorithm& algorithm : algorithms())
+    for (const Collective kind : algorithm.collectives)
+      for (const int size : {1, 2, 3, 5, 8, 13})
+        for (const int64_t count : {0, 7, 400000}) {
+          WalkRequest request = walk_of(std::string(algorithm.name), kind, size, 2, count);
+          const Walked walked = walk(request).value();
+          EXPECT_EQ(walked.time > Duration(0), size > 1)
+              << algorithm.name << " " << collective_name(kind) << " of " << size;
+        }
+}
+
+// A few ranks stand for all, and say the same as all of them.
+TEST(CostWalk, RanksThatAreAlikeStandForAll) {
+  for (const Algorithm& algorithm : algorithms())
+    for (const Collective kind : algorithm.collectives)
+      for (const auto& [size, per_host] : {std::pair(8, 2), {12, 4}, {16, 1}, {24, 8}})
+        for (const int64_t count : {48, 48000, 480003}) {
+          WalkRequest request = walk_of(std::string(algorithm.name), kind, size, per_host, count);
+          const Walked few = walk(request).value();
+          request.every_rank = true;
+          const Walked all = walk(request).value();
+          const std::string what =
+              std::string(algorithm.name) + " " + std::string(collective_name(kind)) + " of " +
+              std::to_string(size) + " by " + std::to_string(per_host) + " x " +
+              std::to_string(count) + ", walked " + std::to_string(few.ranks);
+          EXPECT_EQ(all.ranks, size);
+          EXPECT_EQ(few.messages, all.messages) << what;
+          EXPECT_NEAR(seconds(few.time) / seconds(all.time), 1, 0.02) << what;
+        }
+}
+
+// Ranks are dealt to hosts, so many that not all can be walked: all are alike, and one stands for
+// those of its host as well, whose line they share.
+TEST(CostWalk, RanksThatAreNotWalkedUseTheLinesAsWell) {
+  constexpr int kSize = 4096;
+  WalkRequest request = walk_of("ring", Collective::kAllreduce, kSize, 8, int64_t{1} << 24);
+  const Walked together = walk(request).value();
+  std::vector<std::vector<int>> dealt(kSize / 8);
+  for (int rank = 0; rank < kSize; ++rank)
+    dealt[static_cast<size_t>(rank) % dealt.size()].push_back(rank);
+  request.topology = Topology::from_hosts(dealt, kSize);
+  const Walked apart = walk(request).value();
+  EXPECT_EQ(apart.ranks, 1);
+  EXPECT_EQ(apart.messages, together.messages);
+  EXPECT_EQ(apart.bytes_between, 8 * together.bytes_between);
+  EXPECT_EQ(apart.busiest_line, 8 * together.busiest_line);
+  const double line =
+      static_cast<double>(apart.busiest_line) / request.costs.between.bytes_per_second;
+  EXPECT_GT(seconds(apart.time), line);
+}
+
+TEST(CostWalk, ManyThousandSteps) {
+  const auto begun = Clock::now();
+  const Walked ring = walk(walk_of("ring", Collective::kAllreduce, 4096, 8, 25'000'000)).value();
+  EXPECT_EQ(ring.ranks, 8);
+  EXPECT_EQ(ring.messages, int64_t{4096} * 8190);
+  for (const auto& [algorithm, kind, count] :
+       {std::tuple("direct", Collective::kAlltoall, 256),
+        std::tuple("direct", Collective::kAllreduce, 1'000'000),
+        std::tuple("ring", Collective::kReduceScatter, 6000),
+        std::tuple("ring", Collective::kAllgather, 6000),
+        std::tuple("tree", Collective::kBroadcast, 1'000'000),
+        std::tuple("recursive_doubling", Collective::kAllreduce, 1000),
+        std::tuple("dissemination", Collective::kBarrier, 0)}) {
+    const auto one = Clock::now();
+    const Walked walked = walk(walk_of(algorithm, kind, 4096, 8, count)).value();
+    EXPECT_GT(walked.time, Duration(0));
+    RecordProperty(std::string(algorithm) + "_" + std::string(collective_name(kind)) + "_ms",
+                   static_cast<int>(seconds(Clock::now() - one) * 1000));
+  }
+  EXPECT_LT(seconds(Clock::now() - begun), 60.0);
+}
+
+TEST(CostWalk, WhatIsTooMuchIsRefused) {
+  WalkRequest request = walk_of("ring", Collective::kAllreduce, 4096, 8, 1000);
+  request.every_rank = true;
+  const auto walked = walk(request);
+  ASSERT_FALSE(walked.ok());
+  EXPECT_EQ(walked.error().kind(), ErrorKind::kNotSupported);
+}
+
+}  // namespace
+}  // namespace ringdist
