@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
+#include <string>
 #include <tuple>
 
+#include "codec/block_map.h"
 #include "support/sim_op.h"
 #include "support/sim_ranks.h"
 
@@ -100,6 +103,29 @@ INSTANTIATE_TEST_SUITE_P(Collectives, SimulatedMany,
 
 TEST(Simulated, ARingOfManyRanks) {
   simulate(simulated(kManyRanks, 8, "ring"), Collective::kAllreduce, int64_t{kManyRanks} * 256);
+}
+
+// Fewer bytes on the line take less time on it; all ranks end with the same bits.
+TEST(Simulated, CompressedAllreduces) {
+  constexpr int kSize = 6;
+  constexpr int64_t kCount = 300000;
+  const auto run = [](const char* codec) {
+    SimRanks ranks(simulated(kSize, 2, "direct"));
+    SimOp op(Collective::kAllreduce, kSize, kCount);
+    auto blocks = std::make_shared<BlockMap>();
+    blocks->parts.push_back({0, kCount, parse_codec_pair(codec, kSize).value(), nullptr});
+    const Duration time = ranks.time_of([&](int rank) {
+      OpRequest request = op.request(rank);
+      request.blocks = blocks;
+      return request;
+    });
+    EXPECT_TRUE(op.outputs_equal()) << codec;
+    return seconds(time);
+  };
+  const double plain =
+      seconds(simulate(simulated(kSize, 2, "direct"), Collective::kAllreduce, kCount));
+  EXPECT_NEAR(run("int8") / plain, 0.25, 0.03);
+  EXPECT_NEAR(run("int4>int8") / plain, 0.19, 0.03);
 }
 
 TEST(Simulated, ADeadRankIsNamedOnEveryOther) {

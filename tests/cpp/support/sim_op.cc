@@ -1,6 +1,7 @@
 #include "support/sim_op.h"
 
-#include <numeric>
+#include <algorithm>
+#include <cstring>
 
 namespace ringdist {
 namespace {
@@ -60,6 +61,13 @@ OpRequest SimOp::request(int rank) {
   out.input = over(data.input);
   out.output = over(data.output);
   return out;
+}
+
+bool SimOp::outputs_equal() const {
+  return std::ranges::all_of(data_, [this](const Data& data) {
+    return std::memcmp(data.output.data(), data_[0].output.data(),
+                       data.output.size() * sizeof(float)) == 0;
+  });
 }
 
 std::string SimOp::problem() const {

@@ -17,6 +17,8 @@ class SimOp {
   OpRequest request(int rank);
   // What is wrong with the results, or "".
   std::string problem() const;
+  // All ranks have the same output, bit by bit: what compression leaves of an allreduce.
+  bool outputs_equal() const;
 
  private:
   struct Data {
