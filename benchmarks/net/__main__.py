@@ -1,8 +1,11 @@
-"""Time allreduce between hosts, on one machine: network namespaces behind links of a given rate.
+r"""Time allreduce between hosts, on one machine: network namespaces behind links of a given rate.
 
     python -m benchmarks.net                               4 hosts, 100 Mb/s and 1 Gb/s
     python -m benchmarks.net --hosts 2 4 --rate 1gbit --variants gloo ringdist ringdist:int4
     python -m benchmarks.net --sizes 1M 16M --seconds 3 --out /tmp/quick
+    python -m benchmarks.net --operations all_reduce broadcast --hosts 2 --nproc-per-host 2 \
+                             --sizes 64M --variants gloo ringdist ringdist/ring
+                                                           other operations, as a share of the wire
     python -m benchmarks.net --hosts 4 --rate 1gbit -- train.py --epochs 3
                                                            torchrun of any script on those hosts
 
@@ -29,6 +32,7 @@ from pathlib import Path
 
 from benchmarks.net import hosts as net
 from benchmarks.net.launch import torchrun
+from benchmarks.net.operations import SIZED
 from benchmarks.net.variants import TCP, Variant
 
 DEFAULT_RATES = ["100mbit", "1gbit"]
@@ -70,6 +74,12 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     of = parser.add_argument_group("of the allreduce benchmark, with no script given")
     of.add_argument("--variants", type=variant, nargs="+", default=DEFAULT_VARIANTS, metavar="V")
     of.add_argument("--sizes", nargs="+", default=["16M"], metavar="BYTES", help="default: 16M")
+    of.add_argument(
+        "--operations",
+        nargs="+",
+        choices=SIZED,
+        help="instead of the allreduce benchmark: these, of fp32, without codecs and casts",
+    )
     of.add_argument("--dtype", choices=("fp32", "fp16", "bf16"), default="fp32")
     of.add_argument("--data", type=Path, metavar="FILE.pt", help="reduce this, not random numbers")
     of.add_argument("--seconds", type=float, default=10.0, help="per variant (default: 10)")
@@ -88,6 +98,17 @@ def worker(args: argparse.Namespace, of_rate: str, json: Path) -> list[str]:
     """What torchrun runs when no script was given."""
     # The bound, always, and each variant once.
     variants = list(dict.fromkeys([TCP, *args.variants]))
+    if args.operations:
+        return [
+            *("-m", "benchmarks.net.operations"),
+            *("--operations", *args.operations),
+            *("--variants", *variants),
+            *("--sizes", *args.sizes),
+            *("--rounds", str(args.rounds)),
+            *("--links", f"{of_rate} {args.congestion}"),
+            *("--per-host", str(args.nproc_per_host)),
+            *("--json", str(json)),
+        ]
     return [
         *("-m", "benchmarks.net.allreduce"),
         *("--variants", *variants),
@@ -105,11 +126,14 @@ def worker(args: argparse.Namespace, of_rate: str, json: Path) -> list[str]:
 
 def run(args: argparse.Namespace, count: int, of_rate: str) -> int:
     name = f"{count}hosts-{of_rate}"
-    json = args.out / f"allreduce-{name}.json"
+    what = "operations" if args.operations else "allreduce"
+    json = args.out / f"{what}-{name}.json"
     command = args.command or worker(args, of_rate, json)
     with net.Hosts(count, of_rate, args.congestion) as hosts:
         status = torchrun(hosts, command, args.out / f"logs-{name}", args.nproc_per_host)
-    if status == 0 and not args.command:
+    if status == 0 and args.operations:
+        print(f"\nwritten: {json}\n")
+    elif status == 0 and not args.command:
         from benchmarks.net.plot import draw  # matplotlib takes a second to load
 
         print(f"\nwritten: {json}, {', '.join(map(str, draw(json)))}\n")

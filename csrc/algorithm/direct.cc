@@ -161,7 +161,7 @@ constexpr std::array kBestForSmall{Collective::kReduceScatter, Collective::kAllg
 
 constexpr std::array kBestFor{Collective::kGather, Collective::kScatter, Collective::kAlltoall};
 
-int64_t longest_range(Collective kind, int64_t count, int size) {
+int64_t longest_range(Collective kind, int64_t count, int size, const Topology&) {
   const bool sharded = kind == Collective::kAllreduce;
   return sharded ? longest_shard(count, size) : count;
 }

@@ -7,6 +7,7 @@
 namespace ringdist {
 
 Algorithm ring_algorithm();
+Algorithm hierarchical_algorithm();
 Algorithm direct_algorithm();
 Algorithm one_shot_algorithm();
 Algorithm recursive_doubling_algorithm();
@@ -15,9 +16,10 @@ Algorithm dissemination_algorithm();
 
 std::span<const Algorithm> algorithms() {
   static const std::array kTable{
-      ring_algorithm(),     direct_algorithm(),
-      one_shot_algorithm(), recursive_doubling_algorithm(),
-      tree_algorithm(),     dissemination_algorithm(),
+      ring_algorithm(),         direct_algorithm(),
+      one_shot_algorithm(),     recursive_doubling_algorithm(),
+      tree_algorithm(),         dissemination_algorithm(),
+      hierarchical_algorithm(),
   };
   return kTable;
 }

@@ -150,7 +150,7 @@ Schedule build(Collective kind, const Shape& shape) {
 constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
                                   Collective::kReduce, Collective::kAllgather};
 
-int64_t longest_range(Collective kind, int64_t count, int size) {
+int64_t longest_range(Collective kind, int64_t count, int size, const Topology&) {
   const bool sharded = kind == Collective::kAllreduce || kind == Collective::kReduce;
   return sharded ? longest_shard(count, size) : count;
 }

@@ -101,6 +101,8 @@ struct Shape {
   // Allreduce: rank r owns [shards[r], shards[r + 1]); empty: even_shards(). Other collectives
   // ignore it.
   std::vector<int64_t> shards = {};
+  // Of all ranks; empty: they share one host.
+  Topology topology = {};
   // Allreduce, broadcast and reduce work in place on kOutput. The others read kInput (and never
   // write it) and write kOutput.
 };
@@ -128,11 +130,13 @@ struct Algorithm {
   std::span<const Collective> best_for_small = {};
   // The same in groups so large that a rank should not talk to every other.
   std::span<const Collective> best_for_small_of_many = {};
+  // The same where the group spans hosts, and what is asked for is not small.
+  std::span<const Collective> best_between_hosts = {};
   Schedule (*build)(Collective kind, const Shape& shape);
   // The most elements that any step of such a schedule moves, of `count` as in Shape and parts of
-  // that size. By arithmetic, because every op is planned, while its schedule is built once; a test
-  // holds it against the schedules.
-  int64_t (*longest_range)(Collective kind, int64_t count, int size);
+  // that size; `topology` as in Shape. By arithmetic, because every op is planned, while its
+  // schedule is built once; a test holds it against the schedules.
+  int64_t (*longest_range)(Collective kind, int64_t count, int size, const Topology& topology);
 
   bool supports(Collective kind) const;
 };

@@ -22,4 +22,10 @@ Topology Topology::from_hosts(std::vector<std::vector<int>> hosts, int size) {
   return out;
 }
 
+int Topology::most_on_a_host() const {
+  size_t most = 0;
+  for (const auto& host : hosts) most = std::max(most, host.size());
+  return static_cast<int>(most);
+}
+
 }  // namespace ringdist

@@ -10,6 +10,8 @@ struct Topology {
   std::vector<int> host_of;
   std::vector<std::vector<int>> hosts;
 
+  // Ranks of the host that has most; 0 if there is none.
+  int most_on_a_host() const;
   bool same_host(int a, int b) const { return host_of[a] == host_of[b]; }
 
   // Every rank on one host (or each on its own): what tests and single-host groups use.

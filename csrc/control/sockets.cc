@@ -107,11 +107,8 @@ void ControlSockets::reap() {
     });
   }
   std::erase_if(connections_, [this](const auto& entry) {
-    ControlConnection& c = *entry.second;
-    const auto known = c.closed() ? by_peer_.find(c.peer) : by_peer_.end();
-    if (known != by_peer_.end() && std::erase(known->second, &c) > 0 && known->second.empty())
-      by_peer_.erase(known);
-    return c.closed();
+    if (entry.second->closed()) by_peer_.forget(*entry.second);
+    return entry.second->closed();
   });
 }
 
@@ -121,16 +118,11 @@ ControlConnection& ControlSockets::add(Fd fd, LinkKind kind, bool dialed) {
   return *connections_.emplace(key, std::move(made)).first->second;
 }
 
-void ControlSockets::lead_to(ControlConnection& c, uint64_t peer) {
-  by_peer_[peer].push_back(&c);
-  c.peer = peer;
-}
-
 void ControlSockets::dial(LinkKind kind, uint64_t peer, const std::string& address,
                           uint64_t nonce) {
   Connecting attempt = kind == LinkKind::kLocal ? connect_unix(address) : connect_tcp(address);
   ControlConnection& c = add(std::move(attempt.fd), kind, true);
-  lead_to(c, peer);
+  by_peer_.lead_to(peer, c);
   c.hello = {my_id_, peer, nonce};
   c.state = State::kConnecting;
   if (attempt.failure) {
@@ -258,7 +250,7 @@ void ControlSockets::greet(ControlConnection& c, const Frame& frame) {
     auto hello = frame.type == FrameType::kHello ? Hello::decode(frame.body) : std::nullopt;
     if (!hello || c.state != State::kGreeting) return close(c);
     c.hello = *hello;
-    lead_to(c, hello->from);
+    by_peer_.lead_to(hello->from, c);
     answer(c);
     return;
   }
@@ -297,7 +289,7 @@ void ControlSockets::answer(ControlConnection& c) {
 
 // Whether an admitted connection replaces those that exist between the pair.
 bool ControlSockets::wins(ControlConnection& incoming) {
-  for (ControlConnection* other : by_peer_[incoming.peer]) {
+  for (ControlConnection* other : by_peer_.to(incoming.peer)) {
     const bool ends = other->closed() || other->state == State::kClosing;
     if (other == &incoming || other->kind != incoming.kind || ends || stranger(*other)) continue;
     // A dialed one that is held must not win: the peer has just shown that it prefers its own.
@@ -334,9 +326,7 @@ void ControlSockets::give_up(ControlConnection& c) { c.broken = c.cut_short = tr
 
 ControlConnection* ControlSockets::find(uint64_t peer, LinkKind kind) const {
   ControlConnection* best = nullptr;
-  const auto known = by_peer_.find(peer);
-  if (known == by_peer_.end()) return best;
-  for (ControlConnection* c : known->second) {
+  for (ControlConnection* c : by_peer_.to(peer)) {
     if (c->kind != kind || c->closed() || c->state == State::kClosing || stranger(*c)) continue;
     if (!best || c->open()) best = c;
   }

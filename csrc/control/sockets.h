@@ -9,9 +9,9 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "control/guard.h"
+#include "control/peer_index.h"
 #include "control/reach.h"
 #include "control/voice.h"
 #include "os/epoll.h"
@@ -98,7 +98,6 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   };
 
   ControlConnection& add(Fd fd, LinkKind kind, bool dialed);
-  void lead_to(ControlConnection& connection, uint64_t peer);
   void take_event(uint64_t key, uint32_t events);
   void accept_all(Listener& listener);
   void make_room(LinkKind kind);
@@ -125,9 +124,9 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   std::string tcp_address_;
   std::map<uint64_t, Listener> listeners_;
   std::map<uint64_t, std::unique_ptr<ControlConnection>> connections_;
-  std::map<uint64_t, std::vector<ControlConnection*>> by_peer_;  // of those that lead to somebody
-  bool told_ = false;                                            // that descriptors are lacking
-  uint64_t next_key_ = 16;  // lower keys are listeners' and the owner's
+  ControlPeerIndex by_peer_;  // of those that lead to somebody
+  bool told_ = false;         // that descriptors are lacking
+  uint64_t next_key_ = 16;    // lower keys are listeners' and the owner's
 };
 
 }  // namespace ringdist

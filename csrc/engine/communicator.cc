@@ -47,8 +47,9 @@ Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions
       formation_(std::move(formation)),
       seat_(std::make_shared<Seat>(context_->lane().executor(), options_.rank, options_.size,
                                    group_config())),
-      planner_({options_.rank, options_.size, options_.config.algorithm,
-                options_.config.deterministic == "layout", options_.config.segment_bytes}),
+      planner_(std::make_shared<OpPlanner>(PlannerOptions{
+          options_.rank, options_.size, options_.config.algorithm,
+          options_.config.deterministic == "layout", options_.config.segment_bytes})),
       timeout_(options_.timeout) {}
 
 int64_t Communicator::early_window(const Config& config) {
@@ -118,11 +119,13 @@ void Communicator::form() {
   };
   formation_->run(named, [&](const Result<FoundGroup>& outcome) {
     if (outcome.ok()) {
-      lane.post([&executor, seat = seat_, membership = outcome.value().membership] {
-        executor.form(seat, membership);
-      });
+      lane.post(
+          [&executor, seat = seat_, planner = planner_, membership = outcome.value().membership] {
+            executor.form(seat, membership, [&] { planner->settle(membership.topology); });
+          });
       return;
     }
+    planner_->forget();
     const Error first = failure();  // abort() may have been before
     formation_->tell_failed(first ? first : outcome.error());
     lane.post([&executor, seat = seat_, error = outcome.error()] {
@@ -221,13 +224,9 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   if (const Error first = failure())
     return first.prefixed("ringdist: group '" + name() + "' has failed and cannot be used " +
                           "(destroy it and create another): ");
-  const auto prepared = planner_.prepare(request);
-  if (!prepared.ok()) return prepared.error();
-  if (size() == 1) request.blocks.reset();  // nothing travels, so nothing need be lost
   std::shared_ptr<Op> op = std::make_shared<PooledOp>(std::move(request), context_->pool());
-  op->plan = prepared.value().plan;
-  op->schedule = prepared.value().schedule;
-  op->fingerprint = prepared.value().fingerprint;
+  if (Error error = planner_->plan(op)) return error;
+  if (size() == 1) op->request.blocks.reset();  // nothing travels, so nothing need be lost
   if (!op->request.endpoint) op->number = next_number_;
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);

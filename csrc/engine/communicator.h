@@ -18,7 +18,7 @@
 #include "engine/formation.h"
 #include "engine/hooks.h"
 #include "engine/op/op.h"
-#include "plan/planner.h"
+#include "engine/op_planner.h"
 
 namespace ringdist {
 
@@ -104,14 +104,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   };
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
-  const std::shared_ptr<Seat> seat_;  // touched on the lane only
+  const std::shared_ptr<Seat> seat_;          // touched on the lane only
+  const std::shared_ptr<OpPlanner> planner_;  // plan() with the mutex
   std::atomic<uint64_t> next_number_{1};
 
   std::mutex making_;  // a sibling; before mutex_
   std::map<std::string, uint64_t> siblings_made_ RINGDIST_GUARDED_BY(making_);  // by suffix
 
   mutable std::mutex mutex_;
-  Planner planner_;  // schedule() with the mutex
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_);
   bool closed_ RINGDIST_GUARDED_BY(mutex_) = false;
 };

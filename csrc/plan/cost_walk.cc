@@ -66,6 +66,7 @@ class Walk final : private WireEvents {
 Schedule Walk::schedule_of(int rank) const {
   Shape shape = request_.shape;
   shape.rank = rank;
+  shape.topology = request_.topology;
   return request_.algorithm->build(request_.kind, shape);
 }
 

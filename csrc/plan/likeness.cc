@@ -78,10 +78,12 @@ bool are_alike(const Schedule& schedule, const Schedule& further, int by, int si
 
 int likeness(const Algorithm& algorithm, Collective kind, const Shape& shape,
              const Topology& topology, bool whole_hosts) {
+  Shape laid_out = shape;
+  laid_out.topology = topology;
   for (int by = 1; 2 * by <= shape.size; ++by)
     if (shape.size % by == 0 && same_layout(topology, by) &&
         (!whole_hosts || has_whole_hosts(topology, by)) &&
-        same_schedules(algorithm, kind, shape, by))
+        same_schedules(algorithm, kind, laid_out, by))
       return by;
   return shape.size;
 }

@@ -19,6 +19,8 @@ constexpr int64_t kSmallBytes = 64 * 1024;
 constexpr int kFewRanks = 16;
 // Up to such shards two steps of an allreduce are faster than a ring's.
 constexpr int64_t kShortShardBytes = 32 * 1024;
+// From so many bytes on a chain of hosts broadcasts faster than a tree, which takes lines twice.
+constexpr int64_t kChainedBytes = 128 * 1024;
 // About what a 10 Gbit/s wire moves while a message takes one hop.
 constexpr int64_t kHopBytes = 16 * 1024;
 // Whole vectors and cache lines for every dtype, so that few segments begin unaligned.
@@ -82,6 +84,17 @@ const Algorithm* small_algorithm(const PlanRequest& request) {
   return nullptr;
 }
 
+// What says that it is best between hosts, of what is not small.
+const Algorithm* algorithm_between_hosts(const PlanRequest& request) {
+  if (request.topology.hosts.size() < 2) return nullptr;
+  const auto element = static_cast<int64_t>(dtype_size(request.dtype));
+  if (request.kind == Collective::kBroadcast && request.count < kChainedBytes / element)
+    return nullptr;
+  for (const Algorithm& algorithm : algorithms())
+    if (std::ranges::count(algorithm.best_between_hosts, request.kind) > 0) return &algorithm;
+  return nullptr;
+}
+
 // Else rank order where that is wanted - also by codecs, in place of what does not serve them:
 // those that lose nothing give the bits of an op without - else what says that it is best.
 const Algorithm* default_algorithm(const PlanRequest& request) {
@@ -89,6 +102,9 @@ const Algorithm* default_algorithm(const PlanRequest& request) {
   const Algorithm* small = small_algorithm(request);
   const bool fits_small = small != nullptr && (small->rank_ordered || !ordered);
   if (fits_small && serves(*small, request)) return small;
+  const Algorithm* between = algorithm_between_hosts(request);
+  if (between != nullptr && !ordered && small == nullptr && serves(*between, request))
+    return between;
   const bool as_small = reduces(request.kind) && small != nullptr && small->rank_ordered;
   for (const Algorithm& algorithm : algorithms()) {
     const bool fits = ordered || as_small
@@ -162,10 +178,10 @@ Result<Plan> make_plan(const PlanRequest& request) {
   // ranks that disagree about the parts are to be told by the edge where they do.
   const bool parts_differ = request.kind == Collective::kAlltoall || !request.parts.empty();
   plan.segment_count =
-      parts_differ
-          ? most
-          : even_segment(plan.algorithm->longest_range(request.kind, request.count, request.size),
-                         most);
+      parts_differ ? most
+                   : even_segment(plan.algorithm->longest_range(request.kind, request.count,
+                                                                request.size, request.topology),
+                                  most);
   return plan;
 }
 

@@ -31,6 +31,7 @@ struct PlanRequest {
   // its ranks do not know them alike.
   std::span<const int64_t> parts;
   int size = 1;
+  Topology topology = {};             // as in Shape
   std::string_view forced_algorithm;  // by name; "" for none. Applies to what it supports
   bool layout_deterministic = false;  // an element's bits must not depend on where it lies
   int64_t segment_bytes = 0;          // the most that a message may carry

@@ -35,6 +35,12 @@ size_t Planner::AskedHash::operator()(const Asked& asked) const {
   return static_cast<size_t>(asked.count) ^ small << 32 ^ static_cast<size_t>(asked.root) << 20;
 }
 
+void Planner::set_topology(const Topology& topology) {
+  schedules_.clear();
+  prepared_.clear();
+  options_.topology = topology.hosts.size() > 1 ? topology : Topology();
+}
+
 Result<PreparedPlan> Planner::prepare(const Request& request) {
   if (request.endpoint || request.blocks || has_parts(request)) return make(request);
   const Asked asked{request.kind,     request.dtype, request.reduce_op,
@@ -80,6 +86,7 @@ Result<Plan> Planner::plan(const Request& request) const {
   if (request.kind == Collective::kAllgather) wanted.parts = request.output_parts;
   if (request.kind == Collective::kReduceScatter) wanted.parts = request.input_parts;
   wanted.size = options_.size;
+  wanted.topology = options_.topology;
   wanted.forced_algorithm = options_.algorithm;
   wanted.layout_deterministic = options_.layout_deterministic;
   wanted.segment_bytes = options_.segment_bytes;
@@ -98,6 +105,7 @@ std::shared_ptr<const CompiledSchedule> Planner::schedule(const Request& request
                                                           const Plan& plan) {
   Shape shape{options_.rank, options_.size,       request.root,
               request.count, request.input_parts, request.output_parts};
+  shape.topology = options_.topology;
   const auto make = [&] {
     return compile(plan.algorithm->build(request.kind, shape), plan.segment_count);
   };

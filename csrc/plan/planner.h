@@ -24,6 +24,7 @@ struct PlannerOptions {
   std::string algorithm;  // "": the planner's choice
   bool layout_deterministic = false;
   int64_t segment_bytes = 0;  // the most that a message may carry
+  Topology topology = {};     // as in Shape
 };
 
 // All that an op needs before it can run on one rank.
@@ -37,12 +38,15 @@ class Planner {
  public:
   explicit Planner(PlannerOptions options) : options_(std::move(options)) {}
 
+  // From here on. What was planned before stays as it is. One thread at a time.
+  void set_topology(const Topology& topology);
+
   // plan(), schedule() and fingerprint_of(). What was asked lately is found by one hash where it
   // has neither codecs nor parts of its own. One thread at a time.
   Result<PreparedPlan> prepare(const Request& request);
 
   // Errors (kInvalidArgument, kNotSupported): as make_plan(), check_blocks() and
-  // coded_segment_count(). Any thread.
+  // coded_segment_count(). Any thread, but not beside set_topology().
   Result<Plan> plan(const Request& request) const;
 
   // What this rank does for that plan of that request; those of the last plans are kept. A send or
@@ -69,7 +73,7 @@ class Planner {
   Result<Plan> plan_message(const Request& request) const;
   Result<PreparedPlan> make(const Request& request);
 
-  const PlannerOptions options_;
+  PlannerOptions options_;
   std::map<Key, std::shared_ptr<const CompiledSchedule>> schedules_;
   std::unordered_map<Asked, PreparedPlan, AskedHash> prepared_;
 };

@@ -49,11 +49,13 @@ void Executor::expect(const std::shared_ptr<Seat>& seat, uint64_t nonce) {
   });
 }
 
-void Executor::form(const std::shared_ptr<Seat>& seat, const Membership& membership) {
+void Executor::form(const std::shared_ptr<Seat>& seat, const Membership& membership,
+                    const std::function<void()>& first) {
   check_token();
   if (!seats_.contains(seat) || !seat->forms()) return;
   contain(seat, [&] {
     const Strays::GroupKey key{membership.nonce, membership.rank};
+    if (first) first();
     seat->form(membership);
     Group& group = *seat->group();
     by_key_[key] = &group;

@@ -4,6 +4,7 @@
 // Every call comes with the lane's driver token held, which is checked.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -37,8 +38,9 @@ class Executor final : public Receiver, public GroupHost {
   // Its group's name is known: from now on others can say that it fails.
   void expect(const std::shared_ptr<Seat>& seat, uint64_t nonce);
   // Its group begins: from now on messages reach it; those that came before are delivered. Nothing
-  // if it has failed.
-  void form(const std::shared_ptr<Seat>& seat, const Membership& membership);
+  // if it has failed. `first` comes before its ops do.
+  void form(const std::shared_ptr<Seat>& seat, const Membership& membership,
+            const std::function<void()>& first = {});
   // The op ends with an error where the group has.
   void enqueue(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op);
   // As of Group.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
@@ -65,6 +66,28 @@ std::set<int> roots(Collective kind, int size) {
   return {0, 1 % size, size / 2, size - 1};
 }
 
+// One host; and, of algorithms that look at it: all apart, in pairs, by 1, 2, 3, ... ranks, dealt
+// out.
+std::vector<std::vector<std::vector<int>>> layouts(const Algorithm& algorithm, int size) {
+  std::vector<std::vector<std::vector<int>>> out{{}};
+  if (algorithm.best_between_hosts.empty() || size == 1) return out;
+  const auto by = [&](auto host_of) {
+    std::map<int, std::vector<int>> hosts;
+    for (int rank = 0; rank < size; ++rank) hosts[host_of(rank)].push_back(rank);
+    auto& made = out.emplace_back();
+    for (auto& [host, ranks] : hosts) made.push_back(std::move(ranks));
+  };
+  by([](int rank) { return rank; });
+  by([](int rank) { return rank / 2; });
+  by([](int rank) {
+    int host = 0;
+    for (int before = 0; before + host + 1 <= rank; ++host) before += host + 1;
+    return host;
+  });
+  if (size > 3) by([](int rank) { return rank % 3; });
+  return out;
+}
+
 // Case::parts of 0 to 4 elements, a third of them empty.
 std::vector<std::vector<int64_t>> random_parts(Collective kind, int size, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -89,12 +112,15 @@ class Schedules : public testing::TestWithParam<Row> {
     const auto [algorithm, kind] = GetParam();
     for (int size = 1; size <= largest; ++size) {
       const bool rank_ordered = algorithm->rank_ordered && size > 1;
-      for (int64_t count : counts(kind, size))
-        for (int root : roots(kind, size)) fn(Case{kind, size, count, root, rank_ordered});
-      if (!has_uneven_parts(kind)) continue;
-      for (int draw = 0; draw < (size > 8 ? 1 : 4); ++draw)
-        fn(Case{kind, size, kUnread, 0, rank_ordered,
-                random_parts(kind, size, parts_seed_ + size * 4 + draw)});
+      for (const auto& hosts : layouts(*algorithm, size)) {
+        for (int64_t count : counts(kind, size))
+          for (int root : roots(kind, size))
+            fn(Case{kind, size, count, root, rank_ordered, {}, hosts});
+        if (!has_uneven_parts(kind)) continue;
+        for (int draw = 0; draw < (size > 8 ? 1 : 4); ++draw)
+          fn(Case{kind, size, kUnread, 0, rank_ordered,
+                  random_parts(kind, size, parts_seed_ + size * 4 + draw), hosts});
+      }
     }
   }
   std::vector<Schedule> build(const Case& what) {
@@ -102,6 +128,7 @@ class Schedules : public testing::TestWithParam<Row> {
   }
   std::string text(const Case& what) const {
     return "size " + std::to_string(what.size) + ", root " + std::to_string(what.root) +
+           ", hosts " + std::to_string(what.hosts.size()) +
            (what.parts.empty() ? ", count " + std::to_string(what.count)
                                : ", parts from seed " + std::to_string(parts_seed_));
   }
@@ -201,6 +228,41 @@ TEST(Volume, ScratchIsTwoShards) {
   EXPECT_EQ(scratch(Collective::kReduceScatter, Shape{1, 8, 0, 100}), 2 * 100);
   EXPECT_EQ(scratch(Collective::kReduceScatter, Shape{1, 2, 0, 100}), 0);
   EXPECT_EQ(scratch(Collective::kReduceScatter, Shape{1, 4, 0, 0, {3, 0, 9, 1}}), 2 * 9);
+}
+
+// Of `ranks` on each of `hosts`: elements that leave a host.
+int64_t sent_between(const Algorithm& algorithm, Collective kind, Shape shape, int host) {
+  int64_t out = 0;
+  for (shape.rank = 0; shape.rank < shape.size; ++shape.rank)
+    for (const Step& step : algorithm.build(kind, shape).steps)
+      for (const int to : step.to)
+        if (shape.topology.host_of[shape.rank] == host && shape.topology.host_of[to] != host)
+          out += step.range.count;
+  return out;
+}
+
+// What a ring, or a chain, of hosts must carry, whatever their ranks.
+TEST(Volume, HierarchicalTakesEachLineAsOftenAsOneRankAHost) {
+  const Algorithm& algorithm = *find_algorithm("hierarchical");
+  for (const auto& hosts : {std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4, 5}},
+                            {{0}, {1, 2}, {3, 4, 5}},
+                            {{0, 3}, {1, 4}, {2, 5}}}) {
+    Shape shape{0, 6, 1, 1800};
+    shape.topology = Topology::from_hosts(hosts, 6);
+    for (int host = 0; host < 3; ++host) {
+      const auto elements = [&](Collective kind) {
+        return sent_between(algorithm, kind, shape, host);
+      };
+      const auto here = [&](int at) {
+        return static_cast<int64_t>(shape.topology.hosts[(host + at) % 3].size());
+      };
+      EXPECT_EQ(elements(Collective::kAllreduce), 2 * 2 * 600);
+      EXPECT_EQ(elements(Collective::kAllgather), 1800 * (6 - here(1)));
+      EXPECT_EQ(elements(Collective::kReduceScatter), 1800 * (6 - here(0)));
+      const bool last = (host + 1) % 3 == shape.topology.host_of[1];
+      EXPECT_EQ(elements(Collective::kBroadcast), last ? 0 : 1800);
+    }
+  }
 }
 
 // What has nothing to carry still says that its rank has come.

@@ -49,6 +49,14 @@ struct WalkedLayout {
   double bits_per_second;
 };
 
+Topology topology_of(const WalkedLayout& layout) {
+  const std::vector<int> hosts = hosts_of(layout.size, layout.per_host);
+  std::vector<std::vector<int>> ranks(static_cast<size_t>(hosts.back()) + 1);
+  for (int rank = 0; rank < layout.size; ++rank)
+    ranks[static_cast<size_t>(hosts[static_cast<size_t>(rank)])].push_back(rank);
+  return Topology::from_hosts(ranks, layout.size);
+}
+
 double simulated_seconds(const Walkable& one, const WalkedLayout& layout, FlowControl flow,
                          Plan& plan) {
   SimRanksOptions options;
@@ -61,6 +69,7 @@ double simulated_seconds(const Walkable& one, const WalkedLayout& layout, FlowCo
   const Duration time = ranks.time_of([&](int rank) { return op.request(rank); });
   EXPECT_EQ(op.problem(), "");
   Planner planner({0, layout.size, one.algorithm, false, options.segment_bytes});
+  planner.set_topology(topology_of(layout));
   plan = planner.plan(op.request(0)).value();
   return seconds(time);
 }
@@ -74,11 +83,7 @@ double walked_seconds(const Walkable& one, const WalkedLayout& layout, FlowContr
   request.shape.root = SimOp(one.kind, layout.size, 0).request(0).root;
   request.shape.count = one.count;
   request.segment_count = plan.segment_count;
-  const std::vector<int> hosts = hosts_of(layout.size, layout.per_host);
-  std::vector<std::vector<int>> ranks(static_cast<size_t>(hosts.back()) + 1);
-  for (int rank = 0; rank < layout.size; ++rank)
-    ranks[static_cast<size_t>(hosts[static_cast<size_t>(rank)])].push_back(rank);
-  request.topology = Topology::from_hosts(ranks, layout.size);
+  request.topology = topology_of(layout);
   request.costs = usual_costs(layout.bits_per_second, microseconds(50));
   if (flow == FlowControl::kNone) request.window = 1 << 20;
   return seconds(walk(request).value().time);

@@ -59,6 +59,26 @@ TEST(Simulated, ARingTakesWhatItsLinesTake) {
   EXPECT_LT(time, 1.03 * line);
 }
 
+// Two ranks a host share its line as if there were one.
+TEST(Simulated, AHierarchyTakesWhatTheLinesOfTwoHostsTake) {
+  constexpr int64_t kCount = int64_t{1} << 22;
+  const auto time = [](const std::string& algorithm, Collective kind) {
+    SimRanksOptions options = simulated(4, 2, algorithm);
+    options.network.costs.between.framing = 0;
+    const bool parts = kind == Collective::kAllgather || kind == Collective::kReduceScatter;
+    return seconds(simulate(options, kind, parts ? kCount / 4 : kCount));
+  };
+  const double line = kCount * sizeof(float) / (1e9 / 8);
+  for (const auto& [kind, lines] : {std::pair(Collective::kAllreduce, 1.0),
+                                    {Collective::kAllgather, 0.5},
+                                    {Collective::kReduceScatter, 0.5},
+                                    {Collective::kBroadcast, 1.0}}) {
+    EXPECT_GT(time("hierarchical", kind), lines * line) << collective_name(kind);
+    EXPECT_LT(time("hierarchical", kind), 1.06 * lines * line) << collective_name(kind);
+  }
+  EXPECT_GT(time("ring", Collective::kAllreduce), 1.4 * line);
+}
+
 TEST(Simulated, TheSameSeedTakesTheSameTime) {
   const auto run = [](uint64_t seed) {
     SimRanksOptions options = simulated(8, 2);

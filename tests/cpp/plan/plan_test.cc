@@ -48,6 +48,30 @@ TEST(Plan, Defaults) {
   EXPECT_EQ(chosen(request(Collective::kAlltoall)), "direct");
 }
 
+TEST(Plan, HierarchicalBetweenHosts) {
+  const Topology apart = Topology::from_hosts({{0, 1}, {2, 3}}, 4);
+  for (const Collective kind : {Collective::kAllreduce, Collective::kAllgather,
+                                Collective::kReduceScatter, Collective::kBroadcast}) {
+    PlanRequest wanted = request(kind, DType::kFloat32, 1 << 20);
+    EXPECT_NE(chosen(wanted), "hierarchical");
+    wanted.topology = Topology::one_host(4);
+    EXPECT_NE(chosen(wanted), "hierarchical");
+    wanted.topology = apart;
+    EXPECT_EQ(chosen(wanted), "hierarchical");
+    wanted.count = 100;
+    EXPECT_NE(chosen(wanted), "hierarchical");
+  }
+  PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1 << 20);
+  wanted.topology = apart;
+  EXPECT_EQ(segment(wanted), 52480) << "a quarter of it, in five";
+  wanted.layout_deterministic = true;
+  EXPECT_EQ(chosen(wanted), "direct");
+  wanted.layout_deterministic = false;
+  wanted.coding_loss = CodingLoss::kElements;
+  wanted.coded_segment_count = 100;
+  EXPECT_EQ(chosen(wanted), "ring") << "it serves no codecs";
+}
+
 // Up to 64 KiB where a rank should not talk to all others; rank order goes first.
 TEST(Plan, FewStepsForSmallAllreducesOfManyRanks) {
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 16384);

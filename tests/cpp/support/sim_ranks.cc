@@ -35,6 +35,7 @@ struct SimRanks::Rank final : LaneHost {
     members.nonce = kSimNonce;
     members.rank = rank;
     members.topology = topology;
+    planner.set_topology(topology);
     for (int one = 0; one < static_cast<int>(topology.host_of.size()); ++one)
       members.members.push_back({context(one), transport.get(), "rank " + std::to_string(one)});
     GroupConfig config;

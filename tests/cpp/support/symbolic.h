@@ -33,6 +33,7 @@ struct Case {
   // Allgather, reduce-scatter, alltoall: parts[a][b] elements of rank a concern rank b. Empty:
   // `count`. All rows of a reduce-scatter are equal, and so are all columns of an allgather.
   std::vector<std::vector<int64_t>> parts = {};
+  std::vector<std::vector<int>> hosts = {};  // ranks of each; empty: one host
 
   int64_t moved(int from, int to) const;
   // Elements of `from`'s input that concern ranks before `to`.

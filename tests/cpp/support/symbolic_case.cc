@@ -13,6 +13,7 @@ int64_t Case::sent_before(int from, int to) const {
 
 Shape shape_of(const Case& what, int rank) {
   Shape out{rank, what.size, what.root, what.count};
+  if (!what.hosts.empty()) out.topology = Topology::from_hosts(what.hosts, what.size);
   if (what.parts.empty()) return out;
   const bool uneven_input = what.kind != Collective::kAllgather;
   const bool uneven_output = what.kind != Collective::kReduceScatter;

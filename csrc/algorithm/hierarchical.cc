@@ -1,0 +1,203 @@
+// Hierarchical: a ring of hosts, in each of which the ranks add up, and pass on, through shared
+// memory. Every host's line carries what a ring of hosts must, shared by its ranks: each is the
+// carrier of a column (algorithm/hosts.h). Hosts may have any number of ranks, any ranks. See
+// J. Cho et al.: "BlueConnect", MLSys 2019, and H. Mikami et al.: "Massively Distributed SGD",
+// arXiv:1811.05233 (2018), for rings of hosts whose ranks each take a shard.
+//
+// Allreduce, reduce-scatter: as ring (its file), with hosts for ranks: in each round the carrier
+// adds what its host's ranks give to what came from the host before. Allgather: what comes from the
+// host before is relayed to the next and to the ranks of the host at once. Broadcast: a chain of
+// hosts, beginning with the root's; all but its last segments flow at once, so that it takes each
+// line once.
+#include <algorithm>
+#include <array>
+
+#include "algorithm/hosts.h"
+#include "algorithm/schedule.h"
+
+namespace ringdist {
+namespace {
+
+// One column's way through this host. Columns come one after another in a schedule: so a rank that
+// waits in one never keeps others from an earlier one.
+class Carrier {
+ public:
+  Carrier(const Hosts& hosts, int rank, int column)
+      : hosts_(hosts), rank_(rank), column_(column), here_(hosts.carrier(hosts.mine(), column)) {}
+
+  bool is_me() const { return rank_ == here_; }
+
+  // Round k of a reduction: the sum of what came from the host before, if k > 0, and of this
+  // host's, goes to `sum`, and is final in the last round. Returns where it lies: where there is
+  // nothing to add, at `mine`.
+  Range reduce(int round, Range mine, Range sum, Schedule& out) const {
+    if (!is_me()) {
+      out.steps.push_back(Step::send(mine, {here_}, EdgeMark::kContribution));
+      return mine;
+    }
+    std::vector<Source> sources;
+    if (round > 0) sources.push_back({before(), sum});
+    for (const int rank : hosts_.local())
+      sources.push_back(rank == rank_ ? Source{-1, mine} : Source{rank, sum});
+    const bool last = round + 1 == hosts_.count();
+    Range held = mine;
+    if (sources.size() > 1 || last) {
+      out.steps.push_back(Step::reduce(sum, std::move(sources), last));
+      held = sum;
+    }
+    if (!last) out.steps.push_back(Step::send(held, {after()}, EdgeMark::kContribution));
+    return held;
+  }
+
+  // Final values come to this host, `round` hosts from their origin, and go on: to `range`. Where
+  // the round is 0 they are the carrier's `own`.
+  void pass_on(int round, Range range, Range own, Schedule& out) const {
+    const EdgeMark first = EdgeMark::kResult;
+    if (!is_me()) {
+      const EdgeMark mark = round == 0 ? first : EdgeMark::kRelay;
+      return out.steps.push_back(Step::recv(range, here_, mark));
+    }
+    std::vector<int> to = hosts_.targets(column_, /*onward=*/round + 1 < hosts_.count());
+    if (round == 0) {
+      if (!to.empty()) out.steps.push_back(Step::send(own, std::move(to), first));
+    } else if (to.empty()) {
+      const EdgeMark mark = round == 1 ? first : EdgeMark::kRelay;
+      out.steps.push_back(Step::recv(range, before(), mark));
+    } else {
+      out.steps.push_back(Step::relay(range, before(), std::move(to)));
+    }
+  }
+
+ private:
+  int before() const { return hosts_.carrier(hosts_.mine() - 1, column_); }
+  int after() const { return hosts_.carrier(hosts_.mine() + 1, column_); }
+
+  const Hosts& hosts_;
+  const int rank_;
+  const int column_;
+  const int here_;
+};
+
+// A column is cut into one shard per host.
+Schedule allreduce(const Shape& shape) {
+  Schedule out;
+  if (shape.size == 1) return out;
+  const Hosts hosts(shape);
+  const std::vector<int64_t> bounds = even_shards(shape.count, hosts.columns() * hosts.count());
+  const auto place = [&](int column, int host) {
+    return part(BufferId::kOutput, bounds, column * hosts.count() + wrap(host, hosts.count()));
+  };
+  for (int column = 0; column < hosts.columns(); ++column)
+    for (int round = 0; round < hosts.count(); ++round) {
+      const Range shard = place(column, hosts.mine() - 1 - round);
+      (void)Carrier(hosts, shape.rank, column).reduce(round, shard, shard, out);
+    }
+  for (int column = 0; column < hosts.columns(); ++column)
+    for (int round = 0; round < hosts.count(); ++round) {
+      const Range shard = place(column, hosts.mine() - round);
+      Carrier(hosts, shape.rank, column).pass_on(round, shard, shard, out);
+    }
+  return out;
+}
+
+// Partial sums lie in scratch, those of two rounds: one is filled while the other is being sent.
+Schedule reduce_scatter(const Shape& shape) {
+  Schedule out;
+  const Hosts hosts(shape);
+  const std::vector<int64_t> bounds = input_bounds(shape);
+  if (shape.size == 1) {
+    const Range mine = part(BufferId::kInput, bounds, 0);
+    out.steps.push_back(Step::copy({BufferId::kOutput, 0, mine.count}, mine));
+    return out;
+  }
+  int64_t longest = 0;
+  for (int rank = 0; rank < shape.size; ++rank)
+    longest = std::max(longest, part(BufferId::kInput, bounds, rank).count);
+  const auto ranks_here = static_cast<int>(hosts.local().size());
+  const int columns_here = (hosts.columns() + ranks_here - 1) / ranks_here;
+  for (int column = 0; column < hosts.columns(); ++column) {
+    for (int round = 0; round < hosts.count(); ++round) {
+      const std::vector<int>& owners = hosts.ranks(hosts.mine() - 1 - round);
+      if (column >= static_cast<int>(owners.size())) continue;
+      const Range mine = part(BufferId::kInput, bounds, owners[static_cast<size_t>(column)]);
+      const int64_t slot = round % 2 * columns_here + column / ranks_here;
+      const bool last = round + 1 == hosts.count();
+      const Range sum = last ? Range{BufferId::kOutput, 0, mine.count}
+                             : Range{BufferId::kScratch, slot * longest, mine.count};
+      const Range held = Carrier(hosts, shape.rank, column).reduce(round, mine, sum, out);
+      if (held.buffer == BufferId::kScratch)
+        out.scratch_count = std::max(out.scratch_count, (slot + 1) * longest);
+    }
+  }
+  return out;
+}
+
+Schedule allgather(const Shape& shape) {
+  Schedule out;
+  const Hosts hosts(shape);
+  const std::vector<int64_t> bounds = output_bounds(shape);
+  const auto place = [&](int rank) { return part(BufferId::kOutput, bounds, rank); };
+  const Range input{BufferId::kInput, 0, place(shape.rank).count};
+  out.steps.push_back(Step::copy(place(shape.rank), input));
+  for (int column = 0; column < hosts.columns(); ++column) {
+    for (int round = 0; round < hosts.count(); ++round) {
+      const std::vector<int>& origins = hosts.ranks(hosts.mine() - round);
+      if (column >= static_cast<int>(origins.size())) continue;
+      Carrier(hosts, shape.rank, column)
+          .pass_on(round, place(origins[static_cast<size_t>(column)]), input, out);
+    }
+  }
+  return out;
+}
+
+Schedule broadcast(const Shape& shape) {
+  Schedule out;
+  if (shape.size == 1) return out;
+  const Hosts hosts(shape);
+  const Range all{BufferId::kOutput, 0, shape.count};
+  const int round = wrap(hosts.mine() - hosts.of(shape.root), hosts.count());
+  Carrier(hosts, shape.rank, hosts.column_of(shape.root)).pass_on(round, all, all, out);
+  return out;
+}
+
+Schedule build(Collective kind, const Shape& shape) {
+  switch (kind) {
+    case Collective::kAllreduce:
+      return allreduce(shape);
+    case Collective::kReduceScatter:
+      return reduce_scatter(shape);
+    case Collective::kAllgather:
+      return allgather(shape);
+    case Collective::kBroadcast:
+      return broadcast(shape);
+    default:
+      unsupported("hierarchical", kind);
+  }
+}
+
+constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
+                                  Collective::kAllgather, Collective::kBroadcast};
+
+int64_t longest_range(Collective kind, int64_t count, int size, const Topology& topology) {
+  if (kind != Collective::kAllreduce) return count;
+  const int shards = topology.hosts.empty()
+                         ? size
+                         : topology.most_on_a_host() * static_cast<int>(topology.hosts.size());
+  return longest_shard(count, shards);
+}
+
+}  // namespace
+
+Algorithm hierarchical_algorithm() {
+  return {.name = "hierarchical",
+          .description = "a ring of hosts, whose ranks share its line; a chain for broadcasts",
+          .rank_ordered = false,
+          .serves_codecs = false,
+          .collectives = kCollectives,
+          .best_for = {},
+          .best_between_hosts = kCollectives,
+          .build = build,
+          .longest_range = longest_range};
+}
+
+}  // namespace ringdist

@@ -1,0 +1,44 @@
+#include "engine/op_planner.h"
+
+#include "base/check.h"
+
+namespace ringdist {
+
+Error OpPlanner::prepare(Op& op) {
+  const auto prepared = planner_.prepare(op.request);
+  if (!prepared.ok()) return prepared.error();
+  op.plan = prepared.value().plan;
+  op.schedule = prepared.value().schedule;
+  op.fingerprint = prepared.value().fingerprint;
+  return {};
+}
+
+Error OpPlanner::plan(const std::shared_ptr<Op>& op) {
+  if (settled_.load(std::memory_order_acquire)) return prepare(*op);
+  std::lock_guard lock(mutex_);
+  if (Error error = prepare(*op)) return error;
+  // A send or a receive depends on no topology.
+  if (!settled_ && !op->request.endpoint) early_.push_back(op);
+  return {};
+}
+
+void OpPlanner::settle(const Topology& topology) {
+  std::lock_guard lock(mutex_);
+  check(!settled_, "a group is formed twice");
+  if (topology.hosts.size() > 1) {
+    planner_.set_topology(topology);
+    for (const auto& op : early_) {
+      const Error error = prepare(*op);
+      check(!error, "a topology refuses what was accepted without it");
+    }
+  }
+  early_.clear();
+  settled_.store(true, std::memory_order_release);
+}
+
+void OpPlanner::forget() {
+  std::lock_guard lock(mutex_);
+  early_.clear();
+}
+
+}  // namespace ringdist
