@@ -109,6 +109,10 @@ class Wire {
     bool reached = false;     // its first has
     bool leave_held = false;  // has left, as far as its host can see, but the link is cut
   };
+  struct Latest {
+    TimePoint first;
+    TimePoint last;
+  };
   using HostPair = std::pair<int, int>;
 
   const LinkCosts& costs_of(const Transfer& transfer) const {
@@ -142,10 +146,6 @@ class Wire {
   std::map<HostPair, std::vector<int>> cut_;  // with what waits
   std::vector<OnItsWay> messages_;
   std::vector<int> free_ids_;
-  struct Latest {
-    TimePoint first;
-    TimePoint last;
-  };
   std::unordered_map<uint64_t, Latest> latest_;  // by flow, where latencies differ
 };
 

@@ -32,6 +32,12 @@ class Walk final : private WireEvents {
     int in;
   };
 
+  struct Lines {
+    double share = 1;  // ranks of the host, to each that is walked
+    int64_t out = 0;   // payload
+    int64_t in = 0;
+  };
+
   int size() const { return request_.shape.size; }
   Schedule schedule_of(int rank) const;
   void connect();
@@ -55,11 +61,6 @@ class Walk final : private WireEvents {
   std::vector<char> ended_;  // by rank
   int unended_ = 0;
   Walked walked_;
-  struct Lines {
-    double share = 1;  // ranks of the host, to each that is walked
-    int64_t out = 0;   // payload
-    int64_t in = 0;
-  };
   std::vector<Lines> lines_;  // by host
 };
 

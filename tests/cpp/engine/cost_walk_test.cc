@@ -6,6 +6,7 @@
 
 #include <chrono>
 
+#include "engine/op/edge_window.h"
 #include "support/sim_op.h"
 #include "support/sim_ranks.h"
 
@@ -101,6 +102,8 @@ void compare(const WalkedLayout& layout, FlowControl flow, double tolerance) {
         << walked * 1e6 << " us";
   }
 }
+
+TEST(Walk, HasTheEnginesWindow) { EXPECT_EQ(WalkRequest().window, EdgeWindow::kMost); }
 
 class WalkAndEngine : public testing::TestWithParam<WalkedLayout> {};
 
