@@ -19,6 +19,7 @@ class Axis:
     name: str
     variable: str
     values: Callable[[], list[str]]
+    idle_beside: tuple[str, ...] = ()  # axes: forcing one leaves this setting nothing to do
 
 
 def _algorithms() -> list[str]:
@@ -39,6 +40,12 @@ AXES: tuple[Axis, ...] = (
     Axis("algorithm", "RINGDIST_ALGORITHM", _algorithms),
     Axis("transport", "RINGDIST_TRANSPORT", _transports),
     Axis("segment_bytes", "RINGDIST_SEGMENT_BYTES", lambda: ["", "4096"]),
+    Axis(
+        "shared_tensors",
+        "SHARE_TEST_TENSORS",
+        lambda: ["", "1"],
+        idle_beside=("transport", "segment_bytes"),
+    ),
 )
 
 
@@ -73,13 +80,17 @@ def pairwise(
     values: dict[str, list[str]], known: Sequence[Configuration] = ()
 ) -> list[Configuration]:
     """Few of them, in which any two values of two axes meet that do not in those known: each next
-    one is that with most pairs that have not met yet."""
+    one is that with most pairs that have not met yet; of several, the one that forces most."""
     left = every(values)
     missing = set().union(*(pairs_of(one) for one in left)) if left else set()
     missing -= set().union(*(pairs_of(one) for one in known))
     chosen: list[Configuration] = []
+
+    def worth(one: Configuration) -> tuple[int, int]:
+        return len(pairs_of(one) & missing), sum(map(bool, one.values()))
+
     while missing:
-        best = max(left, key=lambda one: len(pairs_of(one) & missing))
+        best = max(left, key=worth)
         missing -= pairs_of(best)
         left.remove(best)
         chosen.append(best)
@@ -87,6 +98,13 @@ def pairwise(
 
 
 def pairs_of(configuration: Configuration) -> set[tuple[tuple[str, str], ...]]:
-    """Of two settings each; of the only one, where there is one axis."""
+    """Of two settings each; of the only one, where there is one axis. A setting that has nothing to
+    do meets none but those that make it so."""
     settings: Sequence[tuple[str, str]] = sorted(configuration.items())
-    return set(itertools.combinations(settings, min(2, len(settings))))
+    pairs = set(itertools.combinations(settings, min(2, len(settings))))
+    for axis in AXES:
+        forced = (axis.name, configuration.get(axis.name, ""))
+        if forced[1] and any(configuration.get(name) for name in axis.idle_beside):
+            causes = {(name, configuration[name]) for name in axis.idle_beside}
+            pairs -= {pair for pair in pairs if forced in pair and not causes & {*pair}}
+    return pairs

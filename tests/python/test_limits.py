@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.rank import Raised, Ranks, caught, init, poll
-from support.shared import read_in_place, settle
+from support.shared import read_in_place, reads_in_place, settle, shares_alone
 
 import torch_ringdist
 
@@ -110,6 +110,8 @@ def _descriptors_of_loans() -> tuple[int, int]:
     return lent, _soon(used) - used
 
 
+@reads_in_place
+@shares_alone
 def test_shared_tensors_cost_two_descriptors_of_a_peer(fresh_pool):
     for size in (2, 5):
         found = fresh_pool(size, init=False).run(_descriptors_of_loans)

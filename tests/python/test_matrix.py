@@ -79,6 +79,19 @@ def test_all_pairs_meet_in_few_configurations(shape: tuple[int, ...]):
     assert all(set(configuration) == set(values) for configuration in chosen)
 
 
+def test_shared_tensors_meet_others_where_they_are_read_in_place():
+    """Over UCX, or in segments of 4 KiB, sharing changes nothing: no meeting of an algorithm."""
+    values = {axis.name: axis.values() for axis in axes.AXES}
+    chosen = axes.pairwise(values, [axes.untouched()])
+    for algorithm in values["algorithm"]:
+        alone = {**axes.untouched(), "algorithm": algorithm, "shared_tensors": "1"}
+        assert alone in chosen
+    for axis in axes.AXES:
+        for name in axis.idle_beside:  # that it changes nothing is tried
+            assert any(c[axis.name] and c[name] for c in chosen)
+            assert values[name][0] == ""
+
+
 def test_axes_are_settings_that_there_are():
     import torch_ringdist
 

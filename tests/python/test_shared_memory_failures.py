@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from support.rank import a_new_group_works, caught, new_group, poll, same_bits
-from support.shared import NAME, mappings, read_in_place
+from support.shared import NAME, mappings, read_in_place, reads_in_place, shares_alone
 
 import torch_ringdist
 
@@ -37,6 +37,8 @@ def _busy() -> str:
     return text
 
 
+@reads_in_place
+@shares_alone
 def test_a_rank_that_is_killed(fresh_pool):
     pool = fresh_pool(3)
     pool.start(_busy)
@@ -110,6 +112,7 @@ def _stopped() -> None:
     a_new_group_works()
 
 
+@reads_in_place
 def test_a_reader_that_comes_back_discards_what_was_withdrawn(pools):
     pools(2).run(_stopped)
 
@@ -168,6 +171,7 @@ def _readers_without_descriptors() -> None:
     dist.barrier()
 
 
+@reads_in_place
 def test_a_reader_without_descriptors_is_sent_copies(fresh_pool):
     pool = fresh_pool(2)
     pool.run(_readers_without_descriptors)

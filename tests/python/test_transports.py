@@ -114,6 +114,7 @@ def _held_by_links() -> int:
     return _memory_of("RssShmem")
 
 
+@pytest.mark.default_of("SHARE_TEST_TENSORS", reason="its tensors lie in shared memory, too")
 def test_shared_memory_is_bounded(fresh_pool):
     for held in fresh_pool(2).run(_held_by_links):
         assert held < 40 << 20  # of which half is the peer's
