@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+from support.pool import DUMP_TIME, Hang
 
 
 def torchrun(
@@ -15,13 +20,65 @@ def torchrun(
     launch: tuple[str, ...] = (),
     timeout: float = 110,
 ) -> subprocess.CompletedProcess:
-    """`launch` is for torchrun itself."""
+    """`launch` is for torchrun itself. After the timeout all say where they are, and are killed."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", *launch]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # any free port
-    return subprocess.run(
-        [*command, str(script), *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
+    command += [str(script), *arguments]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout,
-    )
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            _end([process.pid, *_descendants(process.pid)])
+            out, err = process.communicate()
+            raise Hang(f"not done within {timeout:.0f} s\n{out}\n{err}") from None
+        except BaseException:
+            _end([process.pid, *_descendants(process.pid)])
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _end(processes: list[int]) -> None:
+    """Each with the backend's dump and the stacks of its Python threads."""
+    for pid in processes:
+        if _handles(pid, signal.SIGUSR1):
+            _signal(pid, signal.SIGUSR1)
+    time.sleep(DUMP_TIME)
+    for number in (signal.SIGSTOP, signal.SIGABRT, signal.SIGCONT):  # nobody is told of a death
+        for pid in processes:
+            _signal(pid, number)
+    time.sleep(DUMP_TIME)
+    for pid in processes:
+        _signal(pid, signal.SIGKILL)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def _descendants(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                children.setdefault(int(parent), []).append(int(entry.name))
+    found, left = [], [pid]
+    while left:
+        found += (new := children.get(left.pop(), []))
+        left += new
+    return found
