@@ -17,6 +17,9 @@ from support.shared import read_in_place, reads_in_place, settle, shares_alone
 import torch_ringdist
 
 OWN, MEANWHILE = 13, 8  # of a process with a group; while its connections are made
+counts_descriptors = pytest.mark.default_of(
+    "RINGDIST_TRANSPORT", reason="UCX has descriptors of its own, and asks for them first"
+)
 
 
 def _first_op() -> None:
@@ -76,6 +79,7 @@ def _descriptors_of_peers(peers: int) -> int:
     return _soon(used + OWN + 3 * peers) - used
 
 
+@counts_descriptors
 def test_a_peer_costs_three_descriptors(fresh_pool):
     for size in (2, 8):
         peers = size - 1
@@ -118,6 +122,7 @@ def test_shared_tensors_cost_two_descriptors_of_a_peer(fresh_pool):
         assert set(found) == {(1 + 2 * (size - 1), 0)}, found
 
 
+@counts_descriptors
 def test_the_number_that_a_group_needs_is_named(fresh_pool):
     for error in fresh_pool(8, init=False).run(_with_descriptors, 24):
         assert error and re.search(
@@ -134,6 +139,7 @@ def _one_lacks_descriptors(lacking: int) -> Raised | None:
 
 
 # While others look for it: not after their whole time.
+@counts_descriptors
 def test_of_the_one_that_lacks_descriptors_all_are_told(fresh_pool):
     for error in fresh_pool(8, init=False).run(_one_lacks_descriptors, 3):
         assert error and "needs about 29 file descriptors" in error.text, error
