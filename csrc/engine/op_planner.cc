@@ -23,6 +23,7 @@ Error OpPlanner::plan(const std::shared_ptr<Op>& op) {
 }
 
 void OpPlanner::settle(const Topology& topology) {
+  if (topology.host_of.size() == 1) return;  // nothing waited for it
   std::lock_guard lock(mutex_);
   check(!settled_, "a group is formed twice");
   if (topology.hosts.size() > 1) {

@@ -53,6 +53,11 @@ bool averages_integers(const PlanRequest& request) {
   return reduces(request.kind) && request.reduce_op == ReduceOp::kAvg && integer;
 }
 
+// There everybody reads from everybody at no more than a ring costs.
+bool few_on_one_host(const PlanRequest& request) {
+  return request.size <= kFewRanks && request.topology.hosts.size() < 2;
+}
+
 bool wants_rank_order(const PlanRequest& request) {
   if (averages_integers(request)) return true;
   if (request.layout_deterministic || request.coding_loss == CodingLoss::kBlocks) return true;
@@ -64,6 +69,10 @@ bool wants_rank_order(const PlanRequest& request) {
   const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAvg ||
                     request.reduce_op == ReduceOp::kPremulSum;
   const bool rounds = is_half(request.dtype) || request.coding_loss == CodingLoss::kElements;
+  // A ring would round at every hop.
+  if (is_half(request.dtype) && sums && request.kind != Collective::kReduce &&
+      few_on_one_host(request))
+    return true;
   return rounds && sums && input_count(request) <= kPreciseHalfBytes / element;
 }
 
@@ -71,12 +80,14 @@ bool serves(const Algorithm& algorithm, const PlanRequest& request) {
   return algorithm.serves_codecs || request.coding_loss == CodingLoss::kUncoded;
 }
 
-// What says that it is best for so little, if anything does.
+// What says that it is best for so little, if anything does. Inside a host a small allgather's is
+// best for any.
 const Algorithm* small_algorithm(const PlanRequest& request) {
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
   const bool few = request.size <= kFewRanks;
   const int senders = few ? std::max(1, request.size - 1) : 1;  // to a rank at once
-  if (request.count > kSmallBytes / element / senders) return nullptr;
+  const bool any_size = request.kind == Collective::kAllgather && few_on_one_host(request);
+  if (!any_size && request.count > kSmallBytes / element / senders) return nullptr;
   for (const Algorithm& algorithm : algorithms()) {
     const auto& best = few ? algorithm.best_for_small : algorithm.best_for_small_of_many;
     if (std::ranges::count(best, request.kind) > 0) return &algorithm;

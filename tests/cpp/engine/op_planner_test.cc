@@ -62,6 +62,8 @@ TEST(OpPlanner, HoldsNoOpForLonger) {
   OpPlanner alone = planner_of(1);
   std::weak_ptr<Op> op = planned_op(alone);
   EXPECT_TRUE(op.expired());
+  alone.settle(Topology::one_host(1));  // as its formation does
+  EXPECT_NE(planned_op(alone)->schedule, nullptr);
 }
 
 TEST(OpPlanner, RefusesAtOnce) {

@@ -22,6 +22,11 @@ PlanRequest request(Collective kind, DType dtype = DType::kFloat32, int64_t coun
   return out;
 }
 
+PlanRequest apart(PlanRequest wanted) {
+  wanted.topology = Topology::from_hosts({{0}, {1}, {2}, {3}}, 4);
+  return wanted;
+}
+
 std::string_view chosen(const PlanRequest& wanted) {
   Result<Plan> plan = make_plan(wanted);
   return plan.ok() ? plan.value().algorithm->name : "error";
@@ -39,7 +44,7 @@ int64_t segment(const PlanRequest& wanted) { return make_plan(wanted).value().se
 TEST(Plan, Defaults) {
   EXPECT_EQ(chosen(request(Collective::kBarrier, DType::kBytes, 0)), "dissemination");
   EXPECT_EQ(chosen(request(Collective::kBroadcast)), "tree");
-  EXPECT_EQ(chosen(request(Collective::kAllgather, DType::kFloat32, 1 << 20)), "ring");
+  EXPECT_EQ(chosen(request(Collective::kAllgather, DType::kFloat32, 1 << 20)), "direct");
   EXPECT_EQ(chosen(request(Collective::kAllreduce, DType::kFloat32, 1 << 20)), "ring");
   EXPECT_EQ(chosen(request(Collective::kReduceScatter, DType::kFloat32, 1 << 20)), "ring");
   EXPECT_EQ(chosen(request(Collective::kReduce, DType::kFloat32, 1 << 20)), "ring");
@@ -134,9 +139,12 @@ TEST(Plan, FewStepsForSmallAllreduces) {
 }
 
 TEST(Plan, OneStepForSmallParts) {
+  EXPECT_EQ(chosen(request(Collective::kReduceScatter, DType::kFloat32, 5462)), "ring");
+  EXPECT_EQ(chosen(request(Collective::kAllgather, DType::kFloat32, 5462)), "direct");
+  EXPECT_EQ(chosen(apart(request(Collective::kAllgather, DType::kFloat32, 5462))), "hierarchical");
   for (Collective kind : {Collective::kAllgather, Collective::kReduceScatter}) {
     EXPECT_EQ(chosen(request(kind, DType::kFloat32, 5461)), "direct");
-    EXPECT_EQ(chosen(request(kind, DType::kFloat32, 5462)), "ring");
+    EXPECT_EQ(chosen(apart(request(kind, DType::kFloat32, 5461))), "direct");
     PlanRequest many = request(kind, DType::kFloat32, 1);
     many.size = 17;
     EXPECT_EQ(chosen(many), "ring");
@@ -162,13 +170,20 @@ TEST(Plan, DirectForShortReduces) {
   EXPECT_EQ(chosen(request(Collective::kReduce, DType::kFloat16, 32769)), "ring");
 }
 
-TEST(Plan, DirectForSmallHalfSums) {
+// Inside a host, of any size: the sum is rounded once.
+TEST(Plan, DirectForHalfSumsOfOneHostAndSmallOnes) {
   for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     EXPECT_EQ(chosen(request(Collective::kAllreduce, dtype, 32768)), "direct");
     EXPECT_EQ(chosen(request(Collective::kAllreduce, dtype, 4 * 16384)), "direct");
-    EXPECT_EQ(chosen(request(Collective::kAllreduce, dtype, 4 * 16385)), "ring");
-    EXPECT_EQ(chosen(request(Collective::kReduceScatter, dtype, 8192)), "direct");
-    EXPECT_EQ(chosen(request(Collective::kReduceScatter, dtype, 10923)), "ring");
+    EXPECT_EQ(chosen(request(Collective::kAllreduce, dtype, 1 << 24)), "direct");
+    EXPECT_EQ(chosen(apart(request(Collective::kAllreduce, dtype, 4 * 16384))), "direct");
+    EXPECT_EQ(chosen(apart(request(Collective::kAllreduce, dtype, 4 * 16385))), "hierarchical");
+    EXPECT_EQ(chosen(request(Collective::kReduceScatter, dtype, 1 << 24)), "direct");
+    EXPECT_EQ(chosen(apart(request(Collective::kReduceScatter, dtype, 8192))), "direct");
+    EXPECT_EQ(chosen(apart(request(Collective::kReduceScatter, dtype, 10923))), "hierarchical");
+    PlanRequest many = request(Collective::kAllreduce, dtype, 1 << 24);
+    many.size = 17;
+    EXPECT_EQ(chosen(many), "ring");
     PlanRequest two = request(Collective::kReduceScatter, dtype, 32768);
     two.size = 2;
     EXPECT_EQ(chosen(two), "direct");
@@ -193,8 +208,9 @@ TEST(Plan, AveragesOfIntegersAreAddedUpByOneRank) {
       EXPECT_EQ(chosen(wanted), "ring");
     }
   PlanRequest moved = request(Collective::kAllgather, DType::kInt8, 1 << 20);
+  const std::string_view without = chosen(moved);
   moved.reduce_op = ReduceOp::kAvg;  // not read
-  EXPECT_EQ(chosen(moved), "ring");
+  EXPECT_EQ(chosen(moved), without);
 }
 
 // A cast at every hop is what half precision does anyway, and the ring keeps every link busy; what
@@ -277,9 +293,10 @@ TEST(Plan, UnevenHalfSumsCountAllParts) {
   std::vector<int64_t> parts{32760, 0, 7, 1};
   PlanRequest wanted = request(Collective::kReduceScatter, DType::kFloat16, int64_t{1} << 40);
   wanted.parts = parts;
+  wanted = apart(wanted);
   EXPECT_EQ(chosen(wanted), "direct");
   ++parts[1];
-  EXPECT_EQ(chosen(wanted), "ring");
+  EXPECT_EQ(chosen(wanted), "hierarchical");
 }
 
 // No range of any schedule takes more segments than its bytes need.
