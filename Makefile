@@ -32,7 +32,7 @@ help:
 	@echo '  make differential'
 	@echo '                    1000 random sequences of operations against exact arithmetic (ARGS="--sequences 100")'
 	@echo '  make matrix       the Python tests with every algorithm forced, over every transport, with small segments,'
-	@echo '                    with shared tensors; hours; resumable (ARGS="--sample 4m": what CI does; ARGS=--help)'
+	@echo '                    with shared tensors; hours; resumable (ARGS="--sample 4m"; ARGS=--help)'
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
 	@echo '  make format       rewrite the files so that lint is content'

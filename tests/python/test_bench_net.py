@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.net import hosts as net  # noqa: E402
+from benchmarks.net.operations import least_bytes  # noqa: E402
 from benchmarks.net.variants import Variant  # noqa: E402
 
 REASON = net.why_not()
@@ -71,6 +72,37 @@ def test_allreduce_over_two_hosts(tmp_path: Path) -> None:
         assert 8 * row["sent"] / row["times"]["median"] < 1.05, row
         assert abs(row["excess"]) < 0.05, row
     assert (tmp_path / "allreduce-2hosts-1gbit-1MiB.png").stat().st_size > 1000
+
+
+@with_hosts
+def test_operations_over_two_hosts(tmp_path: Path) -> None:
+    words = ["--hosts", "2", "--rate", "1gbit", "--sizes", "1M", "--rounds", "1"]
+    words += ["--operations", "all_reduce", "broadcast", "--variants", "ringdist"]
+    done = bench_net(*words, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = json.loads((tmp_path / "operations-2hosts-1gbit.json").read_text())
+    assert [row["operation"] for row in written["rows"]] == ["all_reduce", "broadcast"]
+    for row in written["rows"]:
+        assert row["least_bytes"] == 1 << 20
+        assert len(row["times"]) == 3
+        assert 0 < row["of_wire"] < 2, row  # a bucket that is full lets a burst pass faster
+
+
+def test_operations_have_no_codecs(tmp_path: Path) -> None:
+    words = ["-m", "benchmarks.net.operations", "--operations", "broadcast", "--sizes", "1M"]
+    words += ["--variants", "ringdist:int8", "--rounds", "1", "--links", "1gbit cubic"]
+    words += ["--per-host", "1", "--json", str(tmp_path / "out.json")]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--variants: ringdist:int8: operations are timed without codecs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [("all_reduce", 75), ("broadcast", 50), ("all_gather", 37.5), ("all_to_all", 75)],
+)
+def test_least_bytes_of_four_hosts(operation: str, expected: float) -> None:
+    assert least_bytes(operation, 50, hosts=4, per_host=2) == expected
 
 
 @with_hosts
