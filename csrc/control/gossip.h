@@ -33,7 +33,8 @@ class ControlGossip {
   // connected it need not be passed on: who spoke first there has told everyone.
   void on_flood(ControlConnection& from, const Frame& frame, TimePoint now);
 
-  // That a process died or left, which the ledger knows. Throws nothing. Who left has told its host.
+  // That a process died or left, which the ledger knows. Throws nothing. Who left has told its
+  // host.
   void pass_on_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
   void pass_on_left(uint64_t id, const ControlConnection* from);
 

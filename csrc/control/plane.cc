@@ -72,7 +72,8 @@ void ControlPlane::tick() {
 // Of many links each hears less: the kernel tells of a local process's end, and what is left to see
 // is that it stands still. It must not look suspect meanwhile.
 Duration ControlPlane::local_heartbeat() const {
-  const Duration spread = std::max<Duration>(kControlHeartbeat, sockets_.count() * kHeartbeatPerLink);
+  const Duration spread =
+      std::max<Duration>(kControlHeartbeat, sockets_.count() * kHeartbeatPerLink);
   return std::min(spread, judge_.suspect_after() * 7 / 8);
 }
 
