@@ -8,6 +8,7 @@ which the first repetition is not timed. *of wire*: the least bytes that must le
 busiest host, over what the sockets of the run carry, by the median time. For H hosts of n ranks and
 S bytes in the longest tensor of a rank: all_reduce 2 (H - 1) / H S, broadcast S, all_gather and
 reduce_scatter (H - 1) / H S, all_to_all n (H - 1) / H S. Results are checked once, exactly.
+Calls come back to back, as in training: what an operation takes then, not how long one alone takes.
 """
 
 from __future__ import annotations

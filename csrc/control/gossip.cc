@@ -26,7 +26,7 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
 void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
   const auto record = FloodRecord::decode(frame.body);
   if (!record || record->origin == id_ || !ledger_.record_flood(*record, now)) return;
-  const bool host_heard = from.kind == LinkKind::kLocal && about_formed(record->payload);
+  const bool host_heard = from.kind == LinkKind::kLocal && about_formed(record->payload, from.peer);
   pass_on([&] { return make_frame(FrameType::kFlood, frame.body); }, &from, host_heard);
   guard_("a notice was not taken in", [&] { events_.on_flood(record->payload); });
 }
@@ -49,12 +49,13 @@ bool ControlGossip::formed(uint64_t nonce, const ControlGroup& group) const {
                              [&](const auto& one) { return arrivals_.has(nonce, one.first); });
 }
 
-bool ControlGossip::about_formed(ConstBytes payload) {
+// Only a member is connected to all others of its host.
+bool ControlGossip::about_formed(ConstBytes payload, uint64_t speaker) {
   if (payload.size() < sizeof(uint64_t)) return false;
   const uint64_t nonce = Reader(payload).get<uint64_t>();
-  if (groups_.over(nonce)) return true;
+  if (groups_.over(nonce, speaker)) return true;
   const ControlGroup* group = groups_.find(nonce);
-  return group != nullptr && formed(nonce, *group);
+  return group != nullptr && group->roster.has(speaker) && formed(nonce, *group);
 }
 
 // Then they are connected to it, if it is of this host.

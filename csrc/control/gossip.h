@@ -57,7 +57,7 @@ class ControlGossip {
   template <typename Make>
   void pass_on(const Make& make, const ControlConnection* from, bool host_heard);
   bool formed(uint64_t nonce, const ControlGroup& group) const;
-  bool about_formed(ConstBytes payload);
+  bool about_formed(ConstBytes payload, uint64_t speaker);
   bool host_has_met(uint64_t id) const;
   // Says what is known by now; if it throws, catch_up() does.
   template <typename Words>

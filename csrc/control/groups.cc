@@ -9,7 +9,7 @@ namespace ringdist {
 namespace {
 
 constexpr Duration kLeftTime = std::chrono::minutes(1);
-constexpr size_t kMaxOver = 1024;
+constexpr size_t kMaxOver = 256;
 
 }  // namespace
 
@@ -39,15 +39,20 @@ std::vector<uint64_t> ControlGroups::forget_left(
     if (!group.left()) continue;
     const bool all_heard = heard(nonce, group);
     if (all_heard || now - group.left_at >= kLeftTime) out.push_back(nonce);
-    if (all_heard) over_.push_back(nonce);
+    if (!all_heard) continue;
+    Over over{nonce, {}};
+    for (const auto& [process, member] : group.roster.processes())
+      over.processes.push_back(process);
+    over_.push_back(std::move(over));
   }
   while (over_.size() > kMaxOver) over_.pop_front();
   for (const uint64_t nonce : out) groups_.erase(nonce);
   return out;
 }
 
-bool ControlGroups::over(uint64_t nonce) const {
-  return std::ranges::find(over_, nonce) != over_.end();
+bool ControlGroups::over(uint64_t nonce, uint64_t process) const {
+  const auto found = std::ranges::find(over_, nonce, &Over::nonce);
+  return found != over_.end() && std::ranges::count(found->processes, process) > 0;
 }
 
 ControlGroup* ControlGroups::find(uint64_t nonce) {

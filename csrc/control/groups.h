@@ -55,8 +55,9 @@ class ControlGroups {
   std::vector<uint64_t> forget_left(
       const std::function<bool(uint64_t nonce, const ControlGroup&)>& heard, TimePoint now);
 
-  // Whether it was forgotten as one that every member had formed, or left; of the last 1024 such.
-  bool over(uint64_t nonce) const;
+  // Whether it was forgotten as one that every member had formed, or left, `process` one of them;
+  // of the last 256 such.
+  bool over(uint64_t nonce, uint64_t process) const;
 
   ControlGroup* find(uint64_t nonce);
   std::map<uint64_t, ControlGroup>& all() { return groups_; }
@@ -78,7 +79,11 @@ class ControlGroups {
 
  private:
   std::map<uint64_t, ControlGroup> groups_;
-  std::deque<uint64_t> over_;  // the oldest first
+  struct Over {
+    uint64_t nonce;
+    std::vector<uint64_t> processes;
+  };
+  std::deque<Over> over_;  // the oldest first
 };
 
 }  // namespace ringdist

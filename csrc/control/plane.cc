@@ -228,12 +228,16 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
     peer->line(connection.kind).heard(now());
   switch (frame.type) {
     case FrameType::kLost:
-      if (const auto fate = Fate::decode(frame.body))
+      if (const auto fate = Fate::decode(frame.body)) {
+        hear_out(fate->context_id, connection);
         fates_.learn_lost(fate->context_id, fate->cause, &connection);
+      }
       return;
     case FrameType::kLeft:
-      if (const auto fate = Fate::decode(frame.body))
+      if (const auto fate = Fate::decode(frame.body)) {
+        hear_out(fate->context_id, connection);
         fates_.learn_left(fate->context_id, &connection);
+      }
       return;
     case FrameType::kFlood:
       return gossip_.on_flood(connection, frame, now());
@@ -246,6 +250,16 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
     default:
       return;  // heartbeats, and what later versions may say
   }
+}
+
+// Another tells of its end. What it said itself comes first, as nobody of its host repeats that.
+void ControlPlane::hear_out(uint64_t id, const ControlConnection& teller) {
+  ControlConnection* const own = sockets_.find(id, LinkKind::kLocal);
+  if (own == nullptr || own == &teller || hears_out_)
+    return;  // frames of the teller are being read
+  hears_out_ = true;
+  sockets_.receive(*own);
+  hears_out_ = false;
 }
 
 void ControlPlane::on_exits(ControlConnection& connection) {

@@ -72,6 +72,7 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
 
   void on_dump_request(ControlConnection& connection);
   void on_exits(ControlConnection& connection);
+  void hear_out(uint64_t id, const ControlConnection& teller);
   void on_exit(uint64_t id);
 
   void tick();
@@ -86,6 +87,7 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
   ControlEvents& events_;
   ControlGuard& guard_;
   ControlPace pace_{Clock::now()};
+  bool hears_out_ = false;
   ControlSockets sockets_;
   ControlLedger ledger_;
   ControlProcesses processes_;

@@ -122,6 +122,7 @@ void Communicator::form() {
       lane.post(
           [&executor, seat = seat_, planner = planner_, membership = outcome.value().membership] {
             executor.form(seat, membership, [&] { planner->settle(membership.topology); });
+            planner->forget();  // also where it was too late
           });
       return;
     }

@@ -18,7 +18,7 @@ Error OpPlanner::plan(const std::shared_ptr<Op>& op) {
   std::lock_guard lock(mutex_);
   if (Error error = prepare(*op)) return error;
   // A send or a receive depends on no topology.
-  if (!settled_ && !op->request.endpoint) early_.push_back(op);
+  if (!settled_ && !forgets_ && !op->request.endpoint) early_.push_back(op);
   return {};
 }
 
@@ -33,13 +33,14 @@ void OpPlanner::settle(const Topology& topology) {
       check(!error, "a topology refuses what was accepted without it");
     }
   }
-  early_.clear();
   settled_.store(true, std::memory_order_release);
 }
 
 void OpPlanner::forget() {
+  std::vector<std::shared_ptr<Op>> held;  // freed without the mutex: a tensor may need the GIL
   std::lock_guard lock(mutex_);
-  early_.clear();
+  forgets_ = true;
+  held.swap(early_);
 }
 
 }  // namespace ringdist

@@ -29,7 +29,7 @@ class OpPlanner {
   // The group has formed. Once, on the lane, before its ops begin: those planned before get other
   // plans. If it throws they have not, and the group must not begin.
   void settle(const Topology& topology);
-  // It will not form. Any thread.
+  // It has formed, or will not: no op is held. Any thread.
   void forget();
 
  private:
@@ -40,6 +40,7 @@ class OpPlanner {
   std::mutex mutex_;  // a leaf
   Planner planner_;
   std::vector<std::shared_ptr<Op>> early_ RINGDIST_GUARDED_BY(mutex_);
+  bool forgets_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ringdist

@@ -19,7 +19,8 @@ constexpr int64_t kSmallBytes = 64 * 1024;
 constexpr int kFewRanks = 16;
 // Up to such shards two steps of an allreduce are faster than a ring's.
 constexpr int64_t kShortShardBytes = 32 * 1024;
-// From so many bytes on a chain of hosts broadcasts faster than a tree, which takes lines twice.
+// From so many bytes a hop on a chain of hosts broadcasts faster than a tree, which takes the
+// root's line more than once.
 constexpr int64_t kChainedBytes = 128 * 1024;
 // About what a 10 Gbit/s wire moves while a message takes one hop.
 constexpr int64_t kHopBytes = 16 * 1024;
@@ -53,6 +54,13 @@ bool averages_integers(const PlanRequest& request) {
   return reduces(request.kind) && request.reduce_op == ReduceOp::kAvg && integer;
 }
 
+// Where several ranks share a host's line everybody's words to everybody would crowd it.
+bool few_by_lines(const PlanRequest& request) {
+  const Topology& topology = request.topology;
+  const bool shared = topology.hosts.size() > 1 && topology.most_on_a_host() > 1;
+  return request.size <= kFewRanks && !shared;
+}
+
 // There everybody reads from everybody at no more than a ring costs.
 bool few_on_one_host(const PlanRequest& request) {
   return request.size <= kFewRanks && request.topology.hosts.size() < 2;
@@ -63,7 +71,7 @@ bool wants_rank_order(const PlanRequest& request) {
   if (request.layout_deterministic || request.coding_loss == CodingLoss::kBlocks) return true;
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
   if (request.kind == Collective::kReduce && outruns_the_ring(request, element)) return true;
-  if (request.kind == Collective::kAllreduce && request.size <= kFewRanks &&
+  if (request.kind == Collective::kAllreduce && few_by_lines(request) &&
       request.count / request.size <= kShortShardBytes / element)
     return true;
   const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAvg ||
@@ -99,7 +107,8 @@ const Algorithm* small_algorithm(const PlanRequest& request) {
 const Algorithm* algorithm_between_hosts(const PlanRequest& request) {
   if (request.topology.hosts.size() < 2) return nullptr;
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
-  if (request.kind == Collective::kBroadcast && request.count < kChainedBytes / element)
+  const auto hops = static_cast<int64_t>(request.topology.hosts.size()) - 1;
+  if (request.kind == Collective::kBroadcast && request.count < hops * kChainedBytes / element)
     return nullptr;
   for (const Algorithm& algorithm : algorithms())
     if (std::ranges::count(algorithm.best_between_hosts, request.kind) > 0) return &algorithm;

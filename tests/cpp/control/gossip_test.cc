@@ -111,7 +111,10 @@ TEST_F(GossipTest, InsideAHostAFloodAboutAFormedGroupIsNotPassedOn) {
   (void)groups_.forget_left([](uint64_t, const ControlGroup&) { return true; }, kStart);
   gossip_.on_flood(local, flood(4), kStart);
   EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{4, 5})) << "others leave a group later than we";
-  EXPECT_EQ(floods_, 4);
+  voice_.said.clear();
+  gossip_.on_flood(voice_.add(8), flood(5), kStart);
+  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{2, 3, 4, 5})) << "no member: it has not told all";
+  EXPECT_EQ(floods_, 5);
 }
 
 TEST_F(GossipTest, AnothersFloodIsPassedOnAndToldOnce) {

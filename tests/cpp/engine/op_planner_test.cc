@@ -56,7 +56,8 @@ TEST(OpPlanner, HoldsNoOpForLonger) {
     OpPlanner planner = planner_of(4);
     std::weak_ptr<Op> early = planned_op(planner);
     EXPECT_FALSE(early.expired()) << "the group needs its plan anew";
-    forms ? planner.settle(kPairs) : planner.forget();
+    if (forms) planner.settle(kPairs);
+    planner.forget();
     EXPECT_TRUE(early.expired());
   }
   OpPlanner alone = planner_of(1);

@@ -54,27 +54,47 @@ TEST(Plan, Defaults) {
 }
 
 TEST(Plan, HierarchicalBetweenHosts) {
-  const Topology apart = Topology::from_hosts({{0, 1}, {2, 3}}, 4);
+  const Topology pairs = Topology::from_hosts({{0, 1}, {2, 3}}, 4);
   for (const Collective kind : {Collective::kAllreduce, Collective::kAllgather,
                                 Collective::kReduceScatter, Collective::kBroadcast}) {
     PlanRequest wanted = request(kind, DType::kFloat32, 1 << 20);
     EXPECT_NE(chosen(wanted), "hierarchical");
     wanted.topology = Topology::one_host(4);
     EXPECT_NE(chosen(wanted), "hierarchical");
-    wanted.topology = apart;
+    wanted.topology = pairs;
     EXPECT_EQ(chosen(wanted), "hierarchical");
     wanted.count = 100;
     EXPECT_NE(chosen(wanted), "hierarchical");
   }
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1 << 20);
-  wanted.topology = apart;
+  wanted.topology = pairs;
   EXPECT_EQ(segment(wanted), 52480) << "a quarter of it, in five";
+  wanted.count = 1 << 16;  // 64 KiB a rank would take each line twice as often
+  EXPECT_EQ(chosen(wanted), "hierarchical");
+  wanted.count = 1 << 15;  // as long as one_shot and direct would
+  EXPECT_EQ(chosen(apart(wanted)), "direct");
+  EXPECT_EQ(chosen(wanted), "hierarchical");
+  wanted.count = 1 << 20;
   wanted.layout_deterministic = true;
   EXPECT_EQ(chosen(wanted), "direct");
   wanted.layout_deterministic = false;
   wanted.coding_loss = CodingLoss::kElements;
   wanted.coded_segment_count = 100;
   EXPECT_EQ(chosen(wanted), "ring") << "it serves no codecs";
+}
+
+// A chain takes a hop per host.
+TEST(Plan, AChainOfHostsForLongBroadcasts) {
+  for (const int hosts : {2, 4, 64}) {
+    std::vector<std::vector<int>> ranks;
+    for (int host = 0; host < hosts; ++host) ranks.push_back({host});
+    PlanRequest wanted = request(Collective::kBroadcast, DType::kFloat32, 32768 * (hosts - 1));
+    wanted.size = hosts;
+    wanted.topology = Topology::from_hosts(ranks, hosts);
+    EXPECT_EQ(chosen(wanted), "hierarchical");
+    --wanted.count;
+    EXPECT_EQ(chosen(wanted), "tree");
+  }
 }
 
 // Up to 64 KiB where a rank should not talk to all others; rank order goes first.
