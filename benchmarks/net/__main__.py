@@ -98,29 +98,23 @@ def worker(args: argparse.Namespace, of_rate: str, json: Path) -> list[str]:
     """What torchrun runs when no script was given."""
     # The bound, always, and each variant once.
     variants = list(dict.fromkeys([TCP, *args.variants]))
-    if args.operations:
-        return [
-            *("-m", "benchmarks.net.operations"),
-            *("--operations", *args.operations),
-            *("--variants", *variants),
-            *("--sizes", *args.sizes),
-            *("--rounds", str(args.rounds)),
-            *("--links", f"{of_rate} {args.congestion}"),
-            *("--per-host", str(args.nproc_per_host)),
-            *("--json", str(json)),
-        ]
-    return [
-        *("-m", "benchmarks.net.allreduce"),
+    shared = [
         *("--variants", *variants),
         *("--sizes", *args.sizes),
-        *("--dtype", args.dtype),
-        *(("--data", str(args.data)) if args.data else ()),
-        *("--seconds", str(args.seconds)),
         *("--rounds", str(args.rounds)),
-        *("--interface", net.INTERFACE),
         *("--links", f"{of_rate} {args.congestion}"),
         *("--per-host", str(args.nproc_per_host)),
         *("--json", str(json)),
+    ]
+    if args.operations:
+        return ["-m", "benchmarks.net.operations", "--operations", *args.operations, *shared]
+    return [
+        *("-m", "benchmarks.net.allreduce"),
+        *("--dtype", args.dtype),
+        *(("--data", str(args.data)) if args.data else ()),
+        *("--seconds", str(args.seconds)),
+        *("--interface", net.INTERFACE),
+        *shared,
     ]
 
 

@@ -102,11 +102,7 @@ class Bench:
         self.args = args
         store = dist.PrefixStore("bench_net", dist.distributed_c10d._get_default_store())
         self.tcp = ranks.TcpRing(store, self.rank, self.world, wire.own_address())
-        self.groups = {("gloo", ""): dist.group.WORLD}
-        for variant in args.variants:
-            key = variant.backend, variant.algorithm
-            if variant.backend != TCP and key not in self.groups:
-                self.groups[key] = new_group(*key)
+        self.groups = groups_of(args.variants)
         # One rank of a host reads its interface.
         self.counts_bytes = self.rank % args.per_host == 0
 
@@ -213,6 +209,16 @@ class Bench:
             *(size, variant.text, times, len(samples)),
             *(sent / each, received / each, payload, error),
         )
+
+
+def groups_of(variants: list[Variant]) -> dict[tuple[str, str], dist.ProcessGroup]:
+    """By backend and algorithm. The default group is of gloo; all ranks call this alike."""
+    groups = {("gloo", ""): dist.group.WORLD}
+    for variant in variants:
+        key = variant.backend, variant.algorithm
+        if variant.backend != TCP and key not in groups:
+            groups[key] = new_group(*key)
+    return groups
 
 
 def new_group(backend: str, algorithm: str) -> dist.ProcessGroup:

@@ -19,7 +19,6 @@ import statistics
 import time
 import warnings
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -29,10 +28,9 @@ from tqdm import tqdm
 from benchmarks import ranks, report
 from benchmarks.host.operations import OPERATIONS
 from benchmarks.net import wire
-from benchmarks.net.allreduce import new_group
+from benchmarks.net.allreduce import LIMIT, groups_of
 from benchmarks.net.variants import TCP, Variant
 
-LIMIT = timedelta(seconds=120)
 PAUSE = 0.2  # seconds before plain sockets are timed: the links' buckets fill alike before all
 SIZED = tuple(name for name, operation in OPERATIONS.items() if operation.sized)
 
@@ -88,11 +86,7 @@ class Bench:
             store = dist.PrefixStore("operations", dist.distributed_c10d._get_default_store())
             host = self.rank // args.per_host
             self.ring = ranks.TcpRing(store, host, self.hosts, wire.own_address())
-        self.groups = {("gloo", ""): dist.group.WORLD}
-        for variant in args.variants:
-            key = variant.backend, variant.algorithm
-            if key not in self.groups:
-                self.groups[key] = new_group(*key)
+        self.groups = groups_of(args.variants)
         self.socket_times: list[int] = []
 
     def timed(self, call, count: int) -> list[int]:

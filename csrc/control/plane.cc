@@ -228,17 +228,8 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
     peer->line(connection.kind).heard(now());
   switch (frame.type) {
     case FrameType::kLost:
-      if (const auto fate = Fate::decode(frame.body)) {
-        hear_out(fate->context_id, connection);
-        fates_.learn_lost(fate->context_id, fate->cause, &connection);
-      }
-      return;
     case FrameType::kLeft:
-      if (const auto fate = Fate::decode(frame.body)) {
-        hear_out(fate->context_id, connection);
-        fates_.learn_left(fate->context_id, &connection);
-      }
-      return;
+      return on_fate(connection, frame);
     case FrameType::kFlood:
       return gossip_.on_flood(connection, frame, now());
     case FrameType::kFormed:
@@ -250,6 +241,16 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
     default:
       return;  // heartbeats, and what later versions may say
   }
+}
+
+void ControlPlane::on_fate(ControlConnection& connection, const Frame& frame) {
+  const auto fate = Fate::decode(frame.body);
+  if (!fate) return;
+  hear_out(fate->context_id, connection);
+  if (frame.type == FrameType::kLost)
+    fates_.learn_lost(fate->context_id, fate->cause, &connection);
+  else
+    fates_.learn_left(fate->context_id, &connection);
 }
 
 // Another tells of its end. What it said itself comes first, as nobody of its host repeats that.

@@ -52,7 +52,7 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   // An event of the epoll set. What it throws ends that connection, if it is one.
   void handle(uint64_t key, uint32_t events);
   // Heartbeats and expiry; at least every heartbeat interval. Inside the host they may be rarer.
-  void tick(Duration local_heartbeat = kControlHeartbeat);
+  void tick(Duration local_heartbeat);
   // Ends what broke and frees what was closed; until then pointers stay good. Once per turn.
   void reap();
 

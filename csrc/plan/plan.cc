@@ -54,16 +54,17 @@ bool averages_integers(const PlanRequest& request) {
   return reduces(request.kind) && request.reduce_op == ReduceOp::kAvg && integer;
 }
 
+bool spans_hosts(const PlanRequest& request) { return request.topology.hosts.size() > 1; }
+
 // Where several ranks share a host's line everybody's words to everybody would crowd it.
 bool few_by_lines(const PlanRequest& request) {
-  const Topology& topology = request.topology;
-  const bool shared = topology.hosts.size() > 1 && topology.most_on_a_host() > 1;
+  const bool shared = spans_hosts(request) && request.topology.most_on_a_host() > 1;
   return request.size <= kFewRanks && !shared;
 }
 
 // There everybody reads from everybody at no more than a ring costs.
 bool few_on_one_host(const PlanRequest& request) {
-  return request.size <= kFewRanks && request.topology.hosts.size() < 2;
+  return request.size <= kFewRanks && !spans_hosts(request);
 }
 
 bool wants_rank_order(const PlanRequest& request) {
@@ -105,7 +106,7 @@ const Algorithm* small_algorithm(const PlanRequest& request) {
 
 // What says that it is best between hosts, of what is not small.
 const Algorithm* algorithm_between_hosts(const PlanRequest& request) {
-  if (request.topology.hosts.size() < 2) return nullptr;
+  if (!spans_hosts(request)) return nullptr;
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
   const auto hops = static_cast<int64_t>(request.topology.hosts.size()) - 1;
   if (request.kind == Collective::kBroadcast && request.count < hops * kChainedBytes / element)

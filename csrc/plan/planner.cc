@@ -38,7 +38,7 @@ size_t Planner::AskedHash::operator()(const Asked& asked) const {
 void Planner::set_topology(const Topology& topology) {
   schedules_.clear();
   prepared_.clear();
-  options_.topology = topology.hosts.size() > 1 ? topology : Topology();
+  topology_ = topology.hosts.size() > 1 ? topology : Topology();
 }
 
 Result<PreparedPlan> Planner::prepare(const Request& request) {
@@ -86,7 +86,7 @@ Result<Plan> Planner::plan(const Request& request) const {
   if (request.kind == Collective::kAllgather) wanted.parts = request.output_parts;
   if (request.kind == Collective::kReduceScatter) wanted.parts = request.input_parts;
   wanted.size = options_.size;
-  wanted.topology = options_.topology;
+  wanted.topology = topology_;
   wanted.forced_algorithm = options_.algorithm;
   wanted.layout_deterministic = options_.layout_deterministic;
   wanted.segment_bytes = options_.segment_bytes;
@@ -105,8 +105,8 @@ std::shared_ptr<const CompiledSchedule> Planner::schedule(const Request& request
                                                           const Plan& plan) {
   Shape shape{options_.rank, options_.size,       request.root,
               request.count, request.input_parts, request.output_parts};
-  shape.topology = options_.topology;
   const auto make = [&] {
+    shape.topology = topology_;
     return compile(plan.algorithm->build(request.kind, shape), plan.segment_count);
   };
   if (has_parts(request)) return make();  // such parts seldom come again

@@ -24,7 +24,6 @@ struct PlannerOptions {
   std::string algorithm;  // "": the planner's choice
   bool layout_deterministic = false;
   int64_t segment_bytes = 0;  // the most that a message may carry
-  Topology topology = {};     // as in Shape
 };
 
 // All that an op needs before it can run on one rank.
@@ -73,7 +72,8 @@ class Planner {
   Result<Plan> plan_message(const Request& request) const;
   Result<PreparedPlan> make(const Request& request);
 
-  PlannerOptions options_;
+  const PlannerOptions options_;
+  Topology topology_;  // as in Shape
   std::map<Key, std::shared_ptr<const CompiledSchedule>> schedules_;
   std::unordered_map<Asked, PreparedPlan, AskedHash> prepared_;
 };
