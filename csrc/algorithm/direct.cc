@@ -29,7 +29,7 @@ void receive_from_each(const Shape& shape, Place place, Schedule& out) {
 Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
-  const std::vector<int64_t> bounds = shards_of(shape);
+  const std::vector<int64_t> bounds = shards_of(shape, shape.size);
   const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
   const Range own = place(shape.rank);
   send_to_each(shape, place, EdgeMark::kContribution, out);
@@ -40,15 +40,12 @@ Schedule allreduce(const Shape& shape) {
 }
 
 Schedule reduce_scatter(const Shape& shape) {
+  if (shape.size == 1) return copy_of_own_part(shape);
   Schedule out;
   const std::vector<int64_t> bounds = input_bounds(shape);
   const auto mine = [&](int s) { return part(BufferId::kInput, bounds, s); };
   const Range own = mine(shape.rank);
   const Range result{BufferId::kOutput, 0, own.count};
-  if (shape.size == 1) {
-    out.steps.push_back(Step::copy(result, own));
-    return out;
-  }
   send_to_each(shape, mine, EdgeMark::kContribution, out);
   out.steps.push_back(reduce_in_rank_order(shape, result, own));
   return out;
@@ -161,9 +158,9 @@ constexpr std::array kBestForSmall{Collective::kReduceScatter, Collective::kAllg
 
 constexpr std::array kBestFor{Collective::kGather, Collective::kScatter, Collective::kAlltoall};
 
-int64_t longest_range(Collective kind, int64_t count, int size, const Topology&) {
+int64_t longest_range(Collective kind, int64_t count, int shards) {
   const bool sharded = kind == Collective::kAllreduce;
-  return sharded ? longest_shard(count, size) : count;
+  return sharded ? longest_shard(count, shards) : count;
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ Algorithm dissemination_algorithm() {
           .collectives = kCollectives,
           .best_for = kCollectives,
           .build = build,
-          .longest_range = [](Collective, int64_t, int, const Topology&) { return int64_t{1}; }};
+          .longest_range = [](Collective, int64_t, int) { return int64_t{1}; }};
 }
 
 }  // namespace ringdist

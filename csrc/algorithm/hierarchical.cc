@@ -32,13 +32,13 @@ class Carrier {
   // nothing to add, at `mine`.
   Range reduce(int round, Range mine, Range sum, Schedule& out) const {
     if (!is_me()) {
-      out.steps.push_back(Step::send(mine, {here_}, EdgeMark::kContribution));
+      out.steps.push_back(Step::send(mine, {here_}, EdgeMark::kInside));
       return mine;
     }
     std::vector<Source> sources;
     if (round > 0) sources.push_back({before(), sum});
     for (const int rank : hosts_.local())
-      sources.push_back(rank == rank_ ? Source{-1, mine} : Source{rank, sum});
+      sources.push_back(rank == rank_ ? Source{-1, mine} : Source{rank, sum, EdgeMark::kInside});
     const bool last = round + 1 == hosts_.count();
     Range held = mine;
     if (sources.size() > 1 || last) {
@@ -83,7 +83,7 @@ Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const Hosts hosts(shape);
-  const std::vector<int64_t> bounds = even_shards(shape.count, hosts.columns() * hosts.count());
+  const std::vector<int64_t> bounds = shards_of(shape, hosts.columns() * hosts.count());
   const auto place = [&](int column, int host) {
     return part(BufferId::kOutput, bounds, column * hosts.count() + wrap(host, hosts.count()));
   };
@@ -102,14 +102,10 @@ Schedule allreduce(const Shape& shape) {
 
 // Partial sums lie in scratch, those of two rounds: one is filled while the other is being sent.
 Schedule reduce_scatter(const Shape& shape) {
+  if (shape.size == 1) return copy_of_own_part(shape);
   Schedule out;
   const Hosts hosts(shape);
   const std::vector<int64_t> bounds = input_bounds(shape);
-  if (shape.size == 1) {
-    const Range mine = part(BufferId::kInput, bounds, 0);
-    out.steps.push_back(Step::copy({BufferId::kOutput, 0, mine.count}, mine));
-    return out;
-  }
   int64_t longest = 0;
   for (int rank = 0; rank < shape.size; ++rank)
     longest = std::max(longest, part(BufferId::kInput, bounds, rank).count);
@@ -178,12 +174,8 @@ Schedule build(Collective kind, const Shape& shape) {
 constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
                                   Collective::kAllgather, Collective::kBroadcast};
 
-int64_t longest_range(Collective kind, int64_t count, int size, const Topology& topology) {
-  if (kind != Collective::kAllreduce) return count;
-  const int shards = topology.hosts.empty()
-                         ? size
-                         : topology.most_on_a_host() * static_cast<int>(topology.hosts.size());
-  return longest_shard(count, shards);
+int64_t longest_range(Collective kind, int64_t count, int shards) {
+  return kind == Collective::kAllreduce ? longest_shard(count, shards) : count;
 }
 
 }  // namespace
@@ -192,10 +184,10 @@ Algorithm hierarchical_algorithm() {
   return {.name = "hierarchical",
           .description = "a ring of hosts, whose ranks share its line; a chain for broadcasts",
           .rank_ordered = false,
-          .serves_codecs = false,
           .collectives = kCollectives,
           .best_for = {},
           .best_between_hosts = kCollectives,
+          .by_hosts = true,
           .build = build,
           .longest_range = longest_range};
 }

@@ -43,6 +43,14 @@ inline Step reduce_in_rank_order(const Shape& shape, Range result, Range own) {
   return Step::reduce(result, std::move(sources), /*finish=*/true);
 }
 
+// A reduce-scatter of one rank.
+inline Schedule copy_of_own_part(const Shape& shape) {
+  const Range mine = part(BufferId::kInput, input_bounds(shape), 0);
+  Schedule out;
+  out.steps.push_back(Step::copy({BufferId::kOutput, 0, mine.count}, mine));
+  return out;
+}
+
 // A build() was asked for a collective that is not in its algorithm's list: a bug of the caller.
 [[noreturn]] inline void unsupported(std::string_view algorithm, Collective kind) {
   check_failed(

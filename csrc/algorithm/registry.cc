@@ -8,6 +8,7 @@ namespace ringdist {
 
 Algorithm ring_algorithm();
 Algorithm hierarchical_algorithm();
+Algorithm hierarchical_direct_algorithm();
 Algorithm direct_algorithm();
 Algorithm one_shot_algorithm();
 Algorithm recursive_doubling_algorithm();
@@ -19,7 +20,7 @@ std::span<const Algorithm> algorithms() {
       ring_algorithm(),         direct_algorithm(),
       one_shot_algorithm(),     recursive_doubling_algorithm(),
       tree_algorithm(),         dissemination_algorithm(),
-      hierarchical_algorithm(),
+      hierarchical_algorithm(), hierarchical_direct_algorithm(),
   };
   return kTable;
 }

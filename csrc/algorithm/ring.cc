@@ -73,7 +73,7 @@ void gather(const Shape& shape, Range own, Place place, Schedule& out) {
 Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
-  const std::vector<int64_t> bounds = shards_of(shape);
+  const std::vector<int64_t> bounds = shards_of(shape, shape.size);
   const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
   const auto in_place = [&](int s, int) { return place(s); };
   const Range own = reduce_round_the_ring(shape, place, in_place, out);
@@ -82,14 +82,11 @@ Schedule allreduce(const Shape& shape) {
 }
 
 Schedule reduce_scatter(const Shape& shape) {
+  if (shape.size == 1) return copy_of_own_part(shape);
   Schedule out;
   const std::vector<int64_t> bounds = input_bounds(shape);
   const auto mine = [&](int s) { return part(BufferId::kInput, bounds, s); };
   const Range result{BufferId::kOutput, 0, mine(shape.rank).count};
-  if (shape.size == 1) {
-    out.steps.push_back(Step::copy(result, mine(0)));
-    return out;
-  }
   const Slots slots(bounds);
   out.scratch_count = slots.total(shape.size - 2);  // the last round's sum is the result
   const auto sum = [&](int s, int k) {
@@ -150,9 +147,9 @@ Schedule build(Collective kind, const Shape& shape) {
 constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
                                   Collective::kReduce, Collective::kAllgather};
 
-int64_t longest_range(Collective kind, int64_t count, int size, const Topology&) {
+int64_t longest_range(Collective kind, int64_t count, int shards) {
   const bool sharded = kind == Collective::kAllreduce || kind == Collective::kReduce;
-  return sharded ? longest_shard(count, size) : count;
+  return sharded ? longest_shard(count, shards) : count;
 }
 
 }  // namespace

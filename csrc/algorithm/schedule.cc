@@ -77,19 +77,19 @@ std::string_view collective_name(Collective kind) {
   return i < kNames.size() ? kNames[i] : "unknown collective";
 }
 
-std::vector<int64_t> even_shards(int64_t count, int size) {
-  check(count >= 0 && size >= 1, "shards of a negative count or for no rank");
-  const int64_t each = count / size;
-  const int64_t longer = count % size;
-  std::vector<int64_t> bounds(static_cast<size_t>(size) + 1);
-  for (int64_t r = 0; r <= size; ++r)
-    bounds[static_cast<size_t>(r)] = r * each + std::min(r, longer);
+std::vector<int64_t> even_shards(int64_t count, int shards) {
+  check(count >= 0 && shards >= 1, "shards of a negative count or for no rank");
+  const int64_t each = count / shards;
+  const int64_t longer = count % shards;
+  std::vector<int64_t> bounds(static_cast<size_t>(shards) + 1);
+  for (int64_t i = 0; i <= shards; ++i)
+    bounds[static_cast<size_t>(i)] = i * each + std::min(i, longer);
   return bounds;
 }
 
-std::vector<int64_t> shards_of(const Shape& shape) {
-  if (shape.shards.empty()) return even_shards(shape.count, shape.size);
-  check(shape.shards.size() == static_cast<size_t>(shape.size) + 1 && shape.shards.front() == 0 &&
+std::vector<int64_t> shards_of(const Shape& shape, int shards) {
+  if (shape.shards.empty()) return even_shards(shape.count, shards);
+  check(shape.shards.size() == static_cast<size_t>(shards) + 1 && shape.shards.front() == 0 &&
             shape.shards.back() == shape.count,
         "shards that do not cover the count");
   return shape.shards;
@@ -105,6 +105,11 @@ std::vector<int64_t> output_bounds(const Shape& shape) {
 
 bool Algorithm::supports(Collective kind) const {
   return std::find(collectives.begin(), collectives.end(), kind) != collectives.end();
+}
+
+int Algorithm::shard_count(int size, const Topology& topology) const {
+  if (!by_hosts || topology.hosts.empty()) return size;
+  return topology.most_on_a_host() * static_cast<int>(topology.hosts.size());
 }
 
 }  // namespace ringdist

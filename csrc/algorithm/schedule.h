@@ -39,12 +39,14 @@ enum class EdgeMark : uint8_t {
   kContribution,  // one rank's input, or a partial sum of several
   kResult,        // final values, sent by the rank that owns them
   kRelay,         // final values that another rank encoded
+  kInside,        // a contribution to a sum of the own host, which leaves it in other words
 };
 
 // One operand of a reduce: what arrives from `peer`, or (peer < 0) the local `range`.
 struct Source {
   int peer = -1;
   Range range;
+  EdgeMark mark = EdgeMark::kContribution;  // of what arrives
 };
 
 struct Step {
@@ -98,8 +100,8 @@ struct Shape {
   // where parts are given.
   std::vector<int64_t> input_parts = {};
   std::vector<int64_t> output_parts = {};
-  // Allreduce: rank r owns [shards[r], shards[r + 1]); empty: even_shards(). Other collectives
-  // ignore it.
+  // Allreduce: shard i is [shards[i], shards[i + 1]), as many as the algorithm has (shard_count());
+  // empty: even_shards(). Other collectives ignore it.
   std::vector<int64_t> shards = {};
   // Of all ranks; empty: they share one host.
   Topology topology = {};
@@ -107,11 +109,11 @@ struct Shape {
   // write it) and write kOutput.
 };
 
-// The shards of a count, cut as evenly as elements allow; the first (count mod size) are one
+// `shards` of a count, cut as evenly as elements allow; the first (count mod shards) are one
 // longer.
-std::vector<int64_t> even_shards(int64_t count, int size);
-// The shards of an allreduce of this shape.
-std::vector<int64_t> shards_of(const Shape& shape);
+std::vector<int64_t> even_shards(int64_t count, int shards);
+// Those of an allreduce of this shape, of which there are so many.
+std::vector<int64_t> shards_of(const Shape& shape, int shards);
 // The parts of the input or the output, one after another: part i is [bounds[i], bounds[i + 1]).
 std::vector<int64_t> input_bounds(const Shape& shape);
 std::vector<int64_t> output_bounds(const Shape& shape);
@@ -132,13 +134,20 @@ struct Algorithm {
   std::span<const Collective> best_for_small_of_many = {};
   // The same where the group spans hosts, and what is asked for is not small.
   std::span<const Collective> best_between_hosts = {};
+  // The same of ops whose codecs lose something, where several ranks share a host.
+  std::span<const Collective> best_for_codecs_between_hosts = {};
+  // By hosts (hosts.h): sums begin inside them (EdgeMark::kInside), and an allreduce has a shard
+  // for each column of each host. Else it has one for each rank.
+  bool by_hosts = false;
   Schedule (*build)(Collective kind, const Shape& shape);
   // The most elements that any step of such a schedule moves, of `count` as in Shape and parts of
-  // that size; `topology` as in Shape. By arithmetic, because every op is planned, while its
-  // schedule is built once; a test holds it against the schedules.
-  int64_t (*longest_range)(Collective kind, int64_t count, int size, const Topology& topology);
+  // that size, and even shards. By arithmetic, because every op is planned, while its schedule is
+  // built once; a test holds it against the schedules.
+  int64_t (*longest_range)(Collective kind, int64_t count, int shards);
 
   bool supports(Collective kind) const;
+  // Of an allreduce.
+  int shard_count(int size, const Topology& topology) const;
 };
 
 // One row per algorithm; the order is the order of preference where several fit.

@@ -53,7 +53,7 @@ Algorithm tree_algorithm() {
           .collectives = kCollectives,
           .best_for = kCollectives,
           .build = build,
-          .longest_range = [](Collective, int64_t count, int, const Topology&) { return count; }};
+          .longest_range = [](Collective, int64_t count, int) { return count; }};
 }
 
 }  // namespace ringdist

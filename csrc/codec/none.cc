@@ -83,6 +83,11 @@ constexpr std::array<std::string_view, 1> kExamples{kNoCodec};
 
 }  // namespace
 
+const Codec& no_codec() {
+  static const NoneCodec codec;
+  return codec;
+}
+
 CodecRow none_row() { return {kNoCodec, kWireId, "values as they are", "", kExamples, make}; }
 
 }  // namespace ringdist

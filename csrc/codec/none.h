@@ -3,8 +3,12 @@
 
 #include <string_view>
 
+#include "codec/codec.h"
+
 namespace ringdist {
 
 inline constexpr std::string_view kNoCodec = "none";
+
+const Codec& no_codec();  // any thread
 
 }  // namespace ringdist

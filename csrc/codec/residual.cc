@@ -129,15 +129,13 @@ bool all_zero(DType dtype, ConstBytes values) {
 }
 
 void pay(DType dtype, Bytes values, ResidualSpan residual) {
-  static const Result<CodecPtr> none = parse_codec(kNoCodec);
-  check(none.ok(), "codec none is gone");
   std::array<float, kChunk> wide;
   const size_t element = dtype_size(dtype);
   for (size_t at = 0; at < residual.count; at += kChunk) {
     const std::span<float> chunk = std::span(wide).first(std::min(kChunk, residual.count - at));
     const Bytes stored = values.subspan(at * element, chunk.size() * element);
     widen(dtype, stored, chunk);
-    none.value()->encode(chunk, dtype, residual.subspan(at, chunk.size()), {}, stored);
+    no_codec().encode(chunk, dtype, residual.subspan(at, chunk.size()), {}, stored);
   }
 }
 

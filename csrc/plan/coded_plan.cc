@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "codec/frame.h"
+#include "codec/none.h"
 
 namespace ringdist {
 namespace {
@@ -32,16 +33,18 @@ int64_t block_of(const BlockPart& part) {
 }
 
 // The most bytes of a message for elements [begin, end) of the map.
-size_t message_bytes(const BlockMap& map, int64_t begin, int64_t end, DType dtype) {
+size_t message_bytes(const BlockMap& map, int64_t begin, int64_t end, DType dtype, bool uncoded) {
   size_t contribution = 0;
   size_t result = 0;
+  size_t as_it_is = 0;
   for (const BlockPart& part : map.parts) {
     const int64_t count = std::min(end, part.end()) - std::max(begin, part.offset);
     if (count <= 0) continue;
     contribution += max_frame_bytes(*part.codecs.contribution, count, dtype);
     result += max_frame_bytes(*part.codecs.result, count, dtype);
+    if (uncoded) as_it_is += max_frame_bytes(no_codec(), count, dtype);
   }
-  return std::max(contribution, result);
+  return std::max({contribution, result, as_it_is});
 }
 
 Error check_part(const BlockPart& part, size_t index, DType dtype) {
@@ -106,14 +109,14 @@ CodingLoss loss_of(const BlockMap& map) {
   return out;
 }
 
-std::vector<int64_t> coded_shards(const BlockMap& map, int size) {
-  if (loss_of(map) == CodingLoss::kNothing) return even_shards(map.count(), size);
+std::vector<int64_t> coded_shards(const BlockMap& map, int shards) {
+  if (loss_of(map) == CodingLoss::kNothing) return even_shards(map.count(), shards);
   std::vector<int64_t> out{0};
   const double total = all_bits(map);
   double before = 0;  // bits of the parts before `part`
   auto part = map.parts.begin();
-  for (int shard = 1; shard < size; ++shard) {
-    const double target = total * shard / size;
+  for (int shard = 1; shard < shards; ++shard) {
+    const double target = total * shard / shards;
     while (part != map.parts.end() &&
            before + bits_of(*part) * static_cast<double>(part->count) < target)
       before += bits_of(*part) * static_cast<double>((part++)->count);
@@ -129,22 +132,23 @@ std::vector<int64_t> coded_shards(const BlockMap& map, int size) {
   return out;
 }
 
-uint64_t coding_hash(const Request& request, int size) {
+uint64_t coding_hash(const Request& request, int shards) {
   Hash out;
   out.add(request.blocks->hash());
   if (request.kind == Collective::kAllreduce)
-    for (const int64_t bound : coded_shards(*request.blocks, size)) out.add(bound);
+    for (const int64_t bound : coded_shards(*request.blocks, shards)) out.add(bound);
   return out.value();
 }
 
-Result<int64_t> coded_segment_count(const Request& request, int size, int64_t segment_bytes) {
+Result<int64_t> coded_segment_count(const Request& request, const CodedRanges& ranges,
+                                    int64_t segment_bytes) {
   const BlockMap& map = *request.blocks;
   if (map.count() == 0) return int64_t{1};
   std::vector<int64_t> bounds{0, map.count()};
-  if (request.kind == Collective::kAllreduce) bounds = coded_shards(map, size);
+  if (request.kind == Collective::kAllreduce) bounds = coded_shards(map, ranges.shards);
   if (request.kind == Collective::kReduceScatter) {
     bounds.clear();
-    for (int rank = 0; rank <= size; ++rank) bounds.push_back(rank * request.count);
+    for (int rank = 0; rank <= ranges.size; ++rank) bounds.push_back(rank * request.count);
   }
   const double bits = all_bits(map) / 2 / static_cast<double>(map.count());
   auto count = static_cast<int64_t>(
@@ -153,8 +157,8 @@ Result<int64_t> coded_segment_count(const Request& request, int size, int64_t se
   const auto fits = [&] {
     for (size_t shard = 0; shard + 1 < bounds.size(); ++shard)
       for (int64_t at = bounds[shard]; at < bounds[shard + 1]; at += count)
-        if (message_bytes(map, at, std::min(bounds[shard + 1], at + count), request.dtype) >
-            static_cast<size_t>(segment_bytes))
+        if (message_bytes(map, at, std::min(bounds[shard + 1], at + count), request.dtype,
+                          ranges.uncoded_inside) > static_cast<size_t>(segment_bytes))
           return false;
     return true;
   };

@@ -18,15 +18,22 @@ Error check_blocks(const Request& request, int size);
 // The least gentle of the map's codecs decides.
 CodingLoss loss_of(const BlockMap& map);
 
-// Shards of an allreduce: as near to equal encoded bytes as block boundaries allow. If nothing is
-// lost, the shards of an uncompressed op: with its algorithm, that gives its very bits.
-std::vector<int64_t> coded_shards(const BlockMap& map, int size);
+// So many shards of an allreduce, as near to equal encoded bytes as block boundaries allow. If
+// nothing is lost, those of an uncompressed op: with its algorithm, that gives its very bits.
+std::vector<int64_t> coded_shards(const BlockMap& map, int shards);
 
 // Of the block map and the shards: what all ranks must have alike.
-uint64_t coding_hash(const Request& request, int size);
+uint64_t coding_hash(const Request& request, int shards);
+
+struct CodedRanges {
+  int size = 1;
+  int shards = 1;               // of an allreduce
+  bool uncoded_inside = false;  // what stays inside a host is not encoded
+};
 
 // Elements of a segment: long enough that headers do not count, short enough to overlap encoding
 // with the wire, and no message above `segment_bytes`. Error (kInvalidArgument) if nothing fits.
-Result<int64_t> coded_segment_count(const Request& request, int size, int64_t segment_bytes);
+Result<int64_t> coded_segment_count(const Request& request, const CodedRanges& ranges,
+                                    int64_t segment_bytes);
 
 }  // namespace ringdist

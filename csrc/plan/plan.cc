@@ -62,6 +62,13 @@ bool few_by_lines(const PlanRequest& request) {
   return request.size <= kFewRanks && !shared;
 }
 
+// Several ranks share a host's line, and what codecs lose is not to be lost inside hosts, too.
+bool spares_hosts(const PlanRequest& request) {
+  const bool lossy = request.coding_loss == CodingLoss::kElements ||
+                     request.coding_loss == CodingLoss::kBlocks;
+  return lossy && spans_hosts(request) && request.topology.most_on_a_host() > 1;
+}
+
 // There everybody reads from everybody at no more than a ring costs.
 bool few_on_one_host(const PlanRequest& request) {
   return request.size <= kFewRanks && !spans_hosts(request);
@@ -89,6 +96,13 @@ bool serves(const Algorithm& algorithm, const PlanRequest& request) {
   return algorithm.serves_codecs || request.coding_loss == CodingLoss::kUncoded;
 }
 
+// The row whose list of that name has the collective.
+const Algorithm* find_best(std::span<const Collective> Algorithm::*best, Collective kind) {
+  for (const Algorithm& algorithm : algorithms())
+    if (std::ranges::count(algorithm.*best, kind) > 0) return &algorithm;
+  return nullptr;
+}
+
 // What says that it is best for so little, if anything does. Inside a host a small allgather's is
 // best for any.
 const Algorithm* small_algorithm(const PlanRequest& request) {
@@ -97,11 +111,8 @@ const Algorithm* small_algorithm(const PlanRequest& request) {
   const int senders = few ? std::max(1, request.size - 1) : 1;  // to a rank at once
   const bool any_size = request.kind == Collective::kAllgather && few_on_one_host(request);
   if (!any_size && request.count > kSmallBytes / element / senders) return nullptr;
-  for (const Algorithm& algorithm : algorithms()) {
-    const auto& best = few ? algorithm.best_for_small : algorithm.best_for_small_of_many;
-    if (std::ranges::count(best, request.kind) > 0) return &algorithm;
-  }
-  return nullptr;
+  return find_best(few ? &Algorithm::best_for_small : &Algorithm::best_for_small_of_many,
+                   request.kind);
 }
 
 // What says that it is best between hosts, of what is not small.
@@ -111,14 +122,15 @@ const Algorithm* algorithm_between_hosts(const PlanRequest& request) {
   const auto hops = static_cast<int64_t>(request.topology.hosts.size()) - 1;
   if (request.kind == Collective::kBroadcast && request.count < hops * kChainedBytes / element)
     return nullptr;
-  for (const Algorithm& algorithm : algorithms())
-    if (std::ranges::count(algorithm.best_between_hosts, request.kind) > 0) return &algorithm;
-  return nullptr;
+  return find_best(&Algorithm::best_between_hosts, request.kind);
 }
 
 // Else rank order where that is wanted - also by codecs, in place of what does not serve them:
 // those that lose nothing give the bits of an op without - else what says that it is best.
 const Algorithm* default_algorithm(const PlanRequest& request) {
+  if (spares_hosts(request))
+    if (const auto* best = find_best(&Algorithm::best_for_codecs_between_hosts, request.kind))
+      return best;
   const bool ordered = reduces(request.kind) && wants_rank_order(request);
   const Algorithm* small = small_algorithm(request);
   const bool fits_small = small != nullptr && (small->rank_ordered || !ordered);
@@ -189,20 +201,15 @@ Result<Plan> make_plan(const PlanRequest& request) {
   if (!chosen.ok()) return chosen.error();
   Plan plan;
   plan.algorithm = chosen.value();
-  if (request.coding_loss != CodingLoss::kUncoded) {
-    check(request.coded_segment_count >= 1, "a coded plan without a segment");
-    plan.segment_count = request.coded_segment_count;
-    plan.coding_hash = request.coding_hash;
-    return plan;
-  }
+  if (request.coding_loss != CodingLoss::kUncoded) return plan;
   // Not by the parts: a rank of an alltoall does not know what the others send each other, and
   // ranks that disagree about the parts are to be told by the edge where they do.
   const bool parts_differ = request.kind == Collective::kAlltoall || !request.parts.empty();
+  const int shards = plan.algorithm->shard_count(request.size, request.topology);
   plan.segment_count =
-      parts_differ ? most
-                   : even_segment(plan.algorithm->longest_range(request.kind, request.count,
-                                                                request.size, request.topology),
-                                  most);
+      parts_differ
+          ? most
+          : even_segment(plan.algorithm->longest_range(request.kind, request.count, shards), most);
   return plan;
 }
 

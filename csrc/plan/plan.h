@@ -35,15 +35,14 @@ struct PlanRequest {
   std::string_view forced_algorithm;  // by name; "" for none. Applies to what it supports
   bool layout_deterministic = false;  // an element's bits must not depend on where it lies
   int64_t segment_bytes = 0;          // the most that a message may carry
-  // Of an op whose edges have codecs: what the caller found for its block map.
   CodingLoss coding_loss = CodingLoss::kUncoded;
-  uint64_t coding_hash = 0;
-  int64_t coded_segment_count = 0;  // elements
 };
 
 struct Plan {
   const Algorithm* algorithm = nullptr;  // in algorithms(): lives as long as the process
-  int64_t segment_count = 1;             // elements of every segment but a range's last
+  // Elements of every segment but a range's last; of a coded op 1 until the caller, who knows its
+  // block map, has cut it.
+  int64_t segment_count = 1;
   uint64_t coding_hash = 0;              // 0: not coded
 
   uint64_t hash() const;  // equal on all ranks (and builds) for equal plans

@@ -90,15 +90,24 @@ Result<Plan> Planner::plan(const Request& request) const {
   wanted.forced_algorithm = options_.algorithm;
   wanted.layout_deterministic = options_.layout_deterministic;
   wanted.segment_bytes = options_.segment_bytes;
-  if (request.blocks) {
-    if (Error error = check_blocks(request, options_.size)) return error;
-    const auto count = coded_segment_count(request, options_.size, options_.segment_bytes);
-    if (!count.ok()) return count.error();
-    wanted.coding_loss = loss_of(*request.blocks);
-    wanted.coding_hash = coding_hash(request, options_.size);
-    wanted.coded_segment_count = count.value();
-  }
-  return make_plan(wanted);
+  if (!request.blocks) return make_plan(wanted);
+  if (Error error = check_blocks(request, options_.size)) return error;
+  wanted.coding_loss = loss_of(*request.blocks);
+  auto made = make_plan(wanted);
+  return made.ok() ? cut(request, made.value()) : made;
+}
+
+Result<Plan> Planner::cut(const Request& request, Plan plan) const {
+  const CodedRanges ranges{options_.size, shard_count(plan), plan.algorithm->by_hosts};
+  const auto count = coded_segment_count(request, ranges, options_.segment_bytes);
+  if (!count.ok()) return count.error();
+  plan.segment_count = count.value();
+  plan.coding_hash = coding_hash(request, ranges.shards);
+  return plan;
+}
+
+int Planner::shard_count(const Plan& plan) const {
+  return plan.algorithm->shard_count(options_.size, topology_);
 }
 
 std::shared_ptr<const CompiledSchedule> Planner::schedule(const Request& request,
@@ -115,7 +124,7 @@ std::shared_ptr<const CompiledSchedule> Planner::schedule(const Request& request
   if (auto it = schedules_.find(key); it != schedules_.end()) return it->second;
   if (schedules_.size() >= kMaxSchedules) schedules_.clear();
   if (request.blocks && request.kind == Collective::kAllreduce)
-    shape.shards = coded_shards(*request.blocks, options_.size);
+    shape.shards = coded_shards(*request.blocks, shard_count(plan));
   return schedules_[key] = make();
 }
 

@@ -70,6 +70,9 @@ class Planner {
   };
 
   Result<Plan> plan_message(const Request& request) const;
+  // The plan of a coded op, with its block map's segments and hash.
+  Result<Plan> cut(const Request& request, Plan plan) const;
+  int shard_count(const Plan& plan) const;  // of an allreduce
   Result<PreparedPlan> make(const Request& request);
 
   const PlannerOptions options_;

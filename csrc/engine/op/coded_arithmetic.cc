@@ -4,11 +4,23 @@
 
 #include "base/check.h"
 #include "codec/frame.h"
+#include "codec/none.h"
 #include "kernel/cast.h"
 #include "kernel/counter.h"
 #include "kernel/feedback.h"
 
 namespace ringdist {
+namespace {
+
+// What a part's elements travel as: inside a host as they are, so that only what a wire carries
+// loses anything.
+const Codec& codec_for(EdgeMark mark, const CodecPair& codecs) {
+  if (mark == EdgeMark::kInside) return no_codec();
+  return mark == EdgeMark::kContribution ? *codecs.contribution : *codecs.result;
+}
+
+}  // namespace
+
 ResidualSpan CodedArithmetic::Piece::residual() const {
   if (part->residual == nullptr) return {};
   float* const next = part->next != nullptr ? part->next : part->residual;
@@ -132,13 +144,22 @@ void CodedArithmetic::write(const Range& range, std::span<const float> values) {
 
 size_t CodedArithmetic::message_bytes(int step, int64_t segment) const {
   const Step& description = op_.schedule->steps[step].step;
-  const bool contribution = description.mark == EdgeMark::kContribution;
+  const Pieces parts = pieces(step, segment);
+  if (description.kind != StepKind::kReduce) return most_bytes(parts, description.mark);
+  size_t out = 0;  // of the longest of those that arrive
+  for (const EdgeMark mark : {EdgeMark::kContribution, EdgeMark::kInside})
+    if (std::ranges::any_of(description.sources, [mark](const Source& source) {
+          return source.peer >= 0 && source.mark == mark;
+        }))
+      out = std::max(out, most_bytes(parts, mark));
+  return out;
+}
+
+size_t CodedArithmetic::most_bytes(const Pieces& pieces, EdgeMark mark) const {
   size_t out = 0;
-  for (const Piece& piece : pieces(step, segment)) {
-    const CodecPair& pair = piece.part->codecs;
-    out += max_frame_bytes(contribution ? *pair.contribution : *pair.result,
-                           static_cast<int64_t>(piece.count), op_.request.dtype);
-  }
+  for (const Piece& piece : pieces)
+    out += max_frame_bytes(codec_for(mark, piece.part->codecs), static_cast<int64_t>(piece.count),
+                           op_.request.dtype);
   return out;
 }
 
@@ -166,8 +187,8 @@ size_t CodedArithmetic::encode(int step, int64_t segment, Bytes out) {
       read(op_.schedule->slice(step, description.range, segment), Memory::kOwn);
   size_t used = 0;
   for (const Piece& piece : pieces(step, segment))
-    used += encode_frame(*piece.part->codecs.contribution, piece.of(own), op_.request.dtype,
-                         piece.take_residual(), seed(piece), out.subspan(used));
+    used += encode_frame(codec_for(description.mark, piece.part->codecs), piece.of(own),
+                         op_.request.dtype, piece.take_residual(), seed(piece), out.subspan(used));
   return used;
 }
 
@@ -193,13 +214,12 @@ void CodedArithmetic::add_own(const Piece& piece, bool first, bool raw, std::spa
   check(read.ok(), "a codec cannot decode what it encoded");
 }
 
-Error CodedArithmetic::decode(const Pieces& pieces, bool result, ConstBytes bytes, bool accumulate,
-                              std::span<float> out) {
+Error CodedArithmetic::decode(const Pieces& pieces, EdgeMark mark, ConstBytes bytes,
+                              bool accumulate, std::span<float> out) {
   for (const Piece& piece : pieces) {
-    const CodecPair& pair = piece.part->codecs;
     const Result<size_t> used =
-        decode_frame(result ? *pair.result : *pair.contribution, bytes, op_.request.dtype,
-                     seed(piece), accumulate, piece.of(out));
+        decode_frame(codec_for(mark, piece.part->codecs), bytes, op_.request.dtype, seed(piece),
+                     accumulate, piece.of(out));
     if (!used.ok()) return used.error();
     bytes = bytes.subspan(used.value());
   }
@@ -209,15 +229,13 @@ Error CodedArithmetic::decode(const Pieces& pieces, bool result, ConstBytes byte
   return {};
 }
 
-HeldBytes CodedArithmetic::encode_sum(const Pieces& pieces, bool result, std::span<const float> sum,
-                                      size_t most) const {
+HeldBytes CodedArithmetic::encode_sum(const Pieces& pieces, EdgeMark mark,
+                                      std::span<const float> sum, size_t most) const {
   HeldBytes out(pool_, most);
   size_t used = 0;
-  for (const Piece& piece : pieces) {
-    const CodecPair& pair = piece.part->codecs;
-    used += encode_frame(result ? *pair.result : *pair.contribution, piece.of(sum),
-                         op_.request.dtype, {}, seed(piece), out.bytes().subspan(used));
-  }
+  for (const Piece& piece : pieces)
+    used += encode_frame(codec_for(mark, piece.part->codecs), piece.of(sum), op_.request.dtype, {},
+                         seed(piece), out.bytes().subspan(used));
   out.shorten(used);
   return out;
 }
@@ -246,12 +264,12 @@ Error CodedArithmetic::reduce(int step, int64_t segment, std::span<const ConstBy
   const std::span<float> sum = memory(Memory::kSum, range.count);
   size_t slot = 0;
   for (size_t s = 0; s < description.sources.size(); ++s) {
-    if (description.sources[s].peer >= 0) {
-      if (Error error = decode(parts, /*result=*/false, arrived[slot++], s > 0, sum)) return error;
+    const Source& source = description.sources[s];
+    if (source.peer >= 0) {
+      if (Error error = decode(parts, source.mark, arrived[slot++], s > 0, sum)) return error;
       continue;
     }
-    const auto own =
-        read(op_.schedule->slice(step, description.sources[s].range, segment), Memory::kOwn);
+    const auto own = read(op_.schedule->slice(step, source.range, segment), Memory::kOwn);
     for (const Piece& piece : parts)
       add_own(piece, s == 0, adds_raw(description, *piece.part), own, sum);
   }
@@ -262,8 +280,9 @@ Error CodedArithmetic::reduce(int step, int64_t segment, std::span<const ConstBy
   const bool in_place = place.data() != nullptr;
   const std::span<float> values = in_place ? place : memory(Memory::kOther, range.count);
   if (compiled.consumer >= 0) {
-    held = encode_sum(parts, description.finish, sum, message_bytes(compiled.consumer, segment));
-    const Error error = decode(parts, description.finish, held.bytes(), false, values);
+    const EdgeMark mark = op_.schedule->steps[compiled.consumer].step.mark;
+    held = encode_sum(parts, mark, sum, message_bytes(compiled.consumer, segment));
+    const Error error = decode(parts, mark, held.bytes(), false, values);
     check(!error, "a codec cannot decode what it encoded");
   } else {
     std::copy(sum.begin(), sum.end(), values.begin());
@@ -281,7 +300,7 @@ Error CodedArithmetic::copy(int step, int64_t segment, HeldBytes& held) {
   const CompiledStep& compiled = op_.schedule->steps[step];
   const auto own =
       read(op_.schedule->slice(step, compiled.step.sources[0].range, segment), Memory::kOwn);
-  held = encode_sum(pieces(step, segment), /*result=*/true, own,
+  held = encode_sum(pieces(step, segment), EdgeMark::kResult, own,
                     message_bytes(compiled.consumer, segment));
   return store(step, segment, held.bytes());
 }
@@ -298,9 +317,9 @@ Error CodedArithmetic::store(int step, int64_t segment, ConstBytes bytes) {
   const Range range = op_.schedule->slice(step, op_.schedule->steps[step].step.range, segment);
   const Pieces parts = pieces(step, segment);
   if (const auto to = direct(range); to.data() != nullptr)
-    return decode(parts, /*result=*/true, bytes, false, to);
+    return decode(parts, EdgeMark::kResult, bytes, false, to);
   const std::span<float> values = memory(Memory::kOther, range.count);
-  if (Error error = decode(parts, /*result=*/true, bytes, false, values)) return error;
+  if (Error error = decode(parts, EdgeMark::kResult, bytes, false, values)) return error;
   write(range, values);
   return {};
 }

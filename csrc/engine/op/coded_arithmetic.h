@@ -64,6 +64,7 @@ class CodedArithmetic final : public Arithmetic {
 
   const Lengths& lengths(int step);
   int64_t index_of(int step) const;
+  size_t most_bytes(const Pieces& pieces, EdgeMark mark) const;
   const Buffer& buffer(BufferId id) const;
   Pieces pieces(int step, int64_t segment) const;
   std::span<float> memory(Memory which, int64_t count);
@@ -77,10 +78,10 @@ class CodedArithmetic final : public Arithmetic {
                std::span<float> sum);
   // Whether a reduce adds a part's own values as they are, not as others would see them.
   bool adds_raw(const Step& step, const BlockPart& part) const;
-  HeldBytes encode_sum(const Pieces& pieces, bool result, std::span<const float> sum,
+  HeldBytes encode_sum(const Pieces& pieces, EdgeMark mark, std::span<const float> sum,
                        size_t most) const;
   Error store(int step, int64_t segment, ConstBytes bytes);
-  Error decode(const Pieces& pieces, bool result, ConstBytes bytes, bool accumulate,
+  Error decode(const Pieces& pieces, EdgeMark mark, ConstBytes bytes, bool accumulate,
                std::span<float> out);
   void keep_losses(const Step& step, const Pieces& pieces, std::span<const float> sum,
                    std::span<const float> stored);

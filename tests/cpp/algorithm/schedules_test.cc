@@ -70,7 +70,7 @@ std::set<int> roots(Collective kind, int size) {
 // out.
 std::vector<std::vector<std::vector<int>>> layouts(const Algorithm& algorithm, int size) {
   std::vector<std::vector<std::vector<int>>> out{{}};
-  if (algorithm.best_between_hosts.empty() || size == 1) return out;
+  if (!algorithm.by_hosts || size == 1) return out;
   const auto by = [&](auto host_of) {
     std::map<int, std::vector<int>> hosts;
     for (int rank = 0; rank < size; ++rank) hosts[host_of(rank)].push_back(rank);

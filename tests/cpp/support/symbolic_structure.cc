@@ -102,7 +102,8 @@ Pairs collect(const std::vector<Schedule>& schedules) {
       for (int peer : step.to) out.sends[{rank, peer}].push_back(end);
       if (step.from >= 0) out.receives[{step.from, rank}].push_back(end);
       for (const Source& source : step.sources)
-        if (source.peer >= 0) out.receives[{source.peer, rank}].push_back(end);
+        if (source.peer >= 0)
+          out.receives[{source.peer, rank}].push_back({rank, s, step.range.count, source.mark});
     }
   }
   return out;
@@ -110,7 +111,8 @@ Pairs collect(const std::vector<Schedule>& schedules) {
 
 std::string edge_problem(const End& send, const End& receive) {
   const bool fits =
-      receive.any_final ? send.mark != EdgeMark::kContribution : send.mark == receive.mark;
+      receive.any_final ? send.mark == EdgeMark::kResult || send.mark == EdgeMark::kRelay
+                        : send.mark == receive.mark;
   if (send.count == receive.count && fits) return "";
   return "rank " + std::to_string(send.rank) + " step " + std::to_string(send.step) + " sends " +
          std::to_string(send.count) + " elements to rank " + std::to_string(receive.rank) +
