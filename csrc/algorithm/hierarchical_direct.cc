@@ -36,8 +36,7 @@ class Column {
 
   // The sum that this host's carrier owns: of all hosts, in their order.
   void take(Range mine, Range sum, Schedule& out) const {
-    if (!is_carrier())
-      return out.steps.push_back(Step::send(mine, {here_}, EdgeMark::kInside));
+    if (!is_carrier()) return out.steps.push_back(Step::send(mine, {here_}, EdgeMark::kInside));
     std::vector<Source> sources;
     for (int host = 0; host < hosts_.count(); ++host) {
       if (host == hosts_.mine()) {

@@ -64,8 +64,8 @@ bool few_by_lines(const PlanRequest& request) {
 
 // Several ranks share a host's line, and what codecs lose is not to be lost inside hosts, too.
 bool spares_hosts(const PlanRequest& request) {
-  const bool lossy = request.coding_loss == CodingLoss::kElements ||
-                     request.coding_loss == CodingLoss::kBlocks;
+  const bool lossy =
+      request.coding_loss == CodingLoss::kElements || request.coding_loss == CodingLoss::kBlocks;
   return lossy && spans_hosts(request) && request.topology.most_on_a_host() > 1;
 }
 
@@ -97,7 +97,7 @@ bool serves(const Algorithm& algorithm, const PlanRequest& request) {
 }
 
 // The row whose list of that name has the collective.
-const Algorithm* find_best(std::span<const Collective> Algorithm::*best, Collective kind) {
+const Algorithm* find_best(std::span<const Collective> Algorithm::* best, Collective kind) {
   for (const Algorithm& algorithm : algorithms())
     if (std::ranges::count(algorithm.*best, kind) > 0) return &algorithm;
   return nullptr;

@@ -1,13 +1,13 @@
 // Compressed ops as a whole: conservation with error feedback, equal bits on all ranks and on every
 // run, for every codec of the registry.
+#include "support/compressed.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
 
-#include "kernel/cast.h"
 #include "plan/coded_plan.h"
 #include "support/ranks.h"
 
@@ -28,54 +28,6 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
                     std::string(dtype_name(c.dtype)) + "_" + std::string(reduce_op_name(c.op));
   for (char& letter : out)
     if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
-  return out;
-}
-
-// One rank's tensor, of the case's dtype.
-class Tensor {
- public:
-  Tensor(DType dtype, size_t count) : dtype_(dtype), bytes_(count * dtype_size(dtype)) {}
-  void set(std::span<const float> values) { narrow(dtype_, values, bytes_); }
-  std::vector<float> values() const {
-    std::vector<float> out(bytes_.size() / dtype_size(dtype_));
-    widen(dtype_, bytes_, out);
-    return out;
-  }
-  OpRequest request(ReduceOp op) {
-    OpRequest out = allreduce_request(bytes_, dtype_, op);
-    out.count = static_cast<int64_t>(bytes_.size() / dtype_size(dtype_));
-    out.output = Buffer(dtype_size(dtype_));
-    out.output.append(bytes_.data(), out.count);
-    return out;
-  }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
-
- private:
-  DType dtype_;
-  std::vector<std::byte> bytes_;
-};
-
-// Three parameters: the codec under test, one uncompressed, the codec again.
-std::shared_ptr<BlockMap> make_map(const std::string& codec, int size, int64_t count,
-                                   std::vector<float>* residual,
-                                   std::vector<float>* next = nullptr) {
-  auto map = std::make_shared<BlockMap>();
-  const CodecPair pair = parse_codec_pair(codec, size).value();
-  const CodecPair plain = parse_codec_pair("none", size).value();
-  for (const auto& [length, codecs] :
-       {std::pair{count / 3, pair}, {int64_t{257}, plain}, {count - count / 3 - 257, pair}}) {
-    float* at = residual ? residual->data() + map->count() : nullptr;
-    float* to = next ? next->data() + map->count() : nullptr;
-    map->parts.push_back({map->count(), length, codecs, at, to});
-  }
-  return map;
-}
-
-std::vector<float> gradient(uint64_t seed, int rank, int step, size_t count) {
-  std::mt19937_64 random(seed + static_cast<uint64_t>(rank * 1000 + step));
-  std::normal_distribution<float> normal(0.1f, 1.0f);
-  std::vector<float> out(count);
-  for (float& x : out) x = normal(random);
   return out;
 }
 

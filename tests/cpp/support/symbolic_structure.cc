@@ -110,8 +110,8 @@ Pairs collect(const std::vector<Schedule>& schedules) {
 }
 
 std::string edge_problem(const End& send, const End& receive) {
-  const bool fits =
-      receive.any_final ? send.mark == EdgeMark::kResult || send.mark == EdgeMark::kRelay
+  const bool fits = receive.any_final
+                        ? send.mark == EdgeMark::kResult || send.mark == EdgeMark::kRelay
                         : send.mark == receive.mark;
   if (send.count == receive.count && fits) return "";
   return "rank " + std::to_string(send.rank) + " step " + std::to_string(send.step) + " sends " +

@@ -1,0 +1,219 @@
+// Compressed ops of groups that span hosts, over the simulated network: whatever the layout, all
+// ranks end with the same bits, and results and residuals sum to the inputs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "support/compressed.h"
+#include "support/sim_ranks.h"
+
+namespace ringdist {
+namespace {
+
+constexpr uint64_t kSeed = 20261125;
+constexpr int64_t kCount = 6007;
+constexpr int kSteps = 6;
+
+struct Layout {
+  const char* name;
+  std::vector<int> hosts;  // of each rank
+};
+
+const std::vector<Layout>& layouts() {
+  static const std::vector<Layout> kAll{
+      {"one_host", {0, 0, 0, 0}},      {"apart", {0, 1, 2, 3}},    {"pairs", {0, 0, 1, 1}},
+      {"unequal", {0, 1, 1, 2, 2, 2}}, {"dealt", {0, 1, 0, 1, 0}}, {"many", {0, 0, 0, 1, 1, 1, 2}}};
+  return kAll;
+}
+
+struct Case {
+  std::string codec;
+  const Layout* layout;
+  const char* algorithm = "";
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int size() const { return static_cast<int>(layout->hosts.size()); }
+};
+
+std::string case_name(const testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  std::string out = c.codec + "_" + c.layout->name + "_" + c.algorithm + "_" +
+                    std::string(dtype_name(c.dtype)) + "_" + std::string(reduce_op_name(c.op));
+  for (char& letter : out)
+    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
+  return out;
+}
+
+SimRanksOptions simulated(const Case& c) {
+  SimRanksOptions out;
+  out.hosts = c.layout->hosts;
+  out.network.costs = usual_costs(1e9, std::chrono::microseconds(50));
+  out.network.jitter = std::chrono::microseconds(30);
+  out.algorithm = c.algorithm;
+  out.segment_bytes = 4096;
+  return out;
+}
+
+class CompressedBetweenHosts : public testing::TestWithParam<Case> {};
+
+TEST_P(CompressedBetweenHosts, ResultsAndResidualsSumToTheInputs) {
+  const Case& c = GetParam();
+  const int size = c.size();
+  SimRanks ranks(simulated(c));
+  std::vector<double> inputs(kCount);
+  std::vector<double> results(kCount);
+  std::vector<std::vector<float>> residuals(size, std::vector<float>(kCount));
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<Tensor> tensors(size, Tensor(c.dtype, kCount));
+    std::vector<std::vector<float>> next(
+        size, std::vector<float>(kCount, std::numeric_limits<float>::quiet_NaN()));
+    for (int rank = 0; rank < size; ++rank) {
+      // A rank whose gradient is zero keeps what it owes.
+      const bool silent = step == 3 && rank == size - 1;
+      tensors[rank].set(silent ? std::vector<float>(kCount) : gradient(kSeed, rank, step, kCount));
+      const std::vector<float> in = tensors[rank].values();
+      for (int64_t i = 0; i < kCount; ++i) inputs[i] += in[i];
+    }
+    (void)ranks.time_of([&](int rank) {
+      OpRequest request = tensors[rank].request(c.op);
+      request.blocks = make_map(c.codec, size, kCount, &residuals[rank], &next[rank]);
+      return request;
+    });
+    for (int rank = 0; rank < size; ++rank) {
+      ASSERT_TRUE(tensors[rank].bytes() == tensors[0].bytes()) << "rank " << rank;
+      for (const float x : next[rank]) ASSERT_TRUE(std::isfinite(x)) << "rank " << rank;
+    }
+    residuals.swap(next);
+    const std::vector<float> out = tensors[0].values();
+    const double weight = c.op == ReduceOp::kAvg ? size : 1;
+    for (int64_t i = 0; i < kCount; ++i) results[i] += weight * out[i];
+  }
+  double off = 0;
+  double all = 0;
+  for (int64_t i = 0; i < kCount; ++i) {
+    double out = results[i];
+    for (const auto& residual : residuals) out += residual[i];
+    off += (inputs[i] - out) * (inputs[i] - out);
+    all += inputs[i] * inputs[i];
+  }
+  EXPECT_LT(std::sqrt(off / all), 1e-6) << "seed " << kSeed;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (const Layout& layout : layouts()) {
+    for (const char* codec : {"int4", "onebit", "int2>int8", "topk:0.01"})
+      out.push_back({codec, &layout});
+    out.push_back({"int8", &layout, "", DType::kBFloat16, ReduceOp::kAvg});
+    out.push_back({"int4", &layout, "hierarchical_direct", DType::kFloat16, ReduceOp::kAvg});
+    out.push_back({"int4", &layout, "hierarchical", DType::kFloat32, ReduceOp::kAvg});
+    out.push_back({"bf16", &layout, "hierarchical"});
+  }
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, CompressedBetweenHosts, testing::ValuesIn(cases()), case_name);
+
+// Codecs that lose nothing give the bits of the same op without.
+TEST(CompressedBetweenHostsExactly, GivesTheBitsOfAnOpWithout) {
+  for (const Layout& layout : layouts()) {
+    for (const char* algorithm : {"", "hierarchical", "hierarchical_direct"}) {
+      const Case c{"lossless", &layout, algorithm};
+      std::vector<std::vector<std::byte>> first;
+      for (const bool coded : {false, true}) {
+        SimRanks ranks(simulated(c));
+        std::vector<Tensor> tensors(c.size(), Tensor(c.dtype, kCount));
+        for (int rank = 0; rank < c.size(); ++rank)
+          tensors[rank].set(gradient(kSeed, rank, 0, kCount));
+        (void)ranks.time_of([&](int rank) {
+          OpRequest request = tensors[rank].request(c.op);
+          if (coded) request.blocks = make_map(c.codec, c.size(), kCount, nullptr);
+          return request;
+        });
+        for (int rank = 0; rank < c.size(); ++rank) {
+          if (!coded) first.push_back(tensors[rank].bytes());
+          ASSERT_TRUE(tensors[rank].bytes() == first[rank])
+              << layout.name << ", " << algorithm << ", rank " << rank;
+        }
+      }
+    }
+  }
+}
+
+// Where ranks of a host have the same values, int4 loses less of their sum than of each: a value
+// is encoded once for its host, and a residual of what was lost is with that host's carrier alone.
+TEST(CompressedBetweenHostsCarriers, OweForTheirHosts) {
+  const Layout layout{"pairs", {0, 0, 1, 1}};
+  SimRanks ranks(simulated({"int4", &layout}));
+  std::vector<std::vector<float>> data(4);
+  std::vector<std::vector<float>> residuals(4, std::vector<float>(kCount));
+  for (int rank = 0; rank < 4; ++rank) data[rank] = gradient(kSeed, rank, 0, kCount);
+  (void)ranks.time_of([&](int rank) {
+    OpRequest request = allreduce_request(data[rank], DType::kFloat32, ReduceOp::kSum);
+    auto map = std::make_shared<BlockMap>();
+    map->parts.push_back({0, kCount, parse_codec_pair("int4", 4).value(), residuals[rank].data()});
+    request.blocks = map;
+    return request;
+  });
+  for (int64_t i = 0; i < kCount; ++i)
+    for (const int first : {0, 2})
+      ASSERT_TRUE(residuals[first][i] == 0 || residuals[first + 1][i] == 0) << "element " << i;
+}
+
+// A reduce-scatter's input is every rank's; an allgather's output is what each part's owner sent.
+TEST(CompressedBetweenHostsParts, AreSummedAndGatheredAlike) {
+  constexpr int64_t kPart = 1500;
+  for (const Layout& layout : layouts()) {
+    const Case c{"int8", &layout};
+    const int size = c.size();
+    SimRanks ranks(simulated(c));
+    std::vector<std::vector<float>> input(size);
+    std::vector<std::vector<float>> part(size, std::vector<float>(kPart));
+    std::vector<std::vector<float>> gathered(size, std::vector<float>(kPart * size));
+    std::vector<std::vector<float>> residuals(size, std::vector<float>(kPart * size));
+    for (int rank = 0; rank < size; ++rank)
+      input[rank] = gradient(kSeed, rank, 0, static_cast<size_t>(kPart * size));
+    const auto request = [&](Collective kind, std::vector<float>& in, std::vector<float>& out,
+                             float* residual) {
+      OpRequest made;
+      made.kind = kind;
+      made.reduce_op = kind == Collective::kAllgather ? ReduceOp::kNone : ReduceOp::kSum;
+      made.count = kPart;
+      made.input = Buffer(sizeof(float));
+      made.input.append(in.data(), static_cast<int64_t>(in.size()));
+      made.output = Buffer(sizeof(float));
+      made.output.append(out.data(), static_cast<int64_t>(out.size()));
+      auto map = std::make_shared<BlockMap>();
+      map->parts.push_back(
+          {0, static_cast<int64_t>(in.size()), parse_codec_pair(c.codec, size).value(), residual});
+      made.blocks = map;
+      return made;
+    };
+    (void)ranks.time_of([&](int rank) {
+      return request(Collective::kReduceScatter, input[rank], part[rank], residuals[rank].data());
+    });
+    double off = 0;
+    double all = 0;
+    for (int64_t i = 0; i < kPart * size; ++i) {
+      double sum = -part[i / kPart][i % kPart];
+      for (int rank = 0; rank < size; ++rank) sum += input[rank][i] - residuals[rank][i];
+      off += sum * sum;
+      all += part[i / kPart][i % kPart] * part[i / kPart][i % kPart];
+    }
+    EXPECT_LT(std::sqrt(off / all), 1e-6) << layout.name << ", seed " << kSeed;
+    (void)ranks.time_of([&](int rank) {
+      return request(Collective::kAllgather, part[rank], gathered[rank], nullptr);
+    });
+    for (int rank = 0; rank < size; ++rank) {
+      ASSERT_TRUE(gathered[rank] == gathered[0]) << layout.name << ", rank " << rank;
+      for (int64_t i = 0; i < kPart; ++i)
+        ASSERT_NEAR(gathered[0][rank * kPart + i], part[rank][i], 0.2) << layout.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,65 @@
+// What tests of compressed ops share: a rank's tensor of any float dtype, gradients, block maps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codec/block_map.h"
+#include "kernel/cast.h"
+#include "support/requests.h"
+
+namespace ringdist {
+
+// One rank's tensor.
+class Tensor {
+ public:
+  Tensor(DType dtype, size_t count) : dtype_(dtype), bytes_(count * dtype_size(dtype)) {}
+  void set(std::span<const float> values) { narrow(dtype_, values, bytes_); }
+  std::vector<float> values() const {
+    std::vector<float> out(bytes_.size() / dtype_size(dtype_));
+    widen(dtype_, bytes_, out);
+    return out;
+  }
+  OpRequest request(ReduceOp op) {
+    OpRequest out = allreduce_request(bytes_, dtype_, op);
+    out.count = static_cast<int64_t>(bytes_.size() / dtype_size(dtype_));
+    out.output = Buffer(dtype_size(dtype_));
+    out.output.append(bytes_.data(), out.count);
+    return out;
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  DType dtype_;
+  std::vector<std::byte> bytes_;
+};
+
+// Three parameters: the codec under test, one uncompressed, the codec again.
+inline std::shared_ptr<BlockMap> make_map(const std::string& codec, int size, int64_t count,
+                                          std::vector<float>* residual,
+                                          std::vector<float>* next = nullptr) {
+  auto map = std::make_shared<BlockMap>();
+  const CodecPair pair = parse_codec_pair(codec, size).value();
+  const CodecPair plain = parse_codec_pair("none", size).value();
+  for (const auto& [length, codecs] :
+       {std::pair{count / 3, pair}, {int64_t{257}, plain}, {count - count / 3 - 257, pair}}) {
+    float* at = residual ? residual->data() + map->count() : nullptr;
+    float* to = next ? next->data() + map->count() : nullptr;
+    map->parts.push_back({map->count(), length, codecs, at, to});
+  }
+  return map;
+}
+
+inline std::vector<float> gradient(uint64_t seed, int rank, int step, size_t count) {
+  std::mt19937_64 random(seed + static_cast<uint64_t>(rank * 1000 + step));
+  std::normal_distribution<float> normal(0.1f, 1.0f);
+  std::vector<float> out(count);
+  for (float& x : out) x = normal(random);
+  return out;
+}
+
+}  // namespace ringdist
