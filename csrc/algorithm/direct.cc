@@ -102,15 +102,46 @@ Schedule scatter(const Shape& shape) {
   return out;
 }
 
+// A part for another host takes its turn if it has so many elements.
+constexpr int64_t kTurnCount = 32 * 1024;
+
+// In turn k each rank sends to the k-th after it and receives from the k-th before it. A long part
+// for another host waits for both of the turn before: else all send to all at once, and whose line
+// is free at the end is luck. Who waits for whom goes to smaller k, so nobody waits for himself.
+template <typename Sent, typename Place>
+void exchange_in_turns(const Shape& shape, Sent sent, Place place, Schedule& out) {
+  std::vector<int> last;  // between hosts
+  for (int k = 1; k < shape.size; ++k) {
+    const int to = wrap(shape.rank + k, shape.size);
+    const int from = wrap(shape.rank - k, shape.size);
+    std::vector<int> now;
+    Step mine = Step::send(sent(to), {to}, EdgeMark::kResult);
+    if (!on_one_host(shape, shape.rank, to)) {
+      if (mine.range.count >= kTurnCount) mine.follows = last;
+      now.push_back(static_cast<int>(out.steps.size()));
+    }
+    out.steps.push_back(std::move(mine));
+    if (!on_one_host(shape, shape.rank, from)) now.push_back(static_cast<int>(out.steps.size()));
+    out.steps.push_back(Step::recv(place(from), from, EdgeMark::kResult));
+    if (!now.empty()) last = std::move(now);
+  }
+}
+
 Schedule alltoall(const Shape& shape) {
   Schedule out;
   const std::vector<int64_t> from = input_bounds(shape);
   const std::vector<int64_t> to = output_bounds(shape);
   const auto theirs = [&](int s) { return part(BufferId::kInput, from, s); };
   const auto place = [&](int s) { return part(BufferId::kOutput, to, s); };
-  check(theirs(shape.rank).count == place(shape.rank).count, "an alltoall's two own parts differ");
+  const Range own = theirs(shape.rank);
+  check(own.count == place(shape.rank).count, "an alltoall's two own parts differ");
+  if (shape.topology.hosts.size() > 1) {
+    exchange_in_turns(shape, theirs, place, out);
+    out.steps.push_back(Step::copy(place(shape.rank), own));
+    return out;
+  }
   send_to_each(shape, theirs, EdgeMark::kResult, out);
-  out.steps.push_back(Step::copy(place(shape.rank), theirs(shape.rank)));
+  out.steps.push_back(Step::copy(place(shape.rank), own));
   receive_from_each(shape, place, out);
   return out;
 }

@@ -118,23 +118,19 @@ void for_each_owner(const Hosts& hosts, int rank, int first, Fn fn) {
       fn(Column(hosts, rank, hosts.column_of(owner)), owner);
 }
 
-// Hosts' sums lie in scratch, two at a time: one is added up while the other is being sent.
+// Each sum for another host has scratch of its own: an owner adds all hosts' at once, and who would
+// wait for room until one was added could keep all from adding.
 Schedule reduce_scatter(const Shape& shape) {
   if (shape.size == 1) return copy_of_own_part(shape);
   Schedule out;
   const Hosts hosts(shape);
   const std::vector<int64_t> bounds = input_bounds(shape);
-  int64_t longest = 0;
-  for (int rank = 0; rank < shape.size; ++rank)
-    longest = std::max(longest, part(BufferId::kInput, bounds, rank).count);
-  int sums = 0;
   for_each_owner(hosts, shape.rank, 1, [&](const Column& column, int owner) {
     const Range mine = part(BufferId::kInput, bounds, owner);
     if (hosts.of(owner) == hosts.mine())
       return column.take(mine, {BufferId::kOutput, 0, mine.count}, out);
-    const Range sum{BufferId::kScratch, sums % 2 * longest, mine.count};
-    if (column.give(mine, sum, owner, out).buffer == BufferId::kScratch)
-      out.scratch_count = std::max(out.scratch_count, (sums++ % 2 + 1) * longest);
+    const Range sum{BufferId::kScratch, out.scratch_count, mine.count};
+    if (column.give(mine, sum, owner, out) == sum) out.scratch_count = sum.end();
   });
   return out;
 }
@@ -147,8 +143,9 @@ Schedule reduce(const Shape& shape) {
   const Column column(hosts, shape.rank, hosts.column_of(shape.root));
   if (hosts.of(shape.root) == hosts.mine())
     column.take(all, all, out);
-  else
-    (void)column.give(all, all, shape.root, out);
+  else if (const Range sum{BufferId::kScratch, 0, shape.count};
+           column.give(all, sum, shape.root, out) == sum)
+    out.scratch_count = sum.end();
   return out;
 }
 

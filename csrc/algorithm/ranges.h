@@ -28,6 +28,11 @@ inline Range part(BufferId buffer, const std::vector<int64_t>& bounds, int i) {
   return {buffer, bounds[at], bounds[at + 1] - bounds[at]};
 }
 
+inline bool on_one_host(const Shape& shape, int a, int b) {
+  const std::vector<int>& host_of = shape.topology.host_of;
+  return host_of.empty() || host_of[static_cast<size_t>(a)] == host_of[static_cast<size_t>(b)];
+}
+
 // All other ranks, beginning with the next: not all ranks start with the same peer.
 inline std::vector<int> peers_after(const Shape& shape) {
   std::vector<int> out;

@@ -7,7 +7,8 @@
 //  meets
 //    the i-th receive of `b` from `a` (an *edge*, numbered i), and both name the same count.
 //  - Order on one rank is by data dependence on ranges, not by position: a step waits only for the
-//    earlier steps that wrote what it reads, or use what it writes.
+//    earlier steps that wrote what it reads, or use what it writes - and a send that takes its turn
+//    for the steps that it follows (Step::follows).
 //  - It ends over channels of capacity one, FIFO per ordered pair.
 #pragma once
 
@@ -57,6 +58,9 @@ struct Step {
   std::vector<int> to;
   std::vector<Source> sources;
   bool finish = false;  // a reduce whose result is final: AVG divides here, once
+  // Of a send: earlier sends and receives that must be complete first, though it needs nothing of
+  // theirs. So ranks that all have much for all others take turns.
+  std::vector<int> follows = {};
 
   static Step send(Range range, std::vector<int> to, EdgeMark mark);
   static Step recv(Range range, int from, EdgeMark mark);

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "base/check.h"
+
 namespace ringdist {
 namespace {
 
@@ -112,6 +114,14 @@ void find_producer(std::vector<CompiledStep>& steps, size_t i) {
   }
 }
 
+// A send that takes its turn begins when what it follows is done.
+void add_turn(std::vector<CompiledStep>& steps, int i) {
+  for (const int before : steps[static_cast<size_t>(i)].step.follows) {
+    check(before < i, "a turn after a later step");
+    steps[static_cast<size_t>(before)].before.push_back(i);
+  }
+}
+
 // The i-th send of a to b meets the i-th receive of b from a.
 class EdgeCounter {
  public:
@@ -172,6 +182,7 @@ std::shared_ptr<const CompiledSchedule> compile(Schedule schedule, int64_t segme
     out->steps.push_back(std::move(compiled));
     touched.add_last();
     find_producer(out->steps, out->steps.size() - 1);
+    add_turn(out->steps, index);
   }
   return out;
 }

@@ -30,7 +30,7 @@ struct CompiledStep {
   Step step;
   int64_t segments = 1;
   std::vector<Dependency> after;
-  std::vector<int> before;        // steps that wait for this one
+  std::vector<int> before;        // steps that wait for this one, or follow it (Step::follows)
   std::vector<EdgeName> out;      // one per `to`
   std::vector<EdgeName> in;       // one per receiving source: recv and relay have one
   std::vector<int> source_of_in;  // reduce: index into step.sources of each `in`

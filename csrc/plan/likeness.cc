@@ -67,7 +67,8 @@ bool same_schedules(const Algorithm& algorithm, Collective kind, const Shape& sh
 bool are_alike(const Schedule& schedule, const Schedule& further, int by, int size) {
   const auto same = [by, size](const Step& a, const Step& b) {
     if (a.kind != b.kind || !same_count(a.range, b.range) || a.to.size() != b.to.size() ||
-        a.sources.size() != b.sources.size() || shifted(a.from, by, size) != b.from)
+        a.sources.size() != b.sources.size() || a.follows != b.follows ||
+        shifted(a.from, by, size) != b.from)
       return false;
     for (size_t i = 0; i < a.to.size(); ++i)
       if (shifted(a.to[i], by, size) != b.to[i]) return false;

@@ -19,8 +19,9 @@ WalkedRank::WalkedRank(const CompiledSchedule& schedule, int64_t window)
   steps_.reserve(schedule.steps.size());
   for (const CompiledStep& compiled : schedule.steps) {
     const auto index = static_cast<int>(steps_.size());
-    Step step{compiled.step.kind, compiled.step.range.count, compiled.segments, {}, {}, {}, {}};
+    Step step{compiled.step.kind, compiled.step.range.count, compiled.segments, {}, {}, {}, {}, {}};
     step.after = append(after_, compiled.after);
+    step.follows = append(follows_, compiled.step.follows);
     step.before = append(before_, compiled.before);
     step.in.first = static_cast<int>(ins_.size());
     for (const EdgeName& edge : compiled.in) {
@@ -91,7 +92,17 @@ int64_t WalkedRank::progress_of(const Step& step, bool finished) const {
   return std::min(step.count, segments * segment_count_);
 }
 
+bool WalkedRank::complete(const Step& step) const {
+  const auto sent = [&](const Out& out) { return out.left == step.segments; };
+  return (!writes(step) || step.written == step.segments) &&
+         std::all_of(outs_.begin() + step.out.first, outs_.begin() + step.out.second, sent);
+}
+
 bool WalkedRank::ready(const Step& step, int64_t segment) const {
+  const auto done = [&](int before) { return complete(steps_[static_cast<size_t>(before)]); };
+  if (!std::all_of(follows_.begin() + step.follows.first, follows_.begin() + step.follows.second,
+                   done))
+    return false;
   const int64_t end = std::min(step.count, (segment + 1) * segment_count_);
   return std::all_of(after_.begin() + step.after.first, after_.begin() + step.after.second,
                      [&](const Dependency& one) {
@@ -145,10 +156,7 @@ void WalkedRank::progressed(int step) {
   Step& one = steps_[static_cast<size_t>(step)];
   for (int at = one.before.first; at < one.before.second; ++at)
     queue(before_[static_cast<size_t>(at)]);
-  const auto sent = [&](const Out& out) { return out.left == one.segments; };
-  if (one.done || (writes(one) && one.written < one.segments) ||
-      !std::all_of(outs_.begin() + one.out.first, outs_.begin() + one.out.second, sent))
-    return;
+  if (one.done || !complete(one)) return;
   one.done = true;
   --unfinished_;
 }

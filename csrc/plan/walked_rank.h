@@ -64,7 +64,7 @@ class WalkedRank {
     StepKind kind;
     int64_t count;
     int64_t segments;
-    std::pair<int, int> after, before, in, out;  // parts of the lists below
+    std::pair<int, int> after, follows, before, in, out;  // parts of the lists below
     int64_t written = 0;
     bool queued = false;
     bool done = false;
@@ -72,6 +72,7 @@ class WalkedRank {
 
   bool writes(const Step& step) const { return step.kind != StepKind::kSend; }
   int64_t progress_of(const Step& step, bool finished) const;
+  bool complete(const Step& step) const;
   bool ready(const Step& step, int64_t segment) const;
   bool can_write(const Step& step) const;
   bool advance(int step, std::vector<Done>& done);
@@ -84,6 +85,7 @@ class WalkedRank {
   int64_t window_;
   std::vector<Step> steps_;
   std::vector<Dependency> after_;
+  std::vector<int> follows_;
   std::vector<int> before_;
   std::vector<In> ins_;
   std::vector<Out> outs_;

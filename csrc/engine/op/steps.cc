@@ -35,8 +35,11 @@ int64_t Steps::progress_of(int step, bool finished) const {
 // The segment ends at element `end` of its range, which is element `end + shift` of the range that
 // it depends on: those before it must be there, as far as that range reaches.
 bool Steps::ready(int step, int64_t segment) const {
-  const int64_t end = schedule_.segment_end(compiled(step), segment);
-  return std::ranges::all_of(compiled(step).after, [&](const Dependency& dependency) {
+  const CompiledStep& what = compiled(step);
+  if (!std::ranges::all_of(what.step.follows, [this](int before) { return complete(before); }))
+    return false;
+  const int64_t end = schedule_.segment_end(what, segment);
+  return std::ranges::all_of(what.after, [&](const Dependency& dependency) {
     const int64_t need = std::clamp<int64_t>(dependency.shift + end, 0, dependency.limit);
     return progress_of(dependency.on, dependency.finished) >= need;
   });

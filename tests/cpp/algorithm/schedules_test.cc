@@ -66,11 +66,11 @@ std::set<int> roots(Collective kind, int size) {
   return {0, 1 % size, size / 2, size - 1};
 }
 
-// One host; and, of algorithms that look at it: all apart, in pairs, by 1, 2, 3, ... ranks, dealt
-// out.
+// One host; and, in large groups for algorithms by hosts only: all apart, in pairs, by 1, 2, 3, ...
+// ranks, dealt out.
 std::vector<std::vector<std::vector<int>>> layouts(const Algorithm& algorithm, int size) {
   std::vector<std::vector<std::vector<int>>> out{{}};
-  if (!algorithm.by_hosts || size == 1) return out;
+  if (size == 1 || (!algorithm.by_hosts && size > 16)) return out;
   const auto by = [&](auto host_of) {
     std::map<int, std::vector<int>> hosts;
     for (int rank = 0; rank < size; ++rank) hosts[host_of(rank)].push_back(rank);
@@ -281,6 +281,42 @@ TEST(Marks, SayWhatStaysInsideAHost) {
           EXPECT_EQ(step.mark == EdgeMark::kInside, host_of[shape.rank] == host_of[step.to[0]])
               << algorithm.name << " " << collective_name(kind) << ", rank " << shape.rank;
         }
+    }
+  }
+}
+
+// Long parts take turns between hosts, short ones and those of a host do not; and turns end, though
+// every channel holds one message.
+TEST(Turns, OfAnAlltoallAreTakenBetweenHosts) {
+  const Algorithm& direct = *find_algorithm("direct");
+  for (const auto& hosts : std::vector<std::vector<std::vector<int>>>{
+           {{0}, {1}, {2}, {3}}, {{0, 1}, {2, 3}}, {{0, 2}, {1}, {3}}, {{0, 3, 1}, {2}}, {}}) {
+    for (const int64_t count : {1000, 1 << 15}) {
+      const Case what{Collective::kAlltoall, 4, count, 0, false, {}, hosts};
+      const auto schedules = symbolic::build_all(direct, what);
+      int turns = 0;
+      for (int rank = 0; rank < what.size; ++rank) {
+        const auto& host_of = symbolic::shape_of(what, rank).topology.host_of;
+        for (const Step& step : schedules[rank].steps) {
+          if (step.follows.empty()) continue;
+          ++turns;
+          EXPECT_NE(host_of[rank], host_of[step.to[0]]);
+          for (const int before : step.follows) {
+            const Step& other = schedules[rank].steps[before];
+            const int peer = other.kind == StepKind::kSend ? other.to[0] : other.from;
+            EXPECT_NE(host_of[rank], host_of[peer]);
+          }
+        }
+      }
+      const bool taken = hosts.size() > 1 && count > 1000;
+      EXPECT_EQ(turns > 0, taken) << hosts.size() << " hosts, " << count;
+      if (!taken) continue;
+      if (hosts.size() == 4) {
+        EXPECT_EQ(turns, 4 * 2);
+      }
+      const auto segments = symbolic::cut(schedules, 1 << 13);
+      ASSERT_EQ(symbolic::structural_problem(what, segments), "");
+      ASSERT_EQ(symbolic::Checker(what, segments).run_in_random_order(kSeed), "");
     }
   }
 }

@@ -101,6 +101,15 @@ TEST(Symbolic, SeesAverageDividedNeverOrTwice) {
   expect_problem(twice, "is finished twice");
 }
 
+TEST(Symbolic, SeesTurnsAfterNoMessage) {
+  Subject later = good("direct", Collective::kAlltoall);
+  later.step(0, 0).follows = {static_cast<int>(later.schedules[0].steps.size()) - 1};
+  expect_problem(later, "turn after no message");
+  Subject receive = good("direct", Collective::kAlltoall);
+  receive.schedules[0].steps.back().follows = {0};
+  expect_problem(receive, "turn after no message");
+}
+
 TEST(Symbolic, SeesWrongMarksCountsAndRanges) {
   Subject mark = good("ring", Collective::kAllgather);
   mark.step(0, 1).mark = EdgeMark::kContribution;

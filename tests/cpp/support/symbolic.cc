@@ -26,6 +26,7 @@ Checker::Checker(const Case& what, const std::vector<Schedule>& schedules) : wha
 
 void Checker::add_actions(int rank, const Schedule& schedule) {
   const size_t first = actions_.size();
+  std::vector<int> action_of;
   for (size_t s = 0; s < schedule.steps.size(); ++s) {
     const Step& step = schedule.steps[s];
     Action action{
@@ -42,6 +43,9 @@ void Checker::add_actions(int rank, const Schedule& schedule) {
       action.after.push_back(static_cast<int>(actions_.size()) - 1);
     }
     for (int peer : step.to) action.out.push_back({channel(rank, peer), 0});
+    for (const int before : step.follows)
+      action.after.push_back(action_of[static_cast<size_t>(before)]);
+    action_of.push_back(static_cast<int>(actions_.size()));
     actions_.push_back(std::move(action));
   }
   add_dependences(first);

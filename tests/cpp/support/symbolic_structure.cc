@@ -9,12 +9,13 @@ namespace {
 
 class StepCheck {
  public:
-  StepCheck(const Case& what, const Schedule& schedule, int rank, const Step& step)
+  StepCheck(const Case& what, const Schedule& schedule, int rank, size_t position)
       : what_(what),
         counts_(counts_of(what, rank)),
-        scratch_count_(schedule.scratch_count),
+        schedule_(schedule),
         rank_(rank),
-        step_(step) {}
+        position_(position),
+        step_(schedule.steps[position]) {}
 
   std::string problem() const {
     const bool sends = step_.kind == StepKind::kSend || step_.kind == StepKind::kRelay;
@@ -34,10 +35,20 @@ class StepCheck {
     if (receives ? !is_peer(step_.from) : step_.from != -1) return "source missing or unexpected";
     if (computes == step_.sources.empty()) return "operands missing, or not expected";
     if (step_.finish && step_.kind != StepKind::kReduce) return "finishes without a reduce";
+    if (!follows_messages()) return "takes its turn after no message";
     return operands_problem();
   }
 
  private:
+  bool follows_messages() const {
+    return std::ranges::all_of(step_.follows, [this](int other) {
+      const auto before = static_cast<size_t>(other);
+      return step_.kind == StepKind::kSend && before < position_ &&
+             (schedule_.steps[before].kind == StepKind::kRecv ||
+              schedule_.steps[before].kind == StepKind::kSend);
+    });
+  }
+
   bool is_peer(int peer) const { return peer >= 0 && peer < what_.size && peer != rank_; }
 
   bool inside(const Range& range) const {
@@ -53,7 +64,7 @@ class StepCheck {
       case BufferId::kScratch:
         break;
     }
-    return scratch_count_;
+    return schedule_.scratch_count;
   }
 
   std::string operands_problem() const {
@@ -73,8 +84,9 @@ class StepCheck {
 
   const Case& what_;
   Counts counts_;
-  int64_t scratch_count_;
+  const Schedule& schedule_;
   int rank_;
+  size_t position_;
   const Step& step_;
 };
 
@@ -142,6 +154,7 @@ std::vector<Schedule> cut(const std::vector<Schedule>& schedules, int64_t segmen
   for (const Schedule& schedule : schedules) {
     Schedule& segments = out.emplace_back();
     segments.scratch_count = schedule.scratch_count;
+    std::vector<int> last;  // segment of each step
     for (const Step& step : schedule.steps) {
       int64_t begin = 0;
       do {
@@ -152,9 +165,11 @@ std::vector<Schedule> cut(const std::vector<Schedule>& schedules, int64_t segmen
         };
         narrow(segment.range);
         for (Source& source : segment.sources) narrow(source.range);
+        for (int& before : segment.follows) before = last[static_cast<size_t>(before)];
         segments.steps.push_back(std::move(segment));
         begin += segment_count;
       } while (begin < step.range.count);
+      last.push_back(static_cast<int>(segments.steps.size()) - 1);
     }
   }
   return out;
@@ -164,7 +179,7 @@ std::string structural_problem(const Case& what, const std::vector<Schedule>& sc
   if (static_cast<int>(schedules.size()) != what.size) return "not one schedule per rank";
   for (int rank = 0; rank < what.size; ++rank) {
     for (size_t s = 0; s < schedules[rank].steps.size(); ++s) {
-      const StepCheck check(what, schedules[rank], rank, schedules[rank].steps[s]);
+      const StepCheck check(what, schedules[rank], rank, s);
       if (std::string wrong = check.problem(); !wrong.empty())
         return "rank " + std::to_string(rank) + " step " + std::to_string(s) + ": " + wrong;
     }
