@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "kernel/cast.h"
 #include "kernel/half.h"
@@ -33,6 +34,19 @@ void add_contribution(std::span<float> sum, bool first, std::span<const float> i
   } else {
     for (size_t i = 0; first && i < n; ++i) out[i] = in[i] + residual[i];
     for (size_t i = 0; !first && i < n; ++i) out[i] += in[i] + residual[i];
+  }
+}
+
+void pay_in_full(std::span<const float> in, ResidualSpan residual, Bytes out) {
+  const float* from = residual.from;
+  float* to = residual.to;
+  std::byte* bytes = out.data();
+#pragma GCC ivdep
+  for (size_t i = 0; i < in.size(); ++i) {
+    const auto owed = std::bit_cast<uint32_t>(from[i]);
+    const float sum = in[i] + from[i];
+    std::memcpy(bytes + i * sizeof(float), &sum, sizeof(float));
+    to[i] = std::bit_cast<float>(select(is_finite(sum), uint32_t{0}, owed));
   }
 }
 
