@@ -6,6 +6,8 @@
                                                       x 2 networks
     python -m benchmarks.ddp critics --rate 1gbit --task mlp5m --batch 32
     python -m benchmarks.ddp training --quick         a smoke test, two minutes
+    python -m benchmarks.ddp steps                    steps on 2 hosts of 2 ranks at 1 Gb/s, by
+                                                      gloo, ringdist and ringdist:int4: a minute
     python -m benchmarks.ddp document                 tables and pictures of all that was measured
                                                       into docs/compression-when.md
 
@@ -17,11 +19,11 @@ A candidate is a backend, and how gradients are exchanged over it:
     gloo+powersgd:RANK@START        PowerSGD from that step on ("gloo+powersgd" alone: both tuned),
     gloo+local:PERIOD@START         post-local SGD
 
-All candidates live in the same processes, one rank per host, with equal initial parameters and
-equal batches, and take turns. What was measured at this commit with these settings is not measured
-again: a run that was stopped goes on. Needs root, and iproute2 (ip and tc); without them it says so
-and ends with status 0. The hosts share this machine's cores, so that arithmetic looks more costly
-than on real hosts: compression has to win here with less.
+All candidates live in the same processes, one rank per host (steps: two), with equal initial
+parameters and equal batches, and take turns. What was measured at this commit with these settings
+is not measured again: a run that was stopped goes on. Needs root, and iproute2 (ip and tc); without
+them it says so and ends with status 0. The hosts share this machine's cores, so that arithmetic
+looks more costly than on real hosts: compression has to win here with less.
 """
 
 from __future__ import annotations
@@ -102,11 +104,13 @@ def parse_arguments() -> argparse.Namespace:
         help=f"of the links: 100mbit, 1gbit, ..., none (unshaped); or {ONE_HOST}: all ranks on one",
     )
     few = range(2, net.MAX_HOSTS + 1)
-    add("--hosts", type=int, default=4, choices=few, metavar="N", help="default: 4")
+    add("--hosts", type=int, choices=few, metavar="N", help="default: 4, of steps: 2")
     add("--fresh", action="store_true", help="measure again what is there")
     add("--quick", action="store_true", help="a smoke test: few steps, one seed or cell")
 
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="training|critics|document")
+    kinds = parser.add_subparsers(
+        dest="kind", required=True, metavar="training|critics|steps|document"
+    )
     training = kinds.add_parser(
         "training", parents=[common, measuring], help="time to accuracy", epilog=EPILOG
     )
@@ -134,8 +138,20 @@ def parse_arguments() -> argparse.Namespace:
         default=[8, 32, 128],
         help="per rank; default: 8 32 128",
     )
+    several = kinds.add_parser(
+        "steps", parents=[common, measuring], help="steps on hosts of several ranks", epilog=EPILOG
+    )
+    add = several.add_argument
+    add("--per-host", type=positive, default=2, metavar="N", help="ranks of a host (default: 2)")
+    add("--batch", type=positive, default=32, help="per rank (default: 32)")
+    add("--rounds", type=positive, default=20, help="steps of each that are timed (default: 20)")
     kinds.add_parser("document", parents=[common], help="tables and pictures into docs/")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.kind == "steps" and args.rate and ONE_HOST in args.rate:
+        parser.error(f"--rate: {ONE_HOST}: steps are of several hosts")
+    if args.kind != "document" and args.hosts is None:
+        args.hosts = 2 if args.kind == "steps" else 4
+    return args
 
 
 def main() -> int:
@@ -152,6 +168,8 @@ def main() -> int:
     try:
         if args.kind == "training":
             plans.training(cells, args)
+        elif args.kind == "steps":
+            plans.steps(cells, args)
         else:
             plans.critics(cells, args, Study.load(args.study))
     except KeyboardInterrupt:

@@ -23,6 +23,6 @@ def link_text(rate: str) -> str:
     return f"{match[1]} {_UNITS[match[2]]}" if match else "unshaped"
 
 
-def make_hosts(rate: str, ranks: int) -> Hosts:
-    """One rank on each, or all on one."""
-    return Hosts(1) if rate == ONE_HOST else Hosts(ranks, rate)
+def make_hosts(rate: str, ranks: int, per_host: int = 1) -> Hosts:
+    """So many ranks on each, or all on one."""
+    return Hosts(1) if rate == ONE_HOST else Hosts(ranks // per_host, rate)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks.ddp import plot, stepping_report, training_report
+from benchmarks.ddp import plot, stepping_report, steps_table, training_report
 from benchmarks.ddp.cells import Cells
 from benchmarks.ddp.links import LINKS, ONE_HOST, link_text, make_hosts
 from benchmarks.ddp.settings import Settings, Stepping, Training
@@ -28,6 +28,7 @@ CRITICS = (
     *("gloo", "gloo+fp16", "ringdist"),
     *("ringdist:int8", "ringdist:int4", "ringdist:onebit", "ringdist:powersgd:4", "ringdist:auto"),
 )
+STEPS = ("gloo", "ringdist", "ringdist:int4")
 # Where seconds per step and an answer known beforehand make few steps enough.
 RARELY = {"100mbit": ("gloo",)}
 
@@ -39,7 +40,7 @@ class Runner:
         self._cells, self._total = cells, total
         self._stack = contextlib.ExitStack()
         self._hosts: Hosts | None = None
-        self._rate = ""
+        self._of: tuple[str, int, int] | None = None  # rate, ranks, ranks of a host
         self._number, self._measured, self._start = 0, 0, time.monotonic()
 
     def __enter__(self) -> Runner:
@@ -61,10 +62,12 @@ class Runner:
         return result
 
     def _over(self, settings: Settings) -> Hosts:
-        if self._hosts is None or self._rate != settings.rate:
+        per_host = settings.per_host if isinstance(settings, Stepping) else 1
+        wanted = (settings.rate, settings.hosts, per_host)
+        if self._hosts is None or self._of != wanted:
             self._stack.close()
-            self._hosts = self._stack.enter_context(make_hosts(settings.rate, settings.hosts))
-            self._rate = settings.rate
+            self._hosts = self._stack.enter_context(make_hosts(*wanted))
+            self._of = wanted
         return self._hosts
 
     def _remaining(self) -> str:
@@ -145,6 +148,26 @@ def critics(cells: Cells, args: argparse.Namespace, study: Study) -> None:
     for part in _tables(results):
         print(f"\n{stepping_report.markdown(part, study)}")
     print(f"picture: {picture}")
+
+
+def steps(cells: Cells, args: argparse.Namespace) -> None:
+    """Steps over hosts of several ranks, in turn; prints each candidate's share of the first's."""
+    candidates = tuple(args.candidates or STEPS)
+    few = {"rounds": 4, "warm_up": 2, "auto_warm_up": 5} if args.quick else {"rounds": args.rounds}
+    runs = [
+        Stepping(
+            *(rate, "mlp5m", args.batch, candidates),
+            **few,
+            hosts=args.hosts * args.per_host,
+            per_host=args.per_host,
+        )
+        for rate in args.rate or ("1gbit",)
+    ]
+    with Runner(cells, len(runs)) as run:
+        for settings in runs:
+            result = run(settings)
+            where = f"{args.hosts} hosts of {args.per_host}, {link_text(settings.rate)}"
+            print(f"\n{where}, batch {args.batch}\n{steps_table.table(result)}", flush=True)
 
 
 def _tables(results: list[dict]) -> Iterator[list[dict]]:

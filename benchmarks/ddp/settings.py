@@ -40,12 +40,15 @@ class Stepping:
     auto_warm_up: int = 20  # steps of "auto" alone, before the others: it decides from them
     rarely: tuple[str, ...] = ()  # candidates that are timed a quarter as often
     seed: int = 1
-    hosts: int = 4  # ranks, where there is one host
+    hosts: int = 4  # ranks, where there is one host or each has several
+    per_host: int = 1
     kind: str = "stepping"
 
     @property
     def name(self) -> str:
         kind = ONE_HOST if self.rate == ONE_HOST else f"{self.kind}-{self.rate}"
+        if self.per_host > 1:
+            kind = f"steps-{self.hosts // self.per_host}x{self.per_host}-{self.rate}"
         return f"{kind}-{self.task}-batch{self.batch}"
 
 

@@ -135,6 +135,64 @@ class AllToAll(Operation):
         return torch.cat([mine * (rank + 1) for rank in range(self.world)])
 
 
+class Reduce(AllReduce):
+    """To rank 0; what the others' tensors hold afterwards is nobody's business."""
+
+    def torch(self, group: dist.ProcessGroup) -> None:
+        dist.reduce(self.input, 0, group=group)
+
+    def mpi(self, communicator: Any, mpi: Any) -> None:
+        if self.rank == 0:
+            communicator.Reduce(mpi.IN_PLACE, self.input.numpy())
+        else:
+            communicator.Reduce(self.input.numpy(), None)
+
+    def is_right(self) -> bool:
+        return self.rank != 0 or super().is_right()
+
+
+class Gather(AllGather):
+    """To rank 0."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.parts = list(self.output.chunk(self.world)) if self.rank == 0 else None
+
+    def torch(self, group: dist.ProcessGroup) -> None:
+        dist.gather(self.input, self.parts, 0, group=group)
+
+    def mpi(self, communicator: Any, mpi: Any) -> None:
+        communicator.Gather(self.input.numpy(), self.output.numpy() if self.parts else None)
+
+    def bound(self) -> None:
+        if self.parts:
+            super().bound()
+
+    def is_right(self) -> bool:
+        return self.rank != 0 or super().is_right()
+
+
+class Scatter(Operation):
+    """From rank 0."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.output = torch.ones(self.elements // self.world)
+        self.parts = list(self.input.chunk(self.world)) if self.rank == 0 else None
+
+    def torch(self, group: dist.ProcessGroup) -> None:
+        dist.scatter(self.output, self.parts, 0, group=group)
+
+    def mpi(self, communicator: Any, mpi: Any) -> None:
+        communicator.Scatter(self.input.numpy() if self.parts else None, self.output.numpy())
+
+    def bound(self) -> None:
+        self.output.copy_(self.input[self.part])
+
+    def expected(self) -> torch.Tensor:
+        return pattern(self.elements)[self.part]
+
+
 class Barrier(Operation):
     sized = False
 
@@ -157,5 +215,8 @@ OPERATIONS: dict[str, type[Operation]] = {
     "all_gather": AllGather,
     "reduce_scatter": ReduceScatter,
     "all_to_all": AllToAll,
+    "reduce": Reduce,
+    "gather": Gather,
+    "scatter": Scatter,
     "barrier": Barrier,
 }

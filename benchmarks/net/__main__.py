@@ -1,27 +1,31 @@
-r"""Time allreduce between hosts, on one machine: network namespaces behind links of a given rate.
+r"""Operations between hosts, on one machine: network namespaces behind links of a given rate.
 
-    python -m benchmarks.net                               4 hosts, 100 Mb/s and 1 Gb/s
-    python -m benchmarks.net --hosts 2 4 --rate 1gbit --variants gloo ringdist ringdist:int4
-    python -m benchmarks.net --sizes 1M 16M --seconds 3 --out /tmp/quick
-    python -m benchmarks.net --operations all_reduce broadcast --hosts 2 --nproc-per-host 2 \
-                             --sizes 64M --variants gloo ringdist ringdist/ring
-                                                           other operations, as a share of the wire
+    python -m benchmarks.net                               every operation, 2 and 4 hosts of one
+                                                           rank, 2 of two; 100 Mb/s, 1 and 10 Gb/s;
+                                                           an hour; a run that was stopped goes on
+    python -m benchmarks.net --quick                       a look, two minutes
+    python -m benchmarks.net --layouts 4x1 1+2+3 --rate 1gbit --sizes 16M \
+                             --operations all_reduce --variants gloo ringdist ringdist/ring
+    python -m benchmarks.net allreduce --rate 1gbit --variants gloo ringdist ringdist:int4
+                                                           one operation in depth: codecs, their
+                                                           losses, every byte that was sent
     python -m benchmarks.net --hosts 4 --rate 1gbit -- train.py --epochs 3
                                                            torchrun of any script on those hosts
+    python -m benchmarks.ddp steps                         steps of a training between hosts
 
-A variant is backend[/algorithm][:codec][+cast]:
-    gloo, gloo+fp16        another backend; cast to fp16 before and back after, outside of it
-    ringdist               uncompressed, what speed-ups are relative to
+A layout is hosts x ranks of each, or the ranks of every host with + between them. A variant is
+backend[/algorithm][:codec][+cast]:
+    gloo, openmpi          other backends; OpenMPI through mpi4py, for operations only
+    gloo+fp16              cast to fp16 before and back after, outside of it; allreduce only
+    ringdist               uncompressed, what speed-ups of allreduce are relative to
     ringdist/direct        with that algorithm (`python -m torch_ringdist info` lists them)
     ringdist:int4          compressed inside the collective, residuals on where the loss needs them;
     ringdist:onebit>int4   contributions with one codec, sums with another
-    tcp                    the bound: plain sockets, each host to the next, as many bytes as an
-                           uncompressed allreduce must send; always measured
 
 Needs root, and iproute2 (ip and tc); without them it says so and ends with status 0. Nothing of the
 machine's own network is touched. Everything is removed at the end, also after Ctrl-C. The hosts
-share this machine's cores: with a fast link they and not the link are the limit, which shows as a
-low share of the bound. docs/bench-net.md explains the columns.
+share this machine's cores: with a fast link they and not the link are the limit, which shows in
+what plain sockets carry. docs/bench-net.md explains the columns.
 """
 
 from __future__ import annotations
@@ -30,14 +34,28 @@ import argparse
 import sys
 from pathlib import Path
 
+from benchmarks.host.operations import OPERATIONS
 from benchmarks.net import hosts as net
 from benchmarks.net.launch import torchrun
-from benchmarks.net.operations import SIZED
-from benchmarks.net.variants import TCP, Variant
+from benchmarks.net.layout import Layout
+from benchmarks.net.sweep import RunError, parse_layout, sweep
+from benchmarks.net.variants import OPENMPI, TCP, Variant
+from benchmarks.report import parse_size
 
-DEFAULT_RATES = ["100mbit", "1gbit"]
+OPERATIONS_MODE, ALLREDUCE, SCRIPT = "operations", "allreduce", "script"
 CODECS = ("fp16", "bf16", "int8", "int4", "int2", "onebit", "topk:0.01")
-DEFAULT_VARIANTS = ["gloo", "gloo+fp16", "ringdist", *(f"ringdist:{codec}" for codec in CODECS)]
+VARIANTS = {
+    OPERATIONS_MODE: ["ringdist", "gloo", "openmpi", "ringdist:int4"],
+    ALLREDUCE: ["gloo", "gloo+fp16", "ringdist", *(f"ringdist:{codec}" for codec in CODECS)],
+}
+RATES = {
+    OPERATIONS_MODE: ["100mbit", "1gbit", "10gbit"],
+    ALLREDUCE: ["100mbit", "1gbit"],
+    SCRIPT: ["1gbit"],
+}
+LAYOUTS = ("2x1", "4x1", "2x2")
+QUICK = {"rate": ["1gbit"], "layouts": [Layout.parse("2x2")], "seconds": 0.3, "rounds": 2}
+QUICK_SIZES = [8, 1 << 20]
 
 
 def variant(text: str) -> str:
@@ -53,52 +71,113 @@ def rate(text: str) -> str:
     return text
 
 
+def new_parser(mode: str) -> argparse.ArgumentParser:
+    """With what all have."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.net",
+        usage=f"%(prog)s [{ALLREDUCE}] [options] | [options] -- script.py arguments ...",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--rate", type=rate, nargs="+", help=f"default: {' '.join(RATES[mode])}")
+    add("--congestion", default="cubic", metavar="NAME", help="of TCP: cubic (default), bbr, reno")
+    add("--out", type=Path, default=Path("build/bench-net"), metavar="FOLDER")
+    few = range(2, net.MAX_HOSTS + 1)
+    layouts = "in place of --layouts" if mode == OPERATIONS_MODE else "default: 4"
+    add("--hosts", type=int, nargs="+", choices=few, metavar="N", help=layouts)
+    add("--nproc-per-host", type=int, default=1, metavar="N", help="ranks, with --hosts")
+    if mode != SCRIPT:
+        default = " ".join(VARIANTS[mode])
+        add("--variants", type=variant, nargs="+", metavar="V", help=f"default: {default}")
+    return parser
+
+
+def add_operations(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--operations", nargs="+", choices=OPERATIONS, metavar="NAME", help="default: all")
+    default = f"default: {' '.join(LAYOUTS)}"
+    add("--layouts", type=parse_layout, nargs="+", metavar="HxR|R+R", help=default)
+    sizes = "of the longest tensor; default: 8 64K 1M 16M 64M, below 1 Gb/s 8 64K 1M 4M"
+    add("--sizes", type=parse_size, nargs="+", metavar="BYTES", help=sizes)
+    seconds = "of calls, of each operation, variant and size (default: 1)"
+    add("--seconds", type=float, default=1.0, help=seconds)
+    add("--rounds", type=int, default=3, help="that these are spread over (default: 3)")
+    add("--fresh", action="store_true", help="measure again what is there")
+    add("--quick", action="store_true", help="one layout, one rate, two sizes")
+
+
+def add_allreduce(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--sizes", nargs="+", default=["16M"], metavar="BYTES", help="default: 16M")
+    add("--dtype", choices=("fp32", "fp16", "bf16"), default="fp32")
+    add("--data", type=Path, metavar="FILE.pt", help="reduce this, not random numbers")
+    add("--seconds", type=float, default=10.0, help="per variant (default: 10)")
+    add("--rounds", type=int, default=5, help="that these are spread over (default: 5)")
+
+
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     own, command = words, []
     if "--" in words:
         cut = words.index("--")
         own, command = words[:cut], words[cut + 1 :]
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.net",
-        usage="%(prog)s [options] [-- script.py arguments ...]",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    few = range(2, net.MAX_HOSTS + 1)
-    add("--hosts", type=int, nargs="+", default=[4], choices=few, metavar="N", help="default: 4")
-    add("--rate", type=rate, nargs="+", help=f"default: {' '.join(DEFAULT_RATES)}")
-    add("--congestion", default="cubic", metavar="NAME", help="of TCP: cubic (default), bbr, reno")
-    add("--nproc-per-host", type=int, default=1, metavar="N", help="ranks (default: 1)")
-    add("--out", type=Path, default=Path("build/bench-net"), metavar="FOLDER")
-    of = parser.add_argument_group("of the allreduce benchmark, with no script given")
-    of.add_argument("--variants", type=variant, nargs="+", default=DEFAULT_VARIANTS, metavar="V")
-    of.add_argument("--sizes", nargs="+", default=["16M"], metavar="BYTES", help="default: 16M")
-    of.add_argument(
-        "--operations",
-        nargs="+",
-        choices=SIZED,
-        help="instead of the allreduce benchmark: these, of fp32, without codecs and casts",
-    )
-    of.add_argument("--dtype", choices=("fp32", "fp16", "bf16"), default="fp32")
-    of.add_argument("--data", type=Path, metavar="FILE.pt", help="reduce this, not random numbers")
-    of.add_argument("--seconds", type=float, default=10.0, help="per variant (default: 10)")
-    of.add_argument("--rounds", type=int, default=5, help="that these are spread over (default: 5)")
+    mode = SCRIPT if command else OPERATIONS_MODE
+    if own[:1] in ([OPERATIONS_MODE], [ALLREDUCE]) and not command:
+        mode, own = own[0], own[1:]
+    parser = new_parser(mode)
+    if mode == OPERATIONS_MODE:
+        add_operations(parser)
+    elif mode == ALLREDUCE:
+        add_allreduce(parser)
     args = parser.parse_args(own)
-    if args.nproc_per_host < 1 or args.rounds < 1 or args.seconds <= 0:
-        parser.error("--nproc-per-host, --rounds and --seconds: expected more than 0")
-    args.rate = args.rate or (["1gbit"] if command else DEFAULT_RATES)
-    if command and len(args.hosts) * len(args.rate) > 1:
-        parser.error("a script runs on one number of hosts and one rate")
-    args.command = command
+    args.mode, args.command = mode, command
+    complete(args, parser)
     return args
 
 
-def worker(args: argparse.Namespace, of_rate: str, json: Path) -> list[str]:
-    """What torchrun runs when no script was given."""
+def complete(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Defaults that depend on the mode; what does not go together is refused."""
+    if args.nproc_per_host < 1:
+        parser.error("--nproc-per-host: expected more than 0")
+    if args.mode != SCRIPT and (args.rounds < 1 or args.seconds <= 0):
+        parser.error("--rounds and --seconds: expected more than 0")
+    if args.mode == OPERATIONS_MODE:
+        if args.quick:
+            quick = {**QUICK, "sizes": QUICK_SIZES if args.sizes is None else args.sizes}
+            for name, value in quick.items():
+                setattr(args, name, value)
+        args.layouts = args.layouts or layouts_of(args)
+    args.rate = args.rate or RATES[args.mode]
+    args.hosts = args.hosts or [4]
+    if args.mode == SCRIPT:
+        if len(args.hosts) * len(args.rate) > 1:
+            parser.error("a script runs on one number of hosts and one rate")
+        return
+    args.variants = args.variants or VARIANTS[args.mode]
+    for text in args.variants:
+        backend, cast = Variant.parse(text).backend, Variant.parse(text).cast
+        if args.mode == OPERATIONS_MODE and (cast or backend == TCP):
+            parser.error(f"--variants: {text}: operations have no casts, and {TCP} is always there")
+        if args.mode == ALLREDUCE and backend == OPENMPI:
+            parser.error(f"--variants: {text}: {ALLREDUCE} is timed without OpenMPI")
+
+
+def layouts_of(args: argparse.Namespace) -> list[Layout]:
+    if args.hosts:
+        return [Layout((args.nproc_per_host,) * count) for count in args.hosts]
+    return [Layout.parse(text) for text in LAYOUTS]
+
+
+def allreduce_words(args: argparse.Namespace, of_rate: str, json: Path) -> list[str]:
+    """What torchrun runs for the allreduce benchmark."""
     # The bound, always, and each variant once.
     variants = list(dict.fromkeys([TCP, *args.variants]))
-    shared = [
+    return [
+        *("-m", "benchmarks.net.allreduce"),
+        *("--dtype", args.dtype),
+        *(("--data", str(args.data)) if args.data else ()),
+        *("--seconds", str(args.seconds)),
+        *("--interface", net.INTERFACE),
         *("--variants", *variants),
         *("--sizes", *args.sizes),
         *("--rounds", str(args.rounds)),
@@ -106,28 +185,16 @@ def worker(args: argparse.Namespace, of_rate: str, json: Path) -> list[str]:
         *("--per-host", str(args.nproc_per_host)),
         *("--json", str(json)),
     ]
-    if args.operations:
-        return ["-m", "benchmarks.net.operations", "--operations", *args.operations, *shared]
-    return [
-        *("-m", "benchmarks.net.allreduce"),
-        *("--dtype", args.dtype),
-        *(("--data", str(args.data)) if args.data else ()),
-        *("--seconds", str(args.seconds)),
-        *("--interface", net.INTERFACE),
-        *shared,
-    ]
 
 
 def run(args: argparse.Namespace, count: int, of_rate: str) -> int:
+    """A script, or the allreduce benchmark, on that many hosts."""
     name = f"{count}hosts-{of_rate}"
-    what = "operations" if args.operations else "allreduce"
-    json = args.out / f"{what}-{name}.json"
-    command = args.command or worker(args, of_rate, json)
+    json = args.out / f"allreduce-{name}.json"
+    command = args.command or allreduce_words(args, of_rate, json)
     with net.Hosts(count, of_rate, args.congestion) as hosts:
         status = torchrun(hosts, command, args.out / f"logs-{name}", args.nproc_per_host)
-    if status == 0 and args.operations:
-        print(f"\nwritten: {json}\n")
-    elif status == 0 and not args.command:
+    if status == 0 and not args.command:
         from benchmarks.net.plot import draw  # matplotlib takes a second to load
 
         print(f"\nwritten: {json}, {', '.join(map(str, draw(json)))}\n")
@@ -141,15 +208,21 @@ def main() -> int:
         return 0
     net.unwind_on_signals()
     try:
+        if args.mode == OPERATIONS_MODE:
+            sweep(args)
+            return 0
         for count in args.hosts:
             for of_rate in args.rate:
                 if status := run(args, count, of_rate):
                     return status
     except KeyboardInterrupt:
-        print("interrupted; the hosts are removed", file=sys.stderr)
+        print("interrupted; the hosts are removed, what was finished is kept", file=sys.stderr)
         return 130
     except net.CommandError as error:
         print(f"the hosts could not be made: {error}", file=sys.stderr)
+        return 1
+    except RunError as error:
+        print(error, file=sys.stderr)
         return 1
     return 0
 

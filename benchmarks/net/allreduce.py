@@ -15,7 +15,6 @@ import math
 import time
 import zlib
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -24,10 +23,10 @@ from tqdm import tqdm
 
 from benchmarks import ranks, report
 from benchmarks.net import results, wire
+from benchmarks.net.groups import LIMIT, groups_of
 from benchmarks.net.results import Measured, Spread
 from benchmarks.net.variants import TCP, Variant
 
-LIMIT = timedelta(seconds=120)
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 CASTS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 SEED = 1
@@ -209,25 +208,6 @@ class Bench:
             *(size, variant.text, times, len(samples)),
             *(sent / each, received / each, payload, error),
         )
-
-
-def groups_of(variants: list[Variant]) -> dict[tuple[str, str], dist.ProcessGroup]:
-    """By backend and algorithm. The default group is of gloo; all ranks call this alike."""
-    groups = {("gloo", ""): dist.group.WORLD}
-    for variant in variants:
-        key = variant.backend, variant.algorithm
-        if variant.backend != TCP and key not in groups:
-            groups[key] = new_group(*key)
-    return groups
-
-
-def new_group(backend: str, algorithm: str) -> dist.ProcessGroup:
-    options = None
-    if algorithm:
-        import torch_ringdist
-
-        options = torch_ringdist.Options(algorithm=algorithm)
-    return dist.new_group(backend=backend, pg_options=options, timeout=LIMIT)
 
 
 def make_source(count: int, dtype: torch.dtype, rank: int, data: Path | None) -> torch.Tensor:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.lifetime import end_with_parent
@@ -40,13 +40,13 @@ def torchrun(
         for host in range(hosts.count):
             log = logs / f"host{host}.log"
             words = [*hosts.enter(host), *_torchrun(hosts, host, per_host), *command]
-            running.append(_start(words, log if host else None, environment or {}))
-        status = _wait(running)
+            running.append(start(words, log if host else None, environment or {}))
+        status = wait(running)
     finally:
-        _stop(running)
+        stop(running)
     for host, process in enumerate(running):
         if host and process.returncode > 0:
-            _show_end(logs / f"host{host}.log")
+            show_end(logs / f"host{host}.log")
     return status
 
 
@@ -59,7 +59,7 @@ def _torchrun(hosts: Hosts, host: int, per_host: int) -> list[str]:
     ]
 
 
-def _start(words: list[str], log: Path | None, environment: Mapping[str, str]) -> subprocess.Popen:
+def start(words: list[str], log: Path | None, environment: Mapping[str, str]) -> subprocess.Popen:
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {
         **os.environ,
@@ -83,8 +83,9 @@ def _start(words: list[str], log: Path | None, environment: Mapping[str, str]) -
         )
 
 
-def _wait(running: list[subprocess.Popen]) -> int:
-    """Until all are done, or GRACE after the first failure, whose status it returns."""
+def wait(running: list[subprocess.Popen], tick: Callable[[], None] = lambda: None) -> int:
+    """Until all are done, or GRACE after the first failure, whose status it returns. `tick` is
+    called again and again meanwhile."""
     first, end = 0, float("inf")
     while time.monotonic() < end:
         states = [process.poll() for process in running]
@@ -93,11 +94,12 @@ def _wait(running: list[subprocess.Popen]) -> int:
             first, end = failed[0], time.monotonic() + GRACE
         if None not in states:
             break
+        tick()
         time.sleep(0.05)
     return first if first >= 0 else 128 - first
 
 
-def _stop(running: list[subprocess.Popen]) -> None:
+def stop(running: list[subprocess.Popen]) -> None:
     """torchrun ends its ranks when told to end; what it leaves is killed with its host."""
     for process in running:
         if process.poll() is None:
@@ -111,6 +113,6 @@ def _stop(running: list[subprocess.Popen]) -> None:
             process.wait()
 
 
-def _show_end(log: Path) -> None:
+def show_end(log: Path) -> None:
     text = log.read_text(errors="replace").splitlines()[-LOG_END:]
     print(f"--- end of {log}", *text, sep="\n", file=sys.stderr)

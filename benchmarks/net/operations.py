@@ -1,194 +1,197 @@
-"""Every operation between hosts, as a share of what their links can do.
+"""One rank's part of `python -m benchmarks.net`, which starts it on every host.
 
-    python -m benchmarks.net --operations all_reduce broadcast --hosts 2 --nproc-per-host 2
-
-starts it through torchrun on every host. Rounds take turns: plain sockets of one rank a host, each
-to the next host, which say what a link carries each way; then each operation by each variant, of
-which the first repetition is not timed. *of wire*: the least bytes that must leave, or come to, the
-busiest host, over what the sockets of the run carry, by the median time. For H hosts of n ranks and
-S bytes in the longest tensor of a rank: all_reduce 2 (H - 1) / H S, broadcast S, all_gather and
-reduce_scatter (H - 1) / H S, all_to_all n (H - 1) / H S. Results are checked once, exactly.
-Calls come back to back, as in training: what an operation takes then, not how long one alone takes.
+Rounds take turns: plain sockets of one rank a host, each to the next host, which say what a link
+carries each way; then each operation by each variant, of which the first call of a turn is not
+timed. Results are checked once, exactly. Calls come back to back, as in training: what an operation
+takes then, not how long one alone takes. Where there is a root all ranks begin each call together,
+or some would run ahead by several. Ranks share one clock and memory, for they are on one machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
-import statistics
+import math
+import os
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from tqdm import tqdm
 
 from benchmarks import ranks, report
-from benchmarks.host.operations import OPERATIONS
+from benchmarks.host.operations import OPERATIONS, Operation
 from benchmarks.net import wire
-from benchmarks.net.allreduce import LIMIT, groups_of
-from benchmarks.net.variants import TCP, Variant
+from benchmarks.net.groups import LIMIT
+from benchmarks.net.job import Job
+from benchmarks.net.peers import Peer, peers_of
+from benchmarks.net.progress import Progress
 
 PAUSE = 0.2  # seconds before plain sockets are timed: the links' buckets fill alike before all
-SIZED = tuple(name for name, operation in OPERATIONS.items() if operation.sized)
+SOCKET_BYTES = 1 << 20  # at least, that they exchange: less passes from the buckets
+SOCKET_CALLS = 3
+MAX_CALLS = 300  # in a turn
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
-def least_bytes(operation: str, size: int, hosts: int, per_host: int) -> float:
-    """That pass the busiest host's line, in the way that has more."""
-    between = (hosts - 1) / hosts
-    return {
-        "all_reduce": 2 * between * size,
-        "broadcast": float(size),
-        "all_gather": between * size,
-        "reduce_scatter": between * size,
-        "all_to_all": per_host * between * size,
-    }[operation]
-
-
-@dataclass(frozen=True)
+@dataclass
 class Timed:
-    """One variant of one operation. Times in nanoseconds, of the slowest rank."""
+    """One variant of one operation; times in nanoseconds, of the slowest rank."""
 
     operation: str
-    bytes: int
     variant: str
-    times: list[int]
-    least_bytes: float
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.times)
-
-    def of_wire(self, rate: float) -> float:
-        """`rate`: bytes per nanosecond that plain sockets carry."""
-        return self.least_bytes / rate / self.median
-
-    def line(self, rate: float) -> str:
-        words = (self.operation, report.size_text(self.bytes), self.variant)
-        times = (report.duration(min(self.times)), report.duration(self.median))
-        return "{:15} {:>8}  {:24} {:>10} {:>10}  {:6.2f}".format(
-            *words, *times, self.of_wire(rate)
-        )
+    times: list[int] = field(default_factory=list)
+    cpu: float = 0.0  # nanoseconds of all ranks' threads, in all timed calls together
 
 
 class Bench:
-    """One rank's part."""
+    """All ranks make one, and call it alike."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        dist.init_process_group("gloo", timeout=LIMIT)
-        self.args = args
+    def __init__(self, job: Job, barrier: Path, progress: Progress) -> None:
+        self.job, self.progress = job, progress
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.hosts = self.world // args.per_host
+        self.spin = ranks.SpinBarrier(barrier, self.rank, self.world)
+        self.hosts = job.ranks.hosts
         self.ring = None
-        if self.rank % args.per_host == 0:
+        if job.ranks.is_first(self.rank):
             store = dist.PrefixStore("operations", dist.distributed_c10d._get_default_store())
-            host = self.rank // args.per_host
+            host = job.ranks.host_of(self.rank)
             self.ring = ranks.TcpRing(store, host, self.hosts, wire.own_address())
-        self.groups = groups_of(args.variants)
+        self.peers = peers_of(job.parsed)
         self.socket_times: list[int] = []
+        self.socket_bytes = max(job.bytes, SOCKET_BYTES)
 
-    def timed(self, call, count: int) -> list[int]:
-        """The time of each of `count` calls but the first, of the slowest rank."""
+    def run(self) -> dict:
+        work = [
+            (Timed(operation, peer.variant.text), peer)
+            for operation in self.job.operations
+            for peer in self.peers
+            if peer.serves(operation)
+        ]
+        counts = []
+        for timed, peer in work:
+            self.progress.step(f"{timed.operation} {timed.variant}: checking")
+            counts.append(self.calls_of_turn(timed.operation, peer))
+        gc.disable()
+        for number in range(self.job.rounds):
+            self.sockets()
+            turns = list(zip(work, counts, strict=True))
+            for (timed, peer), count in turns if number % 2 == 0 else reversed(turns):
+                self.progress.step(f"{timed.operation} {timed.variant}")
+                self.turn(timed, peer, count)
+        gc.enable()
+        return {
+            "machine": report.machine(),
+            "socket_times": self.socket_times,
+            "socket_bytes": 2 * (self.hosts - 1) * self.socket_bytes // self.hosts,
+            "timed": [asdict(timed) for timed, _ in work],
+        }
+
+    def steps(self) -> int:
+        served = [(o, p) for o in self.job.operations for p in self.peers if p.serves(o)]
+        return len(served) * (1 + self.job.rounds)
+
+    def tensors(self, operation: str) -> Operation:
+        elements = max(1, self.job.bytes // 4 // self.world) * self.world
+        return OPERATIONS[operation](elements, self.rank, self.world)
+
+    def calls_of_turn(self, operation: str, peer: Peer) -> int:
+        """So many that the seconds are reached in all rounds; the result is looked at before."""
+        tensors = self.tensors(operation)
+        if not peer.is_right(operation, tensors):
+            raise SystemExit(
+                f"rank {self.rank}: {operation} by {peer.variant.text} gave a wrong result"
+            )
+        trial = Timed(operation, peer.variant.text)
+        self.turn(trial, peer, 2)
+        fitting = self.job.seconds * 1e9 / self.job.rounds / max(1, min(trial.times))
+        return max(1, min(MAX_CALLS, math.ceil(fitting)))
+
+    def turn(self, timed: Timed, peer: Peer, count: int) -> None:
+        tensors = self.tensors(timed.operation)
+        peer.prepare(timed.operation, tensors)
+        way = self.timed_apart if timed.operation in ROOTED else self.timed
+        times, cpu = way(peer.call(timed.operation, tensors), count)
+        timed.times += times
+        timed.cpu += cpu
+
+    def sockets(self) -> None:
+        self.progress.note("plain sockets")
+        time.sleep(PAUSE)
+        exchange = lambda: self.ring and self.ring.exchange(self.socket_bytes)  # noqa: E731
+        self.socket_times += self.timed(exchange, SOCKET_CALLS)[0]
+
+    def timed(self, call: Callable[[], object], count: int) -> tuple[list[int], float]:
+        """The time of each of `count` calls but the first, of the slowest rank; all ranks' CPU."""
         dist.barrier()
-        ends = []
-        for _ in range(count + 1):
+        ends, cpu = [], 0
+        for number in range(count + 1):
             call()
             ends.append(time.monotonic_ns())
-        latest = torch.tensor(ends)
-        dist.all_reduce(latest, dist.ReduceOp.MAX)
-        return latest.diff().tolist()
+            if number == 0:
+                cpu = time.process_time_ns()
+        cpu = time.process_time_ns() - cpu
+        return self.latest(ends).diff().tolist(), self.together(cpu)
 
-    def sockets(self, size: int, count: int) -> None:
-        time.sleep(PAUSE)
-        self.socket_times += self.timed(lambda: self.ring and self.ring.exchange(size), count)
+    def timed_apart(self, call: Callable[[], object], count: int) -> tuple[list[int], float]:
+        """The same, from when the first rank begins; waiting for one another is not counted."""
+        dist.barrier()
+        starts, ends, cpu = [], [], 0
+        for number in range(count + 1):
+            self.spin.wait()
+            before = time.process_time_ns()
+            starts.append(-time.monotonic_ns())
+            call()
+            ends.append(time.monotonic_ns())
+            if number > 0:
+                cpu += time.process_time_ns() - before
+        taken = self.latest(ends) + self.latest(starts)
+        return taken[1:].tolist(), self.together(cpu)
 
-    def rate(self, size: int) -> float:
-        """Bytes per nanosecond, each way."""
-        moved = 2 * (self.hosts - 1) * size // self.hosts
-        return moved / statistics.median(self.socket_times)
+    @staticmethod
+    def latest(times: list[int]) -> torch.Tensor:
+        found = torch.tensor(times)
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return found
 
-    def measure(self, size: int, progress: tqdm) -> list[Timed]:
-        self.socket_times.clear()
-        found: dict[tuple[str, Variant], list[int]] = {}
-        for number in range(self.args.rounds):
-            self.sockets(size, self.args.repetitions)
-            for operation in self.args.operations:
-                for variant in self.args.variants:
-                    progress.set_postfix_str(f"{report.size_text(size)} {operation}")
-                    elements = size // 4 // self.world * self.world
-                    tensors = OPERATIONS[operation](elements, self.rank, self.world)
-                    group = self.groups[variant.backend, variant.algorithm]
-                    if number == 0:
-                        self.check(tensors, operation, variant, group)
-                    # What is summed again and again overflows: zeros take as long.
-                    tensors.input.zero_()
-                    times = self.timed(lambda: tensors.torch(group), self.args.repetitions)  # noqa: B023
-                    found.setdefault((operation, variant), []).extend(times)
-                    progress.update()
-        return [
-            Timed(
-                operation,
-                size,
-                variant.text,
-                times,
-                least_bytes(operation, size, self.hosts, self.args.per_host),
-            )
-            for (operation, variant), times in found.items()
-        ]
-
-    def check(self, tensors, operation: str, variant: Variant, group: dist.ProcessGroup) -> None:
-        tensors.prepare()
-        tensors.torch(group)
-        if not tensors.is_right():
-            raise SystemExit(f"rank {self.rank}: {operation} by {variant.text} gave a wrong result")
+    @staticmethod
+    def together(cpu: int) -> float:
+        spent = torch.tensor(float(cpu), dtype=torch.float64)
+        dist.all_reduce(spent)
+        return float(spent)
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    add("--operations", nargs="+", choices=SIZED, required=True)
-    add("--variants", nargs="+", type=Variant.parse, required=True)
-    add("--sizes", nargs="+", type=report.parse_size, required=True, help="of the longest tensor")
-    add("--rounds", type=int, required=True)
-    add("--repetitions", type=int, default=3, help="in each round")
-    add("--links", required=True, help="rate and congestion control; for the report only")
-    add("--per-host", type=int, required=True, help="ranks on each host")
-    add("--json", type=Path, required=True, metavar="FILE")
-    args = parser.parse_args()
-    args.variants = [variant for variant in args.variants if variant.backend != TCP]
-    if coded := [variant.text for variant in args.variants if variant.codec or variant.cast]:
-        parser.error(f"--variants: {coded[0]}: operations are timed without codecs and casts")
-    return args
+def take_ranks_of_mpirun() -> None:
+    """It has names of its own for what init_process_group reads."""
+    for name in ("RANK", "SIZE"):
+        if f"OMPI_COMM_WORLD_{name}" in os.environ:
+            ours = "WORLD_SIZE" if name == "SIZE" else name
+            os.environ[ours] = os.environ[f"OMPI_COMM_WORLD_{name}"]
 
 
 def main() -> None:
-    args = parse_arguments()
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--job", type=Job.of, required=True, metavar="JSON")
+    add("--barrier", type=Path, required=True, metavar="FILE", help="of zeros, that all share")
+    add("--progress", type=Path, required=True, metavar="FILE", help="rank 0 writes there")
+    add("--json", type=Path, required=True, metavar="FILE", help="rank 0 writes its results there")
+    args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", category=FutureWarning)  # of names that torch renames
-    bench = Bench(args)
-    first = bench.rank == 0
+    take_ranks_of_mpirun()
+    dist.init_process_group("gloo", timeout=LIMIT)
+    first = dist.get_rank() == 0
+    bench = Bench(args.job, args.barrier, Progress(args.progress if first else None))
+    bench.progress.begin(bench.steps())
+    found = bench.run()
     if first:
-        print(f"{bench.hosts} hosts of {args.per_host} rank(s), links of {args.links}")
-        titles = ("operation", "bytes", "variant", "minimum", "median", "of wire")
-        print("{:15} {:>8}  {:24} {:>10} {:>10}  {}".format(*titles))
-    rows = []
-    each = len(args.operations) * len(args.variants)
-    total = len(args.sizes) * args.rounds * each
-    with tqdm(total=total, disable=None if first else True, leave=False) as progress:
-        for size in args.sizes:
-            of_size = bench.measure(size, progress)
-            rate = bench.rate(size)
-            if first:
-                for row in of_size:
-                    tqdm.write(row.line(rate))
-                tqdm.write(f"{TCP}: {8 * rate:.3f} Gb/s each way")
-            rows += [{**asdict(row), "of_wire": row.of_wire(rate)} for row in of_size]
-    if first:
-        about = {**report.machine(), "hosts": bench.hosts, "per_host": args.per_host}
-        links = dict(zip(("rate", "congestion"), args.links.split(), strict=True))
-        args.json.write_text(json.dumps({**about, **links, "rows": rows}, indent=1) + "\n")
+        args.json.write_text(json.dumps(found))
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -6,6 +6,7 @@ ringdist              uncompressed
 ringdist/direct       with that algorithm
 ringdist:int4         compressed inside the collective; ringdist:onebit>int4 with two codecs
 ringdist/ring:int8    both
+openmpi               through mpi4py, where operations are timed
 tcp                   plain sockets that move an uncompressed allreduce's bytes: the bound
 """
 
@@ -15,6 +16,7 @@ import re
 from dataclasses import dataclass
 
 TCP = "tcp"
+OPENMPI = "openmpi"
 CASTS = ("fp16", "bf16")
 RATE_CODECS = {  # bits per element, its part of the block's scale included
     "fp16": 16.0,
@@ -55,8 +57,8 @@ class Variant:
             raise ValueError(f"variant {text!r}: only ringdist has algorithms and codecs")
         if codec and cast:
             raise ValueError(f"variant {text!r}: a codec or a cast, not both")
-        if backend == TCP and cast:
-            raise ValueError(f"variant {text!r}: {TCP} moves bytes, it cannot cast")
+        if backend in (TCP, OPENMPI) and cast:
+            raise ValueError(f"variant {text!r}: {backend} cannot cast")
         return cls(text, backend, algorithm, codec, cast)
 
     @property
@@ -68,10 +70,10 @@ class Variant:
 
         None where they depend on the values, or the codec is not known here.
         """
-        both = self._bits(8 * itemsize, world)
+        both = self.bits(8 * itemsize, world)
         return None if both is None else (world - 1) / world * count * sum(both) / 8
 
-    def _bits(self, full: float, world: int) -> tuple[float, float] | None:
+    def bits(self, full: float, world: int) -> tuple[float, float] | None:
         """Per element of a contribution, and of the result."""
         if self.cast:
             return 16.0, 16.0

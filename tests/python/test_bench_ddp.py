@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.ddp import stepping_report, steps_report, training_report  # noqa: E402
+from benchmarks.ddp import stepping_report, steps_report, steps_table, training_report  # noqa: E402
 from benchmarks.ddp.candidates import Candidate  # noqa: E402
 from benchmarks.ddp.cells import Cells  # noqa: E402
 from benchmarks.ddp.links import ONE_HOST  # noqa: E402
@@ -254,3 +254,29 @@ print(max(counts), end="")
     if done.stdout == "no glibc":
         pytest.skip("needs glibc's mallopt")
     assert int(done.stdout) < 200
+
+
+def test_steps_on_hosts_of_several_ranks() -> None:
+    settings = Stepping("1gbit", "mlp5m", 32, ("gloo",), hosts=4, per_host=2)
+    assert settings.name == "steps-2x2-1gbit-mlp5m-batch32"
+    assert from_text(to_text(settings)) == settings
+    text = steps_table.table(stepping({"gloo": 0.3, "ringdist": 0.15}))
+    gloo, ours = text.splitlines()[1:]
+    assert gloo.split()[-1] == "1"
+    assert ours.split()[:2] == ["ringdist", str(len(NOISE))]
+    assert "0.50 (" in ours
+
+
+@pytest.mark.skipif(net.why_not() is not None, reason=str(net.why_not()))
+def test_a_few_steps_on_hosts_of_two_ranks(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.ddp", "steps", "--quick", "--batch", "8"]
+    command += ["--out", str(tmp_path), "--candidates", "gloo", "ringdist"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 hosts of 2, 1 Gb/s, batch 8" in done.stdout
+    [kept] = (tmp_path / "quick").glob("steps-2x2-1gbit-*.json")
+    told = json.loads(kept.read_text())["candidates"]
+    assert {text: len(found["seconds"]) for text, found in told.items()} == {
+        "gloo": 4,
+        "ringdist": 4,
+    }

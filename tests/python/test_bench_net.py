@@ -14,8 +14,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.host.launch import has_openmpi  # noqa: E402
+from benchmarks.host.operations import OPERATIONS  # noqa: E402
 from benchmarks.net import hosts as net  # noqa: E402
-from benchmarks.net.operations import least_bytes  # noqa: E402
+from benchmarks.net.bound import coded_bytes, least_bytes  # noqa: E402
+from benchmarks.net.job import Job  # noqa: E402
+from benchmarks.net.layout import Layout  # noqa: E402
+from benchmarks.net.progress import Progress  # noqa: E402
+from benchmarks.net.rows import rows_of, table  # noqa: E402
 from benchmarks.net.variants import Variant  # noqa: E402
 
 REASON = net.why_not()
@@ -59,7 +65,7 @@ def holder() -> subprocess.Popen:
 
 @with_hosts
 def test_allreduce_over_two_hosts(tmp_path: Path) -> None:
-    words = ["--hosts", "2", "--rate", "1gbit", "--sizes", "1M", "--seconds", "0.4"]
+    words = ["allreduce", "--hosts", "2", "--rate", "1gbit", "--sizes", "1M", "--seconds", "0.4"]
     words += ["--rounds", "2", "--variants", "gloo", "ringdist", "--out", str(tmp_path)]
     done = bench_net(*words)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -74,35 +80,164 @@ def test_allreduce_over_two_hosts(tmp_path: Path) -> None:
     assert (tmp_path / "allreduce-2hosts-1gbit-1MiB.png").stat().st_size > 1000
 
 
-@with_hosts
-def test_operations_over_two_hosts(tmp_path: Path) -> None:
-    words = ["--hosts", "2", "--rate", "1gbit", "--sizes", "1M", "--rounds", "1"]
-    words += ["--operations", "all_reduce", "broadcast", "--variants", "ringdist"]
-    done = bench_net(*words, "--out", str(tmp_path))
+def operations(tmp_path: Path, layout: str, *words: str) -> dict[tuple[str, str], dict]:
+    """The rows of one short run at 1 Gb/s, by operation and variant."""
+    shared = ["--layouts", layout, "--rate", "1gbit", "--rounds", "1", "--seconds", "0.1"]
+    done = bench_net(*shared, *words, "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    written = json.loads((tmp_path / "operations-2hosts-1gbit.json").read_text())
-    assert [row["operation"] for row in written["rows"]] == ["all_reduce", "broadcast"]
-    for row in written["rows"]:
-        assert row["least_bytes"] == 1 << 20
-        assert len(row["times"]) == 3
-        assert 0 < row["of_wire"] < 2, row  # a bucket that is full lets a burst pass faster
+    found = json.loads((tmp_path / f"operations-{layout}-1gbit.json").read_text())
+    assert (tmp_path / f"operations-{layout}-1gbit-times.png").stat().st_size > 1000
+    return {(row["operation"], row["variant"]): row for row in found["rows"]}
 
 
-def test_operations_have_no_codecs(tmp_path: Path) -> None:
-    words = ["-m", "benchmarks.net.operations", "--operations", "broadcast", "--sizes", "1M"]
-    words += ["--variants", "ringdist:int8", "--rounds", "1", "--links", "1gbit cubic"]
-    words += ["--per-host", "1", "--json", str(tmp_path / "out.json")]
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "--variants: ringdist:int8: operations are timed without codecs" in done.stderr
+@with_hosts
+def test_operations_over_hosts_that_are_unequal(tmp_path: Path) -> None:
+    words = ["--operations", "all_reduce", "gather", "barrier", "--sizes", "1M"]
+    rows = operations(tmp_path, "1+2", *words, "--variants", "gloo", "ringdist", "ringdist:int4")
+    all_of = ("all_reduce", "gather", "barrier")
+    plain = [(name, variant) for name in all_of for variant in ("gloo", "ringdist")]
+    assert set(rows) == {*plain, ("all_reduce", "ringdist:int4")}
+    for row in rows.values():
+        assert 0 < row["minimum"] <= row["median"]
+        assert 0 < row["cpu"] < 3 * row["median"] * row["calls"]  # of three ranks
+    reduced = rows["all_reduce", "ringdist"]
+    assert reduced["least_bytes"] == 1 << 20
+    # Buckets that are full let a burst pass faster, once in each turn.
+    assert 0.1 < reduced["of_wire"] < 1.3, reduced
+    assert rows["all_reduce", "ringdist:int4"]["least_bytes"] == (1 << 20) * 4.125 / 32
+    assert rows["barrier", "gloo"]["of_wire"] is None
+
+
+@with_hosts
+@pytest.mark.skipif(not has_openmpi(), reason="no mpi4py and OpenMPI")
+def test_openmpi_takes_part_on_each_host(tmp_path: Path) -> None:
+    words = ["--operations", "all_reduce", "reduce", "--sizes", "1M"]
+    rows = operations(tmp_path, "2x1", *words, "--variants", "openmpi", "ringdist")
+    assert {variant for _, variant in rows} == {"openmpi", "ringdist"}
+    # It took the wire, not this machine's memory.
+    assert 0.02 < rows["all_reduce", "openmpi"]["of_wire"] < 1.3
+
+
+@with_hosts
+def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+    words = ["--operations", "barrier", "--sizes", "8", "--variants", "gloo"]
+    first = operations(tmp_path, "2x1", *words)
+    assert operations(tmp_path, "2x1", *words) == first
+    fresh = operations(tmp_path, "2x1", *words, "--fresh")
+    assert fresh != first and set(fresh) == set(first)
+
+
+@with_hosts
+def test_ranks_that_fail_are_shown(tmp_path: Path) -> None:
+    """Where they cannot make their group: no such algorithm."""
+    words = ["--operations", "barrier", "--sizes", "8", "--variants", "ringdist/nonsense"]
+    done = bench_net("--layouts", "2x1", "--rate", "none", *words, "--out", str(tmp_path))
+    assert done.returncode == 1
+    assert "nonsense" in done.stderr
+    assert "[1/1] 2x1, none, 8 B: status 1" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("operation", "expected"),
-    [("all_reduce", 75), ("broadcast", 50), ("all_gather", 37.5), ("all_to_all", 75)],
+    ("words", "problem"),
+    [
+        (["--variants", "gloo+fp16"], "--variants: gloo+fp16: operations have no casts"),
+        (["--variants", "tcp"], "--variants: tcp: operations have no casts, and tcp is always"),
+        (["allreduce", "--variants", "openmpi"], "--variants: openmpi: allreduce is timed without"),
+        (["--layouts", "4"], "argument --layouts: '4': expected 2 to 32 hosts of 1 rank or more"),
+        (["--layouts", "1+0"], "argument --layouts: '1+0': expected 2 to 32 hosts"),
+        (["--layouts", "4*2"], "argument --layouts: '4*2': expected hosts x ranks of each"),
+        (["--rate", "fast"], "argument --rate: 'fast': expected none, or a rate as 100mbit"),
+        (["--sizes", "7"], "argument --sizes: '7': expected a multiple of 4"),
+        (["--rounds", "0"], "--rounds and --seconds: expected more than 0"),
+    ],
 )
-def test_least_bytes_of_four_hosts(operation: str, expected: float) -> None:
-    assert least_bytes(operation, 50, hosts=4, per_host=2) == expected
+def test_bad_words_are_refused(words: list[str], problem: str) -> None:
+    done = bench_net(*words)
+    assert done.returncode == 2
+    assert problem in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "per_host", "again"),
+    [("4x1", (1, 1, 1, 1), "4x1"), ("2+2", (2, 2), "2x2"), ("1+2+3", (1, 2, 3), "1+2+3")],
+)
+def test_a_layout(text: str, per_host: tuple[int, ...], again: str) -> None:
+    layout = Layout.parse(text)
+    assert layout.per_host == per_host
+    assert layout.text == again
+    assert (layout.hosts, layout.world) == (len(per_host), sum(per_host))
+
+
+def test_ranks_are_numbered_host_by_host() -> None:
+    layout = Layout.parse("1+2+3")
+    assert [layout.host_of(rank) for rank in range(6)] == [0, 1, 1, 2, 2, 2]
+    assert [rank for rank in range(6) if layout.is_first(rank)] == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("operation", "equal", "unequal"),
+    [
+        ("all_reduce", 75, 50 * 4 / 3),
+        ("broadcast", 50, 50),
+        ("reduce", 50, 50),
+        ("all_gather", 37.5, 50 * 5 / 6),  # into the host of one
+        ("reduce_scatter", 37.5, 50 * 5 / 6),  # out of it
+        ("all_to_all", 75, 50 * 9 / 6),  # the host of three, with three elsewhere
+        ("gather", 37.5, 50 * 5 / 6),  # rank 0 is alone on its host
+        ("scatter", 37.5, 50 * 5 / 6),
+        ("barrier", 0, 0),
+    ],
+)
+def test_least_bytes(operation: str, equal: float, unequal: float) -> None:
+    """Of four hosts of two ranks, and of hosts of one, two and three."""
+    assert operation in OPERATIONS
+    assert least_bytes(operation, 50, Layout.parse("4x2")) == pytest.approx(equal)
+    assert least_bytes(operation, 50, Layout.parse("1+2+3")) == pytest.approx(unequal)
+
+
+@pytest.mark.parametrize(
+    ("operation", "codec", "expected"),
+    [
+        ("all_reduce", "int4", 100 * 4.125 / 32),
+        ("all_reduce", "onebit>int4", 100 * (1.0625 + 4.125) / 64),
+        ("all_gather", "int8", 50 * 8.125 / 32),
+        ("reduce_scatter", "onebit>int4", 50 * 1.0625 / 32),
+        ("all_reduce", "lossless", None),
+    ],
+)
+def test_least_bytes_of_a_codec(operation: str, codec: str, expected: float | None) -> None:
+    variant = Variant.parse(f"ringdist:{codec}")
+    found = coded_bytes(operation, 100, Layout.parse("2x2"), variant)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_rows_of_what_ranks_found() -> None:
+    job = Job("1gbit", "cubic", "2x2", 1 << 20, ("all_reduce",), ("gloo", "ringdist"), 1.0, 2)
+    gloo = {"operation": "all_reduce", "variant": "gloo", "times": [16_000_000] * 2, "cpu": 8e6}
+    times = [8_000_000, 10_000_000, 12_000_000, 10_000_000]
+    ours = {**gloo, "variant": "ringdist", "times": times}
+    result = {
+        "settings": json.loads(job.text()),
+        "socket_times": [9_000_000, 8_000_000, 7_000_000],
+        "socket_bytes": 1 << 20,
+        "timed": [gloo, ours],
+    }
+    assert Job.of(job.text()) == job
+    gloo, ours = rows_of(result)
+    assert (gloo.of_wire, ours.of_wire) == (pytest.approx(0.5), pytest.approx(0.8))
+    assert (ours.calls, ours.minimum, ours.median, ours.cpu) == (4, 8e6, 10e6, 2e6)
+    text = table([gloo, ours])
+    assert "2x2, 1gbit, 1 MiB: plain sockets carry 1.049 Gb/s each way" in text
+    assert text.splitlines()[-1].split()[-5:] == ["ms", "1.60", "0.80", "2.00", "ms"]
+
+
+def test_how_far_the_ranks_are(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "progress")
+    progress.begin(7)
+    progress.step("first")
+    progress.step("second")
+    assert json.loads((tmp_path / "progress").read_text()) == [2, 7, "second"]
+    Progress(None).step("nobody looks")
 
 
 @with_hosts
