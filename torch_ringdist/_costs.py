@@ -1,0 +1,215 @@
+"""The constants that the planner counts with, and the file that keeps them: RINGDIST_COSTS.
+
+`python -m torch_ringdist tune` writes such a file:
+
+    {"format": "torch-ringdist costs", "version": 1,
+     "inside":  {"latency_ns": 200, "bytes_per_second": 4e10, "copied_per_second": 1e10,
+                 "per_message_ns": 300, "framing_bytes": 72},
+     "between": {the same five},
+     "made": {"host": "n1", "date": "2026-01-31T12:00:00+00:00", "torch_ringdist": "0.1.0"}}
+
+A message of n bytes takes, where nobody else uses what it needs:
+
+    per_message + n / copied_per_second         of the sender's time
+    latency + (n + framing) / bytes_per_second  on the line
+    per_message + n / copied_per_second         of the receiver's time
+
+`inside` is a host, whose line is its memory; `between` hosts there is a line out of each and one
+into it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FORMAT = "torch-ringdist costs"
+VERSION = 1
+_MOST_BYTES = 1 << 20  # of a file: a true one has a thousand
+
+# Key -> the least and the most that is accepted.
+_BOUNDS = {
+    "latency_ns": (0, 1e10),
+    "bytes_per_second": (1e3, 1e15),
+    "copied_per_second": (1e3, 1e15),
+    "per_message_ns": (0, 1e9),
+    "framing_bytes": (0, 65536),
+}
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a message costs on one kind of link; the module says how the five count.
+
+    Raises:
+        ValueError: a constant that is no number or out of its range; names it.
+    """
+
+    latency_ns: float
+    bytes_per_second: float
+    copied_per_second: float
+    per_message_ns: float
+    framing_bytes: int
+
+    def __post_init__(self) -> None:
+        for name, bounds in _BOUNDS.items():
+            _check_number(name, getattr(self, name), *bounds)
+        # The planner counts in whole nanoseconds and bytes: a file says what is in force.
+        for name in ("latency_ns", "per_message_ns", "framing_bytes"):
+            object.__setattr__(self, name, round(getattr(self, name)))
+        for name in ("bytes_per_second", "copied_per_second"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The constants of a network, inside hosts and between them, and where they were made.
+
+    Costs compare by their constants. Immutable: any thread.
+    """
+
+    inside: Link
+    between: Link
+    made: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Costs:
+        """Read what to_file() wrote.
+
+        Raises:
+            ValueError: the file cannot be read, is none of these, is of another version, or has a
+                key that is missing, unknown or of a value that is not accepted. The message names
+                the file, the key, what was given and what is accepted.
+        """
+        try:
+            return cls.from_json(_parse(_read(path)))
+        except ValueError as error:
+            raise ValueError(f"costs file {os.fspath(path)!r}: {error}") from None
+
+    @classmethod
+    def from_json(cls, given: Any) -> Costs:
+        """Of the object that a file holds; ValueError as from_file(), without the file's name."""
+        if not isinstance(given, dict) or given.get("format") != FORMAT:
+            found = given.get("format") if isinstance(given, dict) else given
+            raise ValueError(
+                f"'format' must be {FORMAT!r}, got {_short(found)}; "
+                "`python -m torch_ringdist tune` writes such files"
+            )
+        version = given.get("version")
+        if isinstance(version, bool) or version != VERSION:
+            raise ValueError(
+                f"'version' must be {VERSION}, got {_short(version)}: it is of another version of "
+                "torch_ringdist; run `python -m torch_ringdist tune` again"
+            )
+        _check_keys("", given, {"format", "version", "inside", "between", "made"})
+        made = given["made"]
+        if not isinstance(made, dict) or not all(isinstance(text, str) for text in made.values()):
+            raise ValueError(f"'made' must be an object of texts, got {_short(made)}")
+        return cls(_link("inside", given["inside"]), _link("between", given["between"]), made)
+
+    def to_file(self, path: str | os.PathLike[str]) -> None:
+        """Write the file, in one piece or not at all; in place of one that is there.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        target = Path(path)
+        made = dict(self.made) or made_here()
+        content = {"format": FORMAT, "version": VERSION, **self.numbers(), "made": made}
+        with tempfile.NamedTemporaryFile(
+            "w", dir=target.parent, prefix=f".{target.name}.", encoding="utf-8", delete=False
+        ) as out:
+            try:
+                json.dump(content, out, indent=2)
+                out.write("\n")
+                out.flush()
+                os.fchmod(out.fileno(), 0o644)  # other users' ranks may read it
+                os.replace(out.name, target)
+            except BaseException:
+                os.unlink(out.name)
+                raise
+
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """The ten constants, {"inside": {...}, "between": {...}}: what the native module takes."""
+        return {"inside": asdict(self.inside), "between": asdict(self.between)}
+
+
+def made_here() -> dict[str, str]:
+    """What a file says of its origin: host, date, versions."""
+    from torch_ringdist import __version__
+
+    return {
+        "host": platform.node(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "torch_ringdist": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    try:
+        # A pipe or a device might never end, or never begin.
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ValueError("it is no regular file")
+        with open(path, "rb") as source:
+            content = source.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror or error}") from None
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES} bytes: it is no file of costs")
+    return content
+
+
+def _parse(content: bytes) -> Any:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        out = dict(pairs)
+        if len(out) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"key {twice!r} is there twice")
+        return out
+
+    try:
+        return json.loads(content.decode("utf-8"), object_pairs_hook=once)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"it is no JSON: {error}") from None
+
+
+def _link(name: str, given: Any) -> Link:
+    if not isinstance(given, dict):
+        raise ValueError(f"{name!r} must be an object, got {_short(given)}")
+    _check_keys(f"{name}.", given, {one.name for one in fields(Link)})
+    try:
+        return Link(**given)
+    except ValueError as error:
+        raise ValueError(f"{name}.{error}") from None
+
+
+def _check_keys(prefix: str, given: dict[str, Any], known: set[str]) -> None:
+    have = ", ".join(sorted(prefix + key for key in known))
+    for key in sorted(known - given.keys()):
+        raise ValueError(f"'{prefix}{key}' is missing; needed: {have}")
+    for key in sorted(given.keys() - known):
+        raise ValueError(f"'{prefix}{key}' is unknown; known: {have}")
+
+
+def _check_number(name: str, value: Any, low: float, high: float) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not low <= value <= high:  # nor NaN
+        raise ValueError(f"{name} must be a number from {low:g} to {high:g}, got {_short(value)}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
