@@ -175,3 +175,35 @@ class LocalRanks:
 
 def codec_examples() -> list[tuple[str, str]]: ...  # (spec, description)
 def measure_codec(spec: str, elements: int, seconds: float) -> dict[str, float | str]: ...
+
+# Cost constants: {"inside": {...}, "between": {...}}, with the keys of _costs.Link.
+_Costs = dict[str, dict[str, float]]
+
+def usual_costs(bits_per_second: float, latency_ns: int) -> _Costs:
+    """What is counted with where nobody says otherwise, for such lines between hosts."""
+
+def forecast(
+    *,
+    operation: str,  # "all_reduce"; no send or receive
+    count: int,  # elements of the tensor (all_reduce, broadcast, reduce), else of a rank's part
+    dtype: str,
+    reduce_op: str,  # "SUM"; not read where nothing is reduced
+    root: int,
+    hosts: list[list[int]],  # the ranks of each
+    algorithm: str,  # forced; "": the planner's choice
+    codec: str,  # "": none
+    layout_deterministic: bool,
+    segment_bytes: int,
+    costs: _Costs,
+    most_messages: int,  # of each algorithm's walk; more are walked several to one
+    shown: int,  # rounds list their messages up to so many ranks; < 0: no rounds
+) -> dict[str, Any]:
+    """What a group would do with an operation, and what else it could.
+
+    Keys: algorithm, why, segment_count; alternatives, each with algorithm, description, refusal
+    ("" if it may be taken), and if it was walked seconds, messages, bytes_inside, bytes_between,
+    busiest_line, ranks_walked, joined (segments to a message); rounds, where not too many steps
+    differ, each with messages_inside, messages_between, elements_inside, elements_between (of all
+    ranks), messages: (from, to, elements, "contribution" | "result" | "relay").
+
+    Without the GIL; any thread. ValueError or TypeError for what a group would refuse."""

@@ -1,4 +1,4 @@
-"""The command line: ``python -m torch_ringdist`` with ``info``, ``codecs`` or ``dump``."""
+"""The command line: ``python -m torch_ringdist`` and ``info``, ``codecs``, ``plan`` or ``dump``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from torch_ringdist import _codecs, _dump, _inspect, _show
+from torch_ringdist import _codecs, _dump, _inspect, _plan, _show
 
 _DESCRIPTION = "Look at the ringdist backend of torch.distributed, and at processes that use it."
 
@@ -24,6 +24,9 @@ examples:
   python -m torch_ringdist codecs
   python -m torch_ringdist codecs int4 int4+h topk:0.01 --seconds 2
       What each codec saves, what it loses, and how fast it is on one core of this machine.
+
+  python -m torch_ringdist plan --ranks 8 --hosts 2 --operation all_reduce --bytes 1M
+      Which algorithm would run, and why; the others with predicted times; who sends what to whom.
 
   python -m torch_ringdist dump 4711
       A run hangs: ask process 4711 for its operations in flight, their step, and the peers that
@@ -55,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     _codecs.add_arguments(
         commands.add_parser("codecs", help="ratio, error and speed of the codecs on this machine")
     )
+    _plan.add_arguments(
+        commands.add_parser("plan", help="which algorithm would run, why, and what it would take")
+    )
     dump = commands.add_parser("dump", help="what a running process is doing in ringdist")
     which = dump.add_mutually_exclusive_group(required=True)
     which.add_argument("pid", type=int, nargs="?", metavar="PID", help="a process of this machine")
@@ -71,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(_show.as_json(info) if args.json else _show.as_text(info))
         elif args.command == "codecs":
             _codecs.run(args)
+        elif args.command == "plan":
+            _plan.run(args)
         else:
             states, problems = _dump.ask_all() if args.all else (_dump.ask(args.pid), [])
             print(_show.states_as_text(states))
@@ -81,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader, say `head`, has seen enough. At exit Python would try once more, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    # ValueError: a RINGDIST_* variable with a value that is not accepted.
+    # ValueError: an option or a RINGDIST_* variable with a value that is not accepted.
     except (_dump.DumpError, ImportError, ValueError) as error:
         print(f"torch_ringdist {args.command}: {error}", file=sys.stderr)
         return 1

@@ -1,6 +1,8 @@
 #include "plan/cost_walk.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +19,7 @@ namespace {
 class Walk final : private WireEvents {
  public:
   // `alike`: ranks r and r + alike are; those below it are walked.
-  Walk(const WalkRequest& request, int alike)
-      : request_(request), alike_(alike), wire_(request.costs, *this) {}
+  Walk(const WalkRequest& request, int alike) : request_(request), alike_(alike) {}
 
   // False: there are too many steps.
   bool load();
@@ -40,6 +41,7 @@ class Walk final : private WireEvents {
 
   int size() const { return request_.shape.size; }
   Schedule schedule_of(int rank) const;
+  void join(const std::vector<Schedule>& schedules);
   void connect();
   void add_cores();
   void work(int rank);
@@ -51,7 +53,9 @@ class Walk final : private WireEvents {
 
   const WalkRequest& request_;
   const int alike_;
-  Wire wire_;
+  int64_t joined_ = 1;
+  NetworkCosts costs_;        // of a message of joined segments
+  std::optional<Wire> wire_;  // once those are known
   std::vector<WalkedRank> ranks_;
   std::vector<std::vector<Hop>> hops_;                        // by rank and out
   std::vector<std::vector<std::pair<int, int>>> senders_of_;  // by rank and in: (rank, out)
@@ -79,16 +83,44 @@ bool Walk::load() {
   size_t steps = least * static_cast<size_t>(alike_);
   if (steps > static_cast<size_t>(kMostWalkedSteps)) return false;
   steps = 0;
+  std::vector<Schedule> schedules;
   for (int rank = 0; rank < alike_; ++rank) {
-    ranks_.emplace_back(*compile(schedule_of(rank), request_.segment_count), request_.window);
-    steps += ranks_.back().steps();
+    schedules.push_back(schedule_of(rank));
+    steps += schedules.back().steps.size();
     if (steps > static_cast<size_t>(kMostWalkedSteps)) return false;
   }
+  join(schedules);
+  for (Schedule& schedule : schedules)
+    ranks_.emplace_back(*compile(std::move(schedule), joined_ * request_.segment_count),
+                        std::max<int64_t>(2, request_.window / joined_));
   ended_.resize(ranks_.size());
   unended_ = alike_;
   connect();
   add_cores();
   return true;
+}
+
+// Counts what will be sent, and finds how much of it is to be one message.
+void Walk::join(const std::vector<Schedule>& schedules) {
+  int64_t messages = 0;
+  int64_t longest = 1;  // segments
+  for (const Schedule& schedule : schedules)
+    for (const Step& step : schedule.steps) {
+      const int64_t segments = std::max<int64_t>(
+          1, (step.range.count + request_.segment_count - 1) / request_.segment_count);
+      longest = std::max(longest, segments);
+      messages += segments * static_cast<int64_t>(step.to.size());
+    }
+  walked_.messages = messages;
+  if (messages > request_.most_messages)
+    joined_ = std::min(longest, (messages - 1) / request_.most_messages + 1);
+  costs_ = request_.costs;
+  for (LinkCosts* each : {&costs_.inside, &costs_.between}) {
+    each->per_message *= joined_;
+    each->framing *= joined_;
+  }
+  WireEvents& events = *this;
+  wire_.emplace(costs_, events);
 }
 
 // The receiver's place among those that are walked sees its sender where it would be from there.
@@ -123,7 +155,7 @@ void Walk::add_cores() {
     const auto all = static_cast<double>(topology.hosts[static_cast<size_t>(host)].size());
     Lines& lines = lines_[static_cast<size_t>(host)];
     lines.share = all / here[static_cast<size_t>(host)];
-    wire_.add_core(host, lines.share);
+    wire_->add_core(host, lines.share);
   }
 }
 
@@ -139,12 +171,11 @@ void Walk::work(int rank) {
       const auto [sender, out] =
           senders_of_[static_cast<size_t>(rank)][static_cast<size_t>(done.at)];
       if (!one.needs_credit(done.at)) continue;
-      const LinkCosts& costs = request_.topology.same_host(rank, one.in(done.at).peer)
-                                   ? request_.costs.inside
-                                   : request_.costs.between;
+      const LinkCosts& costs =
+          request_.topology.same_host(rank, one.in(done.at).peer) ? costs_.inside : costs_.between;
       credits_.emplace_back(sender, out);
-      wire_.at(wire_.now() + costs.latency + 2 * costs.per_message,
-               static_cast<int>(credits_.size()) - 1);
+      wire_->at(wire_->now() + costs.latency + 2 * costs.per_message,
+                static_cast<int>(credits_.size()) - 1);
     }
   }
   if (one.ended() && !std::exchange(ended_[static_cast<size_t>(rank)], char{1})) --unended_;
@@ -158,15 +189,15 @@ void Walk::send(int rank, const WalkedRank::Done& what) {
   transfer.from = rank;
   transfer.to = hop.to;
   transfer.flow = static_cast<uint64_t>(rank) << 32 | static_cast<uint32_t>(peer);
-  transfer.bytes = one.count_of(what.at, what.segment) * request_.element_bytes;
+  transfer.bytes = std::llround(static_cast<double>(one.count_of(what.at, what.segment)) *
+                                request_.element_bytes);
   transfer.inside = request_.topology.same_host(rank, peer);
-  ++walked_.messages;
   (transfer.inside ? walked_.bytes_inside : walked_.bytes_between) += transfer.bytes;
   if (!transfer.inside) {
-    lines_[static_cast<size_t>(wire_.host_of(rank))].out += transfer.bytes;
-    lines_[static_cast<size_t>(wire_.host_of(hop.to))].in += transfer.bytes;
+    lines_[static_cast<size_t>(wire_->host_of(rank))].out += transfer.bytes;
+    lines_[static_cast<size_t>(wire_->host_of(hop.to))].in += transfer.bytes;
   }
-  const auto id = static_cast<size_t>(wire_.send(transfer));
+  const auto id = static_cast<size_t>(wire_->send(transfer));
   if (on_the_way_.size() <= id) on_the_way_.resize(id + 1);
   on_the_way_[id] = hop;
 }
@@ -192,16 +223,17 @@ void Walk::on_time(int id) {
 Walked Walk::run() {
   for (int rank = 0; rank < alike_; ++rank) work(rank);
   while (unended_ > 0) {
-    check(wire_.next().has_value(), "a schedule that does not end");
-    wire_.move_to(*wire_.next());
+    check(wire_->next().has_value(), "a schedule that does not end");
+    wire_->move_to(*wire_->next());
   }
-  return totals(wire_.now() - Wire::kStart);
+  return totals(wire_->now() - Wire::kStart);
 }
 
 Walked Walk::totals(Duration time) const {
   Walked out = walked_;
   out.time = time;
   out.ranks = alike_;
+  out.joined = joined_;
   const int times = size() / alike_;
   for (int64_t* each : {&out.messages, &out.bytes_inside, &out.bytes_between}) *each *= times;
   for (const Lines& lines : lines_) {

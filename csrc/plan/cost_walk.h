@@ -23,13 +23,16 @@ namespace ringdist {
 struct WalkRequest {
   const Algorithm* algorithm = nullptr;  // supports `kind`
   Collective kind = Collective::kAllreduce;
-  Shape shape;  // its rank is not read; no parts of their own sizes
-  int64_t element_bytes = 4;
+  Shape shape;                // its rank is not read; no parts of their own sizes
+  double element_bytes = 4;   // that travel, of an element: a codec's mean is no whole number
   int64_t segment_count = 1;  // elements, as in Plan
   Topology topology;          // of all ranks
   NetworkCosts costs;
   bool every_rank = false;  // walk all of them, though they be alike
   int64_t window = 8;       // segments of an edge that may be on their way: as engine/op grants
+  // Where more messages would be walked, as many segments as that takes are joined to one, which
+  // costs what they do: time is spared, and what is lost is how finely steps overlap.
+  int64_t most_messages = INT64_MAX;
 };
 
 struct Walked {
@@ -39,6 +42,7 @@ struct Walked {
   int64_t bytes_between = 0;  // the same between hosts
   int64_t busiest_line = 0;   // payload that leaves, or comes to, the host with most of it
   int ranks = 0;              // that were walked
+  int64_t joined = 1;         // segments to a message that was walked
 };
 
 // Error: kNotSupported, the ranks differ and have more steps than are walked (kMostWalkedSteps).

@@ -92,6 +92,15 @@ bool wants_rank_order(const PlanRequest& request) {
   return rounds && sums && input_count(request) <= kPreciseHalfBytes / element;
 }
 
+// What wants_rank_order() has found.
+std::string_view why_rank_order(const PlanRequest& request) {
+  if (averages_integers(request)) return "an average of integers is added up by one rank";
+  if (request.layout_deterministic) return "deterministic='layout' needs rank order";
+  if (request.coding_loss == CodingLoss::kBlocks)
+    return "a codec of blocks: two encodings, however many ranks there are";
+  return "few bytes, or half precision, which rank order rounds once";
+}
+
 bool serves(const Algorithm& algorithm, const PlanRequest& request) {
   return algorithm.serves_codecs || request.coding_loss == CodingLoss::kUncoded;
 }
@@ -125,30 +134,37 @@ const Algorithm* algorithm_between_hosts(const PlanRequest& request) {
   return find_best(&Algorithm::best_between_hosts, request.kind);
 }
 
+struct Choice {
+  const Algorithm* algorithm;
+  std::string_view why;
+};
+
 // Else rank order where that is wanted - also by codecs, in place of what does not serve them:
 // those that lose nothing give the bits of an op without - else what says that it is best.
-const Algorithm* default_algorithm(const PlanRequest& request) {
+Choice default_choice(const PlanRequest& request) {
   if (spares_hosts(request))
     if (const auto* best = find_best(&Algorithm::best_for_codecs_between_hosts, request.kind))
-      return best;
+      return {best, "what stays inside a host is not encoded"};
   const bool ordered = reduces(request.kind) && wants_rank_order(request);
   const Algorithm* small = small_algorithm(request);
   const bool fits_small = small != nullptr && (small->rank_ordered || !ordered);
-  if (fits_small && serves(*small, request)) return small;
+  if (fits_small && serves(*small, request)) return {small, "few bytes: few steps"};
   const Algorithm* between = algorithm_between_hosts(request);
   if (between != nullptr && !ordered && small == nullptr && serves(*between, request))
-    return between;
+    return {between, "the group spans hosts: no byte takes a host's line twice"};
   const bool as_small = reduces(request.kind) && small != nullptr && small->rank_ordered;
   for (const Algorithm& algorithm : algorithms()) {
-    const bool fits = ordered || as_small
-                          ? algorithm.rank_ordered && algorithm.supports(request.kind)
-                          : std::ranges::count(algorithm.best_for, request.kind) > 0;
-    if (fits) return &algorithm;
+    if (ordered || as_small) {
+      if (!algorithm.rank_ordered || !algorithm.supports(request.kind)) continue;
+      return {&algorithm, why_rank_order(request)};
+    }
+    if (std::ranges::count(algorithm.best_for, request.kind) > 0)
+      return {&algorithm, "it is best for this collective where nothing else is asked for"};
   }
   check_failed("no algorithm has this collective", std::source_location::current());
 }
 
-Result<const Algorithm*> choose(const PlanRequest& request) {
+Result<Choice> choose(const PlanRequest& request) {
   if (!request.forced_algorithm.empty()) {
     const std::string name(request.forced_algorithm);
     const Algorithm* forced = find_algorithm(name);
@@ -158,12 +174,11 @@ Result<const Algorithm*> choose(const PlanRequest& request) {
     if (forced->supports(request.kind) && serves(*forced, request)) {
       if (request.layout_deterministic && reduces(request.kind) && !forced->rank_ordered)
         return Error(ErrorKind::kInvalidArgument,
-                     "algorithm '" + name +
-                         "' does not reduce in rank order, which deterministic='layout' needs");
-      if (forced->rank_ordered || !averages_integers(request)) return forced;
+                     "algorithm '" + name + "' " + std::string(refusal(*forced, request)));
+      if (refusal(*forced, request).empty()) return Choice{forced, "it is forced"};
     }
   }
-  return default_algorithm(request);
+  return default_choice(request);
 }
 
 // Cuts `longest` elements into the fewest segments of at most `most` elements, of equal length as
@@ -176,6 +191,16 @@ int64_t even_segment(int64_t longest, int64_t most) {
 }
 
 }  // namespace
+
+std::string_view refusal(const Algorithm& algorithm, const PlanRequest& request) {
+  if (!serves(algorithm, request)) return "serves no codecs";
+  if (!reduces(request.kind) || algorithm.rank_ordered) return "";
+  if (request.layout_deterministic)
+    return "does not reduce in rank order, which deterministic='layout' needs";
+  if (averages_integers(request))
+    return "does not reduce in rank order, which an average of integers needs";
+  return "";
+}
 
 uint64_t Plan::hash() const {
   Hash out;
@@ -197,10 +222,11 @@ Result<Plan> make_plan(const PlanRequest& request) {
     return Error(ErrorKind::kInvalidArgument,
                  "codec: deterministic='layout' needs uncompressed ops: the elements of a block "
                  "share a scale, so that an element's bits depend on where it lies");
-  Result<const Algorithm*> chosen = choose(request);
+  Result<Choice> chosen = choose(request);
   if (!chosen.ok()) return chosen.error();
   Plan plan;
-  plan.algorithm = chosen.value();
+  plan.algorithm = chosen.value().algorithm;
+  plan.why = chosen.value().why;
   if (request.coding_loss != CodingLoss::kUncoded) return plan;
   // Not by the parts: a rank of an alltoall does not know what the others send each other, and
   // ranks that disagree about the parts are to be told by the edge where they do.

@@ -44,9 +44,14 @@ struct Plan {
   // block map, has cut it.
   int64_t segment_count = 1;
   uint64_t coding_hash = 0;  // 0: not coded
+  std::string_view why = "";  // that algorithm, for people; of static text
 
   uint64_t hash() const;  // equal on all ranks (and builds) for equal plans
 };
+
+// Why the algorithm may not be taken for such an op, though it has the collective, not even where
+// it is forced; "" if it may. For people.
+std::string_view refusal(const Algorithm& algorithm, const PlanRequest& request);
 
 // Errors (kInvalidArgument): an unknown algorithm, one that layout_deterministic rules out, a
 // segment size that holds no element, layout_deterministic with codecs.

@@ -78,6 +78,18 @@ Result<Plan> Planner::plan_message(const Request& request) const {
 
 Result<Plan> Planner::plan(const Request& request) const {
   if (request.endpoint) return plan_message(request);
+  const auto wanted = asked_for(request);
+  if (!wanted.ok()) return wanted.error();
+  auto made = make_plan(wanted.value());
+  return made.ok() && request.blocks ? cut(request, made.value()) : made;
+}
+
+std::string_view Planner::refusal(const Algorithm& algorithm, const Request& request) const {
+  const auto wanted = asked_for(request);
+  return wanted.ok() ? ringdist::refusal(algorithm, wanted.value()) : "";
+}
+
+Result<PlanRequest> Planner::asked_for(const Request& request) const {
   PlanRequest wanted;
   wanted.kind = request.kind;
   wanted.dtype = request.dtype;
@@ -90,11 +102,11 @@ Result<Plan> Planner::plan(const Request& request) const {
   wanted.forced_algorithm = options_.algorithm;
   wanted.layout_deterministic = options_.layout_deterministic;
   wanted.segment_bytes = options_.segment_bytes;
-  if (!request.blocks) return make_plan(wanted);
-  if (Error error = check_blocks(request, options_.size)) return error;
-  wanted.coding_loss = loss_of(*request.blocks);
-  auto made = make_plan(wanted);
-  return made.ok() ? cut(request, made.value()) : made;
+  if (request.blocks) {
+    if (Error error = check_blocks(request, options_.size)) return error;
+    wanted.coding_loss = loss_of(*request.blocks);
+  }
+  return wanted;
 }
 
 Result<Plan> Planner::cut(const Request& request, Plan plan) const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 
@@ -48,6 +49,9 @@ class Planner {
   // coded_segment_count(). Any thread, but not beside set_topology().
   Result<Plan> plan(const Request& request) const;
 
+  // As of plan.h, for what plan() does not refuse. Any thread, but not beside set_topology().
+  std::string_view refusal(const Algorithm& algorithm, const Request& request) const;
+
   // What this rank does for that plan of that request; those of the last plans are kept. A send or
   // a receive has none before its peer is known: see message_schedule(). One thread at a time.
   std::shared_ptr<const CompiledSchedule> schedule(const Request& request, const Plan& plan);
@@ -73,6 +77,7 @@ class Planner {
   // The plan of a coded op, with its block map's segments and hash.
   Result<Plan> cut(const Request& request, Plan plan) const;
   int shard_count(const Plan& plan) const;  // of an allreduce
+  Result<PlanRequest> asked_for(const Request& request) const;
   Result<PreparedPlan> make(const Request& request);
 
   const PlannerOptions options_;

@@ -147,6 +147,27 @@ TEST(CostWalk, ManyThousandSteps) {
   EXPECT_LT(seconds(Clock::now() - begun), 60.0);
 }
 
+// Several segments to a message say nearly the same, of what is long.
+TEST(CostWalk, SegmentsAreJoinedWhereThereAreTooMany) {
+  for (const auto& [algorithm, kind] : {std::pair("ring", Collective::kAllreduce),
+                                        {"recursive_doubling", Collective::kAllreduce},
+                                        {"one_shot", Collective::kAllreduce},
+                                        {"hierarchical", Collective::kAllreduce},
+                                        {"tree", Collective::kBroadcast}}) {
+    WalkRequest request = walk_of(algorithm, kind, 8, 4, int64_t{1} << 24);
+    const Walked all = walk(request).value();
+    EXPECT_EQ(all.joined, 1);
+    request.most_messages = all.messages / 4;
+    const Walked few = walk(request).value();
+    EXPECT_GT(few.joined, 1) << algorithm;
+    EXPECT_EQ(few.messages, all.messages) << algorithm;
+    EXPECT_EQ(few.bytes_between, all.bytes_between) << algorithm;
+    EXPECT_NEAR(seconds(few.time) / seconds(all.time), 1, 0.1) << algorithm;
+    request.most_messages = 1;  // no range is longer than all of it
+    EXPECT_GT(walk(request).value().time, Duration(0)) << algorithm;
+  }
+}
+
 TEST(CostWalk, WhatIsTooMuchIsRefused) {
   WalkRequest request = walk_of("ring", Collective::kAllreduce, 4096, 8, 1000);
   request.every_rank = true;

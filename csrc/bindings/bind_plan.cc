@@ -1,0 +1,190 @@
+// What would be done, and what it would cost: `python -m torch_ringdist plan`.
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bindings/bind.h"
+#include "bindings/costs.h"
+#include "codec/codec.h"
+#include "plan/forecast.h"
+#include "plan/rounds.h"
+#include "torch/errors.h"
+
+namespace py = pybind11;
+
+namespace ringdist {
+namespace {
+
+using Hosts = std::vector<std::vector<int>>;
+
+template <typename Kind>
+std::string list_names(const std::vector<Kind>& all, std::string_view (*name)(Kind)) {
+  std::string out;
+  for (const Kind one : all) out += (out.empty() ? "" : ", ") + std::string(name(one));
+  return out;
+}
+
+template <typename Kind>
+Kind find_named(const std::string& argument, const std::string& given, const std::vector<Kind>& all,
+                std::string_view (*name)(Kind)) {
+  const auto found = std::ranges::find_if(all, [&](Kind one) { return name(one) == given; });
+  if (found == all.end())
+    throw_error(Error(ErrorKind::kInvalidArgument,
+                      argument + ": unknown '" + given + "'; have: " + list_names(all, name)));
+  return *found;
+}
+
+std::vector<Collective> operations() {
+  std::vector<Collective> out;
+  for (auto kind = Collective::kAllreduce; kind != Collective::kPointToPoint;
+       kind = static_cast<Collective>(static_cast<int>(kind) + 1))
+    out.push_back(kind);
+  return out;
+}
+
+std::vector<DType> dtypes() {
+  std::vector<DType> out;
+  for (int one = 0; one <= static_cast<int>(DType::kFloat8E5M2); ++one)
+    if (static_cast<DType>(one) != DType::kBytes) out.push_back(static_cast<DType>(one));
+  return out;
+}
+
+std::vector<ReduceOp> reduce_ops() {
+  return {ReduceOp::kSum,  ReduceOp::kAvg, ReduceOp::kMin,  ReduceOp::kMax,      ReduceOp::kProduct,
+          ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor, ReduceOp::kPremulSum};
+}
+
+bool reduces(Collective kind) {
+  return kind == Collective::kAllreduce || kind == Collective::kReduceScatter ||
+         kind == Collective::kReduce;
+}
+
+// The whole of each input has the codecs of that spec.
+std::shared_ptr<const BlockMap> blocks_of(const std::string& spec, const Request& request,
+                                          int size) {
+  auto codecs = parse_coding("codec", spec, size);
+  throw_if(codecs.error());
+  if (codecs.value().plain()) return nullptr;
+  BlockMap map;
+  const int parts = request.kind == Collective::kReduceScatter ? size : 1;
+  for (int part = 0; part < parts; ++part)
+    map.parts.push_back({part * request.count, request.count, codecs.value()});
+  return std::make_shared<const BlockMap>(std::move(map));
+}
+
+ForecastRequest forecast_request(const std::string& operation, int64_t count,
+                                 const std::string& dtype, const std::string& reduce_op, int root,
+                                 const Hosts& hosts, const std::string& algorithm,
+                                 const std::string& codec, bool layout_deterministic,
+                                 int64_t segment_bytes, const CostNumbers& costs) {
+  ForecastRequest out;
+  int size = 0;
+  for (const auto& host : hosts) size += static_cast<int>(host.size());
+  Request& request = out.request;
+  request.kind = find_named("operation", operation, operations(), &collective_name);
+  request.dtype = find_named("dtype", dtype, dtypes(), &dtype_name);
+  request.root = root;
+  request.count = request.kind == Collective::kBarrier ? 0 : count;
+  if (reduces(request.kind)) {
+    request.reduce_op = find_named("reduce_op", reduce_op, reduce_ops(), &reduce_op_name);
+    if (!is_reducible(request.dtype, request.reduce_op))
+      throw_error(Error(ErrorKind::kInvalidArgument, "reduce_op: " + reduce_op + " of " + dtype +
+                                                         " is not supported; it takes " +
+                                                         reducible_dtypes(request.reduce_op)));
+  }
+  out.options = {0, size, algorithm, layout_deterministic, segment_bytes};
+  if (!codec.empty()) request.blocks = blocks_of(codec, request, size);
+  out.topology = Topology::from_hosts(hosts, size);
+  out.costs = costs_of(costs);
+  return out;
+}
+
+py::dict as_dict(const Alternative& one) {
+  py::dict out;
+  out["algorithm"] = std::string(one.algorithm->name);
+  out["description"] = std::string(one.algorithm->description);
+  out["refusal"] = one.refusal;
+  out["segment_count"] = one.plan.segment_count;
+  if (!one.walked) return out;
+  out["seconds"] = seconds(one.walked->time);
+  out["messages"] = one.walked->messages;
+  out["bytes_inside"] = one.walked->bytes_inside;
+  out["bytes_between"] = one.walked->bytes_between;
+  out["busiest_line"] = one.walked->busiest_line;
+  out["ranks_walked"] = one.walked->ranks;
+  out["joined"] = one.walked->joined;
+  return out;
+}
+
+py::list as_list(const std::vector<Round>& rounds) {
+  static constexpr const char* kMarks[] = {"contribution", "result", "relay"};
+  py::list out;
+  for (const Round& round : rounds) {
+    py::list messages;
+    for (const RoundMessage& one : round.messages)
+      messages.append(
+          py::make_tuple(one.from, one.to, one.count, kMarks[static_cast<size_t>(one.mark)]));
+    py::dict row;
+    row["messages_inside"] = round.messages_inside;
+    row["messages_between"] = round.messages_between;
+    row["elements_inside"] = round.elements_inside;
+    row["elements_between"] = round.elements_between;
+    row["messages"] = messages;
+    out.append(row);
+  }
+  return out;
+}
+
+py::dict forecast_op(const std::string& operation, int64_t count, const std::string& dtype,
+                     const std::string& reduce_op, int root, const Hosts& hosts,
+                     const std::string& algorithm, const std::string& codec,
+                     bool layout_deterministic, int64_t segment_bytes, const CostNumbers& costs,
+                     int64_t most_messages, int shown) {
+  auto wanted = forecast_request(operation, count, dtype, reduce_op, root, hosts, algorithm, codec,
+                                 layout_deterministic, segment_bytes, costs);
+  wanted.most_messages = most_messages;
+  std::optional<Result<Forecast>> found;
+  std::optional<Result<std::vector<Round>>> rounds;
+  {
+    py::gil_scoped_release release;
+    found = forecast(wanted);
+    throw_if(found->error());
+    Shape shape;
+    shape.size = wanted.options.size;
+    shape.root = root;
+    shape.count = wanted.request.count;
+    if (shown >= 0)
+      rounds = rounds_of(*found->value().plan.algorithm, wanted.request.kind, shape,
+                         wanted.topology, shown);
+  }
+  py::list alternatives;
+  for (const Alternative& one : found->value().alternatives) alternatives.append(as_dict(one));
+  const Plan& plan = found->value().plan;
+  py::dict out;
+  out["algorithm"] = std::string(plan.algorithm->name);
+  out["why"] = std::string(plan.why);
+  out["segment_count"] = plan.segment_count;
+  out["alternatives"] = alternatives;
+  if (rounds && rounds->ok()) out["rounds"] = as_list(rounds->value());
+  return out;
+}
+
+CostNumbers usual(double bits_per_second, int64_t latency_ns) {
+  return numbers_of(usual_costs(bits_per_second, Duration(latency_ns)));
+}
+
+}  // namespace
+
+void bind_plan(py::module_& module) {
+  module.def("forecast", &forecast_op, py::kw_only(), py::arg("operation"), py::arg("count"),
+             py::arg("dtype"), py::arg("reduce_op"), py::arg("root"), py::arg("hosts"),
+             py::arg("algorithm"), py::arg("codec"), py::arg("layout_deterministic"),
+             py::arg("segment_bytes"), py::arg("costs"), py::arg("most_messages"),
+             py::arg("shown"));
+  module.def("usual_costs", &usual, py::arg("bits_per_second"), py::arg("latency_ns"));
+}
+
+}  // namespace ringdist

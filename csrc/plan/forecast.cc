@@ -1,0 +1,79 @@
+#include "plan/forecast.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ringdist {
+namespace {
+
+// Bytes that travel for an element: of contributions, of sums, or half of each.
+double element_bytes(const Request& request) {
+  if (!request.blocks) return static_cast<double>(dtype_size(request.dtype));
+  double bits = 0;
+  for (const BlockPart& part : request.blocks->parts) {
+    const double contribution = part.codecs.contribution->bits();
+    const double result = part.codecs.result->bits();
+    const double share = static_cast<double>(part.count) /
+                         static_cast<double>(std::max<int64_t>(1, request.blocks->count()));
+    if (request.kind == Collective::kAllreduce)
+      bits += share * (contribution + result) / 2;
+    else
+      bits += share * (request.kind == Collective::kReduceScatter ? contribution : result);
+  }
+  return bits / 8;
+}
+
+Result<Plan> plan_with(const ForecastRequest& wanted, std::string_view algorithm) {
+  PlannerOptions options = wanted.options;
+  if (!algorithm.empty()) options.algorithm = algorithm;
+  Planner planner(std::move(options));
+  planner.set_topology(wanted.topology);
+  return planner.plan(wanted.request);
+}
+
+Alternative alternative(const ForecastRequest& wanted, const Algorithm& algorithm) {
+  Alternative out;
+  out.algorithm = &algorithm;
+  const auto plan = plan_with(wanted, algorithm.name);
+  if (!plan.ok() || plan.value().algorithm != &algorithm) {
+    Planner planner(wanted.options);
+    planner.set_topology(wanted.topology);
+    out.refusal = planner.refusal(algorithm, wanted.request);
+    check(!out.refusal.empty(), "an algorithm that is passed over for no reason");
+    return out;
+  }
+  out.plan = plan.value();
+  WalkRequest walked;
+  walked.algorithm = &algorithm;
+  walked.kind = wanted.request.kind;
+  walked.shape.size = wanted.options.size;
+  walked.shape.root = wanted.request.root;
+  walked.shape.count = wanted.request.count;
+  walked.element_bytes = element_bytes(wanted.request);
+  walked.segment_count = out.plan.segment_count;
+  walked.topology = wanted.topology;
+  walked.costs = wanted.costs;
+  walked.most_messages = wanted.most_messages;
+  if (auto result = walk(walked); result.ok()) out.walked = result.value();
+  return out;
+}
+
+}  // namespace
+
+Result<Forecast> forecast(const ForecastRequest& wanted) {
+  check(!wanted.request.endpoint && wanted.request.input_parts.empty() &&
+            wanted.request.output_parts.empty(),
+        "a forecast of what is not walked");
+  const auto plan = plan_with(wanted, "");
+  if (!plan.ok()) return plan.error();
+  Forecast out;
+  out.plan = plan.value();
+  for (const Algorithm& algorithm : algorithms())
+    if (algorithm.supports(wanted.request.kind))
+      out.alternatives.push_back(alternative(wanted, algorithm));
+  return out;
+}
+
+}  // namespace ringdist

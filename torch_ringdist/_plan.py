@@ -1,0 +1,337 @@
+"""``python -m torch_ringdist plan``: what would run, what else could, and what each would take."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torch_ringdist import _native, _plan_plot, _plan_text, _units
+from torch_ringdist._costs import BUILT_IN_LATENCY_NS, BUILT_IN_RATE, Costs
+
+MOST_RANKS = 4096
+# Of each algorithm; more are walked several to one. A second or two each.
+_MOST_MESSAGES = 500_000
+_MOST_BYTES = 1 << 40
+_SEGMENT_BYTES = 252 << 10
+_SHOWN = 16  # ranks whose messages are listed one by one
+
+_DESCRIPTION = """\
+What torch_ringdist would do with an operation: the algorithm that it chooses and why, the others
+with predicted times and bytes, and who sends what to whom. It asks no other rank and starts no
+group; of the RINGDIST_* variables it reads RINGDIST_COSTS alone.
+
+Times are those of a walk of each algorithm's schedule over a simulated network. They count what
+messages cost, and no work on tensors between them."""
+
+_EXAMPLES = """\
+examples:
+  python -m torch_ringdist plan --ranks 8 --hosts 2 --operation all_reduce --bytes 1M
+  python -m torch_ringdist plan --ranks 4 --operation broadcast --bytes 64K --root 2
+  python -m torch_ringdist plan --layout 1,2,3 --bytes 16M --rate 1gbit --latency 50us
+      Three hosts of one, two and three ranks: 0 | 1 2 | 3 4 5.
+  python -m torch_ringdist plan --ranks 8 --hosts 4 --bytes 4M --codec int4
+  python -m torch_ringdist plan --ranks 8 --hosts 2 --algorithm ring --save ring.png
+      What if it were forced; drawn, too.
+  python -m torch_ringdist plan --scale --save scale.png
+      Predicted times of an all_reduce of 100MB over 2, 4, ..., 4096 ranks, 8 to a host.
+"""
+
+
+@dataclass(frozen=True)
+class Question:
+    """An operation over ranks on hosts."""
+
+    operation: str
+    bytes: int
+    dtype: str
+    reduce_op: str
+    root: int
+    hosts: list[list[int]]
+    algorithm: str
+    codec: str
+    layout_deterministic: bool
+    costs: Costs
+    costs_from: str
+
+    @property
+    def ranks(self) -> int:
+        return sum(map(len, self.hosts))
+
+    @property
+    def element_bytes(self) -> int:
+        return getattr(torch, self.dtype).itemsize
+
+    def ask(self, shown: int) -> dict[str, Any]:
+        """What the native module says; `shown`: up to so many ranks list messages, < 0: no rounds.
+
+        Raises:
+            ValueError: what the group would refuse.
+        """
+        native = _native.load()
+        try:
+            return native.forecast(
+                operation=self.operation,
+                count=self.bytes // self.element_bytes,
+                dtype=self.dtype,
+                reduce_op=self.reduce_op,
+                root=self.root,
+                hosts=self.hosts,
+                algorithm=self.algorithm,
+                codec=self.codec,
+                layout_deterministic=self.layout_deterministic,
+                segment_bytes=_SEGMENT_BYTES,
+                costs=self.costs.numbers(),
+                most_messages=_MOST_MESSAGES,
+                shown=shown,
+            )
+        except TypeError as error:  # what is not supported
+            raise ValueError(str(error)) from None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add = parser.add_argument
+    add("--ranks", type=int, metavar="N", help=f"of the group, 1 to {MOST_RANKS}")
+    add("--hosts", type=int, metavar="H", help="that share them evenly, in runs (default: 1)")
+    add("--layout", metavar="N,N,...", help="ranks of each host, where they differ: 1,2,3")
+    add("--operation", default="all_reduce", metavar="OP", help="default: all_reduce")
+    add(
+        "--bytes",
+        metavar="B",
+        help="of the tensor (all_reduce, broadcast, reduce), else of one rank's part; 1M and 1MiB "
+        "are of 1024, 1MB is of 1000 (default: 1M)",
+    )
+    add("--dtype", default="float32", help="default: float32")
+    add("--reduce-op", default="SUM", metavar="OP", help="SUM, AVG, MAX, ... (default: SUM)")
+    add(
+        "--root",
+        type=int,
+        default=0,
+        metavar="RANK",
+        help="of a broadcast, reduce, gather, scatter",
+    )
+    add("--codec", default="", help="as int4 or topk:0.01>int4; `info` lists them (default: none)")
+    add("--algorithm", default="", help="as if forced by RINGDIST_ALGORITHM; `info` lists them")
+    add(
+        "--deterministic",
+        choices=("run", "layout"),
+        default="run",
+        help="as RINGDIST_DETERMINISTIC (default: run)",
+    )
+    add("--rate", metavar="R", help="of the line of a host: 100mbit, 1gbit (built in: 10gbit)")
+    add("--latency", metavar="T", help="between hosts: 50us, 1ms (built in: 30us)")
+    add(
+        "--costs", metavar="FILE", help="that `tune` wrote (default: RINGDIST_COSTS, else built in)"
+    )
+    add("--scale", action="store_true", help="times over 2, 4, 8, ... ranks; up to --ranks")
+    add("--per-host", type=int, metavar="N", help="ranks of a host of --scale (default: 8)")
+    add("--json", action="store_true", help="print JSON instead of text")
+    add("--save", metavar="FILE", help="draw it, as .png, .pdf or .svg; needs matplotlib")
+    parser.description = _DESCRIPTION
+    parser.epilog = _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print what was asked for.
+
+    Raises:
+        ValueError: an option that is not accepted, a layout that is impossible, an operation that
+            a group would refuse.
+        ImportError: there is no matplotlib, which --save needs.
+    """
+    if args.save:
+        _plan_plot.check(args.save)
+    if args.scale:
+        _run_scale(args)
+        return
+    if args.per_host is not None:
+        raise ValueError("--per-host: only --scale takes it; else give --ranks and --hosts")
+    question = question_of(args, hosts_of(args.ranks, args.hosts, args.layout), "1M")
+    answer = question.ask(_SHOWN)
+    if args.json:
+        print(json.dumps(_as_json(question, answer), indent=2))
+    else:
+        print(_plan_text.as_text(question, answer))
+    if args.save:
+        _plan_plot.draw(question, answer, args.save)
+
+
+def hosts_of(ranks: int | None, hosts: int | None, layout: str | None) -> list[list[int]]:
+    """The ranks of each host, in runs.
+
+    Raises:
+        ValueError: a layout that is impossible; says why, and what is accepted.
+    """
+    if layout is not None:
+        counts = [_count_of(text, layout) for text in layout.split(",")]
+        total = sum(counts)
+        if ranks is not None and total != ranks:
+            raise ValueError(
+                f"--layout {layout}: its hosts have {total} ranks, but --ranks is {ranks}"
+            )
+        if hosts is not None and len(counts) != hosts:
+            raise ValueError(
+                f"--layout {layout}: it has {len(counts)} hosts, but --hosts is {hosts}"
+            )
+    elif ranks is None:
+        raise ValueError("--ranks: how many are there? 1 to 4096, or give --layout")
+    else:
+        total = ranks
+        counts = []
+    if not 1 <= total <= MOST_RANKS:
+        raise ValueError(f"--ranks: expected 1 to {MOST_RANKS}, got {total}")
+    if not counts:
+        counts = _shared_out(total, 1 if hosts is None else hosts)
+    out = []
+    for count in counts:
+        first = sum(map(len, out))
+        out.append(list(range(first, first + count)))
+    return out
+
+
+def _shared_out(ranks: int, hosts: int) -> list[int]:
+    if hosts < 1:
+        raise ValueError(f"--hosts: expected at least 1, got {hosts}")
+    if hosts > ranks:
+        raise ValueError(f"--hosts: {hosts} hosts for {ranks} ranks; each needs one at least")
+    if ranks % hosts:
+        less, more = ranks // hosts, ranks % hosts
+        example = [str(less + 1)] * more + [str(less)] * (hosts - more)
+        shown = ",".join(example) if hosts <= 16 else "N,N,..."
+        raise ValueError(
+            f"--hosts: {ranks} ranks cannot be shared out evenly over {hosts} hosts; "
+            f"say how many each has, as --layout {shown}"
+        )
+    return [ranks // hosts] * hosts
+
+
+def _count_of(text: str, layout: str) -> int:
+    if not text.strip().isdecimal() or not 1 <= int(text[:9]) <= MOST_RANKS:
+        raise ValueError(
+            f"--layout {layout}: expected the number of ranks of each host, as 1,2,3, each at "
+            f"least 1 and all together at most {MOST_RANKS}; got {text!r}"
+        )
+    return int(text)
+
+
+def question_of(args: argparse.Namespace, hosts: list[list[int]], default_bytes: str) -> Question:
+    """The arguments, checked; ValueError names the one that is not accepted."""
+    ranks = sum(map(len, hosts))
+    dtype = getattr(torch, args.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(
+            f"--dtype: expected one of torch's, as float32 or bfloat16: {args.dtype!r}"
+        )
+    count = _units.parse_bytes("--bytes", args.bytes or default_bytes)
+    most = min(_MOST_BYTES, (1 << 62) // ranks**2)
+    if count > most:
+        raise ValueError(
+            f"--bytes: expected at most {_units.format_bytes(most)} for {ranks} ranks, "
+            f"got {args.bytes}"
+        )
+    if count % dtype.itemsize:
+        raise ValueError(
+            f"--bytes: {count} is no multiple of {dtype.itemsize}, the bytes of a {args.dtype}"
+        )
+    if not 0 <= args.root < ranks:
+        raise ValueError(f"--root: expected a rank from 0 to {ranks - 1}, got {args.root}")
+    costs, costs_from = costs_for(args)
+    return Question(
+        operation=_operation(args.operation),
+        bytes=count,
+        dtype=args.dtype,
+        reduce_op=args.reduce_op.upper(),
+        root=args.root,
+        hosts=hosts,
+        algorithm=args.algorithm,
+        codec=args.codec,
+        layout_deterministic=args.deterministic == "layout",
+        costs=costs,
+        costs_from=costs_from,
+    )
+
+
+def _operation(given: str) -> str:
+    """Also without underscores, as MPI and NCCL write it."""
+    return {
+        "allreduce": "all_reduce",
+        "allgather": "all_gather",
+        "alltoall": "all_to_all",
+        "reducescatter": "reduce_scatter",
+    }.get(given.lower(), given.lower())
+
+
+def costs_for(args: argparse.Namespace) -> tuple[Costs, str]:
+    """The constants to count with, and where they are from."""
+    given = args.rate is not None or args.latency is not None
+    if args.costs and given:
+        raise ValueError(
+            "--costs: its file says rate and latency; give it, or --rate and --latency"
+        )
+    path = args.costs or ("" if given else os.environ.get("RINGDIST_COSTS", ""))
+    if path:
+        costs = Costs.from_file(path)
+        made = ", ".join(costs.made[key] for key in ("host", "date") if key in costs.made)
+        return costs, f"file {path}" + (f" (made on {made})" if made else "")
+    rate = BUILT_IN_RATE if args.rate is None else _units.parse_rate("--rate", args.rate)
+    latency = (
+        BUILT_IN_LATENCY_NS
+        if args.latency is None
+        else _units.parse_time("--latency", args.latency)
+    )
+    return Costs.built_in(rate, latency), (
+        f"built in, for {_units.format_rate(rate)} and {_units.format_seconds(latency / 1e9)} "
+        "between hosts"
+    )
+
+
+def _run_scale(args: argparse.Namespace) -> None:
+    if args.hosts is not None or args.layout is not None:
+        raise ValueError(
+            "--scale: its hosts have --per-host ranks each; --hosts, --layout say else"
+        )
+    most = MOST_RANKS if args.ranks is None else args.ranks
+    per_host = 8 if args.per_host is None else args.per_host
+    if not 2 <= most <= MOST_RANKS:
+        raise ValueError(f"--ranks: --scale needs 2 to {MOST_RANKS}, got {most}")
+    if not 1 <= per_host <= MOST_RANKS:
+        raise ValueError(f"--per-host: expected 1 to {MOST_RANKS}, got {per_host}")
+    sizes = [2**power for power in range(1, most.bit_length()) if 2**power <= most]
+    rows = []
+    for size in sizes:
+        if sys.stderr.isatty():
+            print(f"\r{size} of {sizes[-1]} ranks", end="", file=sys.stderr)
+        counts = [per_host] * (size // per_host) + [size % per_host] * (size % per_host > 0)
+        layout = ",".join(map(str, counts))
+        question = question_of(args, hosts_of(None, None, layout), "100MB")
+        rows.append((size, question.ask(-1)))
+    if sys.stderr.isatty():
+        print("\r" + " " * 40, end="\r", file=sys.stderr)
+    if args.json:
+        print(json.dumps([{"ranks": size, **answer} for size, answer in rows], indent=2))
+    else:
+        print(_plan_text.scale_as_text(question, per_host, rows))
+    if args.save:
+        _plan_plot.draw_scale(question, per_host, rows, args.save)
+
+
+def _as_json(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
+    asked = {
+        "operation": question.operation,
+        "bytes": question.bytes,
+        "dtype": question.dtype,
+        "reduce_op": question.reduce_op,
+        "root": question.root,
+        "hosts": question.hosts,
+        "codec": question.codec,
+        "costs": question.costs.numbers(),
+        "costs_from": question.costs_from,
+    }
+    return {"asked": asked, **answer}
