@@ -38,11 +38,13 @@ def create_backend(
     group_name: str,
     global_ranks: list[int],
     options: dict[str, str],
+    read_costs: Callable[[str], dict[str, dict[str, float]]] | None = None,
 ) -> ProcessGroupRing:
     """Create this rank's part of a group, without waiting for the other ranks.
 
     `options` has option names and their values as text, as in the RINGDIST_* variables, which they
-    override; a bool is "true" or "false".
+    override; a bool is "true" or "false". `read_costs` is called with the name of a file of costs,
+    where there is one; what it raises is told to the other ranks.
 
     Raises ValueError naming the option, the value and what is accepted; RuntimeError when the
     store or the network fails. Any thread may call it.
@@ -178,6 +180,9 @@ def measure_codec(spec: str, elements: int, seconds: float) -> dict[str, float |
 
 # Cost constants: {"inside": {...}, "between": {...}}, with the keys of _costs.Link.
 _Costs = dict[str, dict[str, float]]
+
+USUAL_RATE: float  # bits per second between hosts, where nobody says otherwise
+USUAL_LATENCY_NS: int
 
 def usual_costs(bits_per_second: float, latency_ns: int) -> _Costs:
     """What is counted with where nobody says otherwise, for such lines between hosts."""

@@ -36,9 +36,6 @@ from torch_ringdist import _native
 
 FORMAT = "torch-ringdist costs"
 VERSION = 1
-# Between hosts: nobody knows them when a group is made.
-BUILT_IN_RATE = 10e9
-BUILT_IN_LATENCY_NS = 30_000
 _MOST_BYTES = 1 << 20  # of a file: a true one has a thousand
 
 # Key -> the least and the most that is accepted.
@@ -101,16 +98,30 @@ class Costs:
             raise ValueError(f"costs file {os.fspath(path)!r}: {error}") from None
 
     @classmethod
-    def built_in(
-        cls, bits_per_second: float = BUILT_IN_RATE, latency_ns: int = BUILT_IN_LATENCY_NS
-    ) -> Costs:
-        """What is counted with where no file is named: by default of 10 Gbit/s between hosts.
+    def built_in(cls, bits_per_second: float | None = None, latency_ns: int | None = None) -> Costs:
+        """What is counted with where no file is named; between hosts such lines, or usual ones.
 
         Raises:
             ImportError: the native module, which has them, is missing.
         """
-        numbers = _native.load().usual_costs(bits_per_second, latency_ns)
+        native = _native.load()
+        rate = native.USUAL_RATE if bits_per_second is None else bits_per_second
+        latency = native.USUAL_LATENCY_NS if latency_ns is None else latency_ns
+        numbers = native.usual_costs(rate, latency)
         return cls(_link("inside", numbers["inside"]), _link("between", numbers["between"]))
+
+    @classmethod
+    def in_force(cls, path: str) -> tuple[Costs, str]:
+        """Those of the file, or the built-in ones where `path` is empty; and that in words.
+
+        Raises:
+            ValueError, ImportError: as from_file() and built_in().
+        """
+        if not path:
+            return cls.built_in(), "built in"
+        costs = cls.from_file(path)
+        made = ", ".join(costs.made[key] for key in ("host", "date") if key in costs.made)
+        return costs, f"file {path}" + (f" (made on {made})" if made else "")
 
     @classmethod
     def from_json(cls, given: Any) -> Costs:

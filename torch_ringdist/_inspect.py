@@ -11,14 +11,21 @@ def info() -> dict[str, Any]:
     """What this build and this process can do, and how they are set.
 
     Keys: version, torch (built for), ucx (version, path, origin), transports, algorithms, codecs,
-    operations, limits, variables. ``python -m torch_ringdist info`` prints it.
+    operations, limits, variables, costs (origin; inside and between, the constants that a group of
+    which this process is rank 0 would plan by). ``python -m torch_ringdist info`` prints it.
 
     Raises:
         ImportError: the native module is missing or was built for another torch.
+        ValueError: a RINGDIST_* variable, or the file that RINGDIST_COSTS names, is not accepted.
 
     Any thread may call it.
     """
-    return _native.load().info()
+    from torch_ringdist._costs import Costs  # not with every `import torch`
+
+    out = _native.load().info()
+    named = next((row[1] for row in out["variables"] if row[0] == "RINGDIST_COSTS"), "")
+    costs, origin = Costs.in_force(named)
+    return {**out, "costs": {"origin": origin, **costs.numbers()}}
 
 
 def stats() -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from torch_ringdist import _native, _plan_plot, _plan_text, _units
-from torch_ringdist._costs import BUILT_IN_LATENCY_NS, BUILT_IN_RATE, Costs
+from torch_ringdist._costs import Costs
 
 MOST_RANKS = 4096
 # Of each algorithm; more are walked several to one. A second or two each.
@@ -277,18 +277,19 @@ def costs_for(args: argparse.Namespace) -> tuple[Costs, str]:
         )
     path = args.costs or ("" if given else os.environ.get("RINGDIST_COSTS", ""))
     if path:
-        costs = Costs.from_file(path)
-        made = ", ".join(costs.made[key] for key in ("host", "date") if key in costs.made)
-        return costs, f"file {path}" + (f" (made on {made})" if made else "")
-    rate = BUILT_IN_RATE if args.rate is None else _units.parse_rate("--rate", args.rate)
-    latency = (
-        BUILT_IN_LATENCY_NS
-        if args.latency is None
-        else _units.parse_time("--latency", args.latency)
-    )
-    return Costs.built_in(rate, latency), (
-        f"built in, for {_units.format_rate(rate)} and {_units.format_seconds(latency / 1e9)} "
-        "between hosts"
+        return Costs.in_force(path)
+    rate = None if args.rate is None else _units.parse_rate("--rate", args.rate)
+    latency = None if args.latency is None else _units.parse_time("--latency", args.latency)
+    return Costs.built_in(rate, latency), _built_in(rate, latency)
+
+
+def _built_in(rate: float | None, latency_ns: int | None) -> str:
+    native = _native.load()
+    rate = native.USUAL_RATE if rate is None else rate
+    latency_ns = native.USUAL_LATENCY_NS if latency_ns is None else latency_ns
+    return (
+        f"built in, for {_units.format_rate(rate)} and "
+        f"{_units.format_seconds(latency_ns / 1e9)} between hosts"
     )
 
 

@@ -97,7 +97,19 @@ def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
         dist_options.group_id,
         members,
         options,
+        read_costs,
     )
+
+
+def read_costs(path: str) -> dict[str, dict[str, float]]:
+    """The constants of a file that RINGDIST_COSTS or Options(costs=) names.
+
+    Raises:
+        ValueError: there is none that can be read, or it is not accepted; names it, and why.
+    """
+    from torch_ringdist._costs import Costs
+
+    return Costs.from_file(path).numbers()
 
 
 def _as_text(given: Any) -> dict[str, str]:

@@ -60,8 +60,15 @@ def as_text(info: dict[str, Any]) -> str:
             _section("codecs", [*info["codecs"], *_MORE_CODECS]),
             _section("limits", info["limits"]),
             _section("variables", variables),
+            _section(f"costs, {info['costs']['origin']}", _cost_rows(info["costs"])),
         ]
     )
+
+
+def _cost_rows(costs: dict[str, Any]) -> list[tuple[str, ...]]:
+    keys = costs["inside"]
+    rows = [("", "inside hosts", "between")]
+    return rows + [(key, f"{costs['inside'][key]:g}", f"{costs['between'][key]:g}") for key in keys]
 
 
 def states_as_text(states: list[str]) -> str:

@@ -23,6 +23,7 @@ struct Config {
   std::string deterministic = "run";  // "", "run" or "layout"
   std::string transport;              // of a group's messages: a name; "": chosen for each peer
   std::string ucx = "wheel";          // "wheel" or "system"
+  std::string costs;                  // a file of constants to plan by; "": built in
   std::string codec;                  // of float SUMs and AVGs, see codec/codec.h; "": none
   LogLevel log_level = LogLevel::kWarn;
   double warn_after = 30.0;  // seconds an op waits until that is logged; 0: never

@@ -1,6 +1,8 @@
 // Groups: create_backend, ProcessGroupRing, shutdown.
 #include <pybind11/chrono.h>
+#include <pybind11/functional.h>
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -10,6 +12,7 @@
 #include "algorithm/schedule.h"
 #include "base/log.h"
 #include "bindings/bind.h"
+#include "bindings/costs.h"
 #include "codec/residual.h"
 #include "torch/backend.h"
 #include "torch/errors.h"
@@ -39,10 +42,26 @@ void tell_of_codec(const CodecPair& codecs, const Config& config, bool by_progra
   });
 }
 
+// Python's, from the name of a file to what it holds; it raises what is wrong with one.
+using ReadCosts = std::function<CostNumbers(const std::string&)>;
+
+Result<GroupCosts> read_costs(const std::string& file, const ReadCosts& read) {
+  GroupCosts out;
+  if (file.empty() || !read) return out;
+  const py::gil_scoped_acquire gil;
+  try {
+    out.constants = costs_of(read(file));
+  } catch (py::error_already_set& error) {
+    return Error(ErrorKind::kInvalidArgument, py::str(error.value()));
+  }
+  out.file = file;
+  return out;
+}
+
 c10::intrusive_ptr<ProcessGroupRing> create_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout, const std::string& group_name, std::vector<int> global_ranks,
-    const std::map<std::string, std::string>& options) {
+    const std::map<std::string, std::string>& options, const ReadCosts& read) {
   if (size < 1 || rank < 0 || rank >= size || static_cast<int>(global_ranks.size()) != size)
     throw_error(Error(ErrorKind::kInvalidArgument, "ringdist: rank " + std::to_string(rank) +
                                                        " of " + std::to_string(size) + " with " +
@@ -60,6 +79,8 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   decline_if(check_forced_transport(config.value()));
   auto codecs = parse_coding("option codec", config.value().codec, size);
   decline_if(codecs.error());
+  auto costs = read_costs(config.value().costs, read);
+  decline_if(costs.error());
   if (rank == 0) tell_of_codec(codecs.value(), config.value(), options.contains("codec"));
   auto context = process_context(config.value(), store_host(store));
   decline_if(context.error());
@@ -70,6 +91,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   wanted.members = std::move(global_ranks);
   wanted.timeout = timeout;
   wanted.config = config.value();
+  wanted.costs = costs.value();
   wanted.store = wrap_store(store, *context.value());
   auto communicator = Communicator::create(context.value(), std::move(wanted));
   throw_if(communicator.error());
@@ -89,7 +111,7 @@ void bind_backend(py::module_& module) {
       module, "ProcessGroupRing");
   module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("group_name"), py::arg("global_ranks"), py::arg("options"),
-             py::call_guard<py::gil_scoped_release>());
+             py::arg("read_costs") = ReadCosts(), py::call_guard<py::gil_scoped_release>());
   module.def("shutdown", &shutdown, py::call_guard<py::gil_scoped_release>());
 }
 

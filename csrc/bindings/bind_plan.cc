@@ -184,6 +184,8 @@ void bind_plan(py::module_& module) {
              py::arg("algorithm"), py::arg("codec"), py::arg("layout_deterministic"),
              py::arg("segment_bytes"), py::arg("costs"), py::arg("most_messages"),
              py::arg("shown"));
+  module.attr("USUAL_RATE") = kUsualRate;
+  module.attr("USUAL_LATENCY_NS") = kUsualLatency.count();
   module.def("usual_costs", &usual, py::arg("bits_per_second"), py::arg("latency_ns"));
 }
 

@@ -4,19 +4,15 @@ namespace ringdist {
 namespace {
 
 std::map<std::string, double> numbers(const LinkCosts& link) {
-  return {{"latency_ns", static_cast<double>(link.latency.count())},
-          {"bytes_per_second", link.bytes_per_second},
-          {"copied_per_second", link.copied_per_second},
-          {"per_message_ns", static_cast<double>(link.per_message.count())},
-          {"framing_bytes", static_cast<double>(link.framing)}};
+  std::map<std::string, double> out;
+  for (const LinkConstant& one : link_constants()) out[std::string(one.name)] = one.get(link);
+  return out;
 }
 
 LinkCosts link(const std::map<std::string, double>& given) {
-  return {.latency = Duration(static_cast<int64_t>(given.at("latency_ns"))),
-          .bytes_per_second = given.at("bytes_per_second"),
-          .copied_per_second = given.at("copied_per_second"),
-          .per_message = Duration(static_cast<int64_t>(given.at("per_message_ns"))),
-          .framing = static_cast<int64_t>(given.at("framing_bytes"))};
+  LinkCosts out;
+  for (const LinkConstant& one : link_constants()) one.set(out, given.at(std::string(one.name)));
+  return out;
 }
 
 }  // namespace

@@ -47,9 +47,10 @@ Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions
       formation_(std::move(formation)),
       seat_(std::make_shared<Seat>(context_->lane().executor(), options_.rank, options_.size,
                                    group_config())),
-      planner_(std::make_shared<OpPlanner>(PlannerOptions{
-          options_.rank, options_.size, options_.config.algorithm,
-          options_.config.deterministic == "layout", options_.config.segment_bytes})),
+      planner_(std::make_shared<OpPlanner>(
+          PlannerOptions{options_.rank, options_.size, options_.config.algorithm,
+                         options_.config.deterministic == "layout", options_.config.segment_bytes,
+                         options_.costs.constants})),
       timeout_(options_.timeout) {}
 
 int64_t Communicator::early_window(const Config& config) {
@@ -119,11 +120,11 @@ void Communicator::form() {
   };
   formation_->run(named, [&](const Result<FoundGroup>& outcome) {
     if (outcome.ok()) {
-      lane.post(
-          [&executor, seat = seat_, planner = planner_, membership = outcome.value().membership] {
-            executor.form(seat, membership, [&] { planner->settle(membership.topology); });
-            planner->forget();  // also where it was too late
-          });
+      lane.post([&executor, seat = seat_, planner = planner_,
+                 membership = outcome.value().membership, costs = outcome.value().costs.constants] {
+        executor.form(seat, membership, [&] { planner->settle(membership.topology, costs); });
+        planner->forget();  // also where it was too late
+      });
       return;
     }
     planner_->forget();

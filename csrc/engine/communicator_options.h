@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "network/costs.h"
 #include "rendezvous/store.h"
 
 namespace ringdist {
@@ -19,6 +20,7 @@ struct CommunicatorOptions {
   Milliseconds timeout{std::chrono::minutes(30)};
   Config config;                 // what concerns the group; the rest is the Context's
   std::shared_ptr<Store> store;  // may be null for size 1
+  GroupCosts costs;              // this rank's
 };
 
 }  // namespace ringdist

@@ -16,6 +16,7 @@
 #include "engine/context.h"
 #include "engine/group/membership.h"
 #include "engine/group/notice.h"
+#include "network/costs.h"
 
 namespace ringdist {
 
@@ -23,6 +24,7 @@ namespace ringdist {
 struct FoundGroup {
   Membership membership;
   std::vector<ControlMember> processes;  // by rank
+  GroupCosts costs;                      // rank 0's
 };
 
 class Formation {

@@ -22,12 +22,12 @@ Error OpPlanner::plan(const std::shared_ptr<Op>& op) {
   return {};
 }
 
-void OpPlanner::settle(const Topology& topology) {
+void OpPlanner::settle(const Topology& topology, const NetworkCosts& costs) {
   if (topology.host_of.size() == 1) return;  // nothing waited for it
   std::lock_guard lock(mutex_);
   check(!settled_, "a group is formed twice");
-  if (topology.hosts.size() > 1) {
-    planner_.set_topology(topology);
+  if (topology.hosts.size() > 1 || costs != planner_.costs()) {
+    planner_.set_network(topology, costs);
     for (const auto& op : early_) {
       const Error error = prepare(*op);
       check(!error, "a topology refuses what was accepted without it");

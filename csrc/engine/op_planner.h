@@ -1,6 +1,6 @@
-// Plans the ops of a group on one rank. Which ranks share a host is known when the group has
-// formed: ops that are called before are planned as of one host, which finds all that can be
-// refused, and once more before they begin.
+// Plans the ops of a group on one rank. Which ranks share a host, and by which costs rank 0
+// plans, is known when the group has formed: ops that are called before are planned as of one host
+// and by this rank's costs, which finds all that can be refused, and once more before they begin.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 #include "base/thread_annotations.h"
 #include "base/topology.h"
 #include "engine/op/op.h"
+#include "network/costs.h"
 #include "plan/planner.h"
 
 namespace ringdist {
@@ -28,7 +29,7 @@ class OpPlanner {
 
   // The group has formed. Once, on the lane, before its ops begin: those planned before get other
   // plans. If it throws they have not, and the group must not begin.
-  void settle(const Topology& topology);
+  void settle(const Topology& topology, const NetworkCosts& costs);
   // It has formed, or will not: no op is held. Any thread.
   void forget();
 

@@ -81,6 +81,7 @@ Error StoreFormation::publish() {
   entry.value().options_hash = options_.config.options_hash();
   entry.value().options = options_.config.options_text();
   entry.value().nonce = rank() == 0 ? random_id() : 0;
+  entry.value().costs = options_.costs;
   return rendezvous_.publish(entry.value());
 }
 
@@ -129,6 +130,7 @@ Result<FoundGroup> StoreFormation::find() {
     membership.nonce = random_id();
     membership.members.resize(1);
     membership.topology = Topology::one_host(1);
+    formed.costs = options_.costs;
     return formed;
   }
   log_phase("rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
@@ -156,6 +158,9 @@ Result<FoundGroup> StoreFormation::find() {
       return error;
   }
   membership.nonce = entries_[0].nonce;
+  formed.costs = entries_[0].costs;
+  membership.plans_by =
+      formed.costs.describe() + (formed.costs.file.empty() ? "" : ", a file of rank 0");
   membership.topology = std::move(topology.value());
   for (const Entry& entry : entries_)
     membership.members.push_back({entry.context_id, nullptr, entry.where()});

@@ -27,6 +27,7 @@ double element_bytes(const Request& request) {
 
 Result<Plan> plan_with(const ForecastRequest& wanted, std::string_view algorithm) {
   PlannerOptions options = wanted.options;
+  options.costs = wanted.costs;
   if (!algorithm.empty()) options.algorithm = algorithm;
   Planner planner(std::move(options));
   planner.set_topology(wanted.topology);

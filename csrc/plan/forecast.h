@@ -19,7 +19,7 @@
 namespace ringdist {
 
 struct ForecastRequest {
-  PlannerOptions options;  // its rank is not read
+  PlannerOptions options;  // its rank and costs are not read
   Request request;         // of a collective; no parts of their own sizes
   Topology topology;       // of all ranks
   NetworkCosts costs;

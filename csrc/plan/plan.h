@@ -10,6 +10,7 @@
 #include "algorithm/schedule.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "network/costs.h"
 
 namespace ringdist {
 
@@ -31,7 +32,8 @@ struct PlanRequest {
   // its ranks do not know them alike.
   std::span<const int64_t> parts;
   int size = 1;
-  Topology topology = {};             // as in Shape
+  Topology topology = {};  // as in Shape
+  NetworkCosts costs = GroupCosts().constants;
   std::string_view forced_algorithm;  // by name; "" for none. Applies to what it supports
   bool layout_deterministic = false;  // an element's bits must not depend on where it lies
   int64_t segment_bytes = 0;          // the most that a message may carry

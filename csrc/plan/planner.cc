@@ -35,7 +35,8 @@ size_t Planner::AskedHash::operator()(const Asked& asked) const {
   return static_cast<size_t>(asked.count) ^ small << 32 ^ static_cast<size_t>(asked.root) << 20;
 }
 
-void Planner::set_topology(const Topology& topology) {
+void Planner::set_network(const Topology& topology, const NetworkCosts& costs) {
+  costs_ = costs;
   schedules_.clear();
   prepared_.clear();
   topology_ = topology.hosts.size() > 1 ? topology : Topology();
@@ -99,6 +100,7 @@ Result<PlanRequest> Planner::asked_for(const Request& request) const {
   if (request.kind == Collective::kReduceScatter) wanted.parts = request.input_parts;
   wanted.size = options_.size;
   wanted.topology = topology_;
+  wanted.costs = costs_;
   wanted.forced_algorithm = options_.algorithm;
   wanted.layout_deterministic = options_.layout_deterministic;
   wanted.segment_bytes = options_.segment_bytes;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "network/costs.h"
 #include "plan/compiled_schedule.h"
 #include "plan/fingerprint.h"
 #include "plan/plan.h"
@@ -25,6 +26,7 @@ struct PlannerOptions {
   std::string algorithm;  // "": the planner's choice
   bool layout_deterministic = false;
   int64_t segment_bytes = 0;  // the most that a message may carry
+  NetworkCosts costs = GroupCosts().constants;
 };
 
 // All that an op needs before it can run on one rank.
@@ -36,10 +38,12 @@ struct PreparedPlan {
 
 class Planner {
  public:
-  explicit Planner(PlannerOptions options) : options_(std::move(options)) {}
+  explicit Planner(PlannerOptions options) : options_(std::move(options)), costs_(options_.costs) {}
 
   // From here on. What was planned before stays as it is. One thread at a time.
-  void set_topology(const Topology& topology);
+  void set_topology(const Topology& topology) { set_network(topology, costs_); }
+  void set_network(const Topology& topology, const NetworkCosts& costs);
+  const NetworkCosts& costs() const { return costs_; }
 
   // plan(), schedule() and fingerprint_of(). What was asked lately is found by one hash where it
   // has neither codecs nor parts of its own. One thread at a time.
@@ -82,6 +86,7 @@ class Planner {
 
   const PlannerOptions options_;
   Topology topology_;  // as in Shape
+  NetworkCosts costs_;
   std::map<Key, std::shared_ptr<const CompiledSchedule>> schedules_;
   std::unordered_map<Asked, PreparedPlan, AskedHash> prepared_;
 };

@@ -11,6 +11,20 @@ void put(Writer& out, const TransportAddresses& addresses) {
   for (const auto& [name, address] : addresses) out.put_string(name).put_bytes(address);
 }
 
+void put(Writer& out, const GroupCosts& costs) {
+  for (const LinkCosts* link : {&costs.constants.inside, &costs.constants.between})
+    for (const LinkConstant& one : link_constants()) out.put(one.get(*link));
+  out.put_string(costs.file);
+}
+
+GroupCosts get_costs(Reader& in) {
+  GroupCosts out;
+  for (LinkCosts* link : {&out.constants.inside, &out.constants.between})
+    for (const LinkConstant& one : link_constants()) one.set(*link, in.get<double>());
+  out.file = in.get_string();
+  return out;
+}
+
 TransportAddresses get_addresses(Reader& in) {
   TransportAddresses out;
   for (auto n = in.get<uint32_t>(); n > 0 && in.ok(); --n) {
@@ -41,6 +55,7 @@ std::vector<std::byte> Entry::encode() const {
   out.put_string(host_name).put_string(host_key).put_string(unix_name).put_string(tcp_address);
   out.put(options_hash).put_string(options);
   put(out, transports);
+  put(out, costs);
   return out.take();
 }
 
@@ -60,6 +75,7 @@ std::optional<Entry> Entry::decode(ConstBytes bytes) {
   out.options_hash = in.get<uint64_t>();
   out.options = in.get_string();
   out.transports = get_addresses(in);
+  out.costs = get_costs(in);
   if (!in.ok()) return std::nullopt;
   return out;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/buffers.h"
+#include "network/costs.h"
 
 namespace ringdist {
 
@@ -31,6 +32,7 @@ struct Entry {
   uint64_t options_hash = 0;
   std::string options;            // as text, to name the difference
   TransportAddresses transports;  // those that were open; see Rendezvous::exchange_addresses()
+  GroupCosts costs;               // rank 0's are the group's
 
   std::vector<std::byte> encode() const;
   static std::optional<Entry> decode(ConstBytes bytes);

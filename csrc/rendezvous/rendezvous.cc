@@ -43,6 +43,25 @@ Error compare(const Entry& mine, int rank, const Entry& theirs, int peer) {
   return {};
 }
 
+// Rank 0's count for all. All ranks find the same, so that each says why.
+Error compare_costs(const std::vector<Entry>& entries) {
+  const Entry& first = entries[0];
+  for (size_t rank = 1; rank < entries.size(); ++rank) {
+    const Entry& other = entries[rank];
+    if (other.costs.file.empty() || other.costs.constants == first.costs.constants) continue;
+    return Error(ErrorKind::kMismatch,
+                 "ranks cannot form a group: " + describe_rank(0, first.where()) + " plans by " +
+                     first.costs.describe() + ", " +
+                     describe_rank(static_cast<int>(rank), other.where()) + " by " +
+                     other.costs.describe() + ", whose " +
+                     describe_difference(first.costs.constants, other.costs.constants) +
+                     "; rank 0's count for all: give RINGDIST_COSTS a file with the same "
+                     "constants, or none but on rank 0")
+        .blame(static_cast<int>(rank));
+  }
+  return {};
+}
+
 // Counts a creation of the group; the prefix of its keys.
 Result<std::string> begin(Store& store, int rank, const std::vector<int>& members) {
   const std::string group = "ringdist/" + hash_of(members);
@@ -201,6 +220,7 @@ Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience) {
     if (Error error = compare(mine_, rank_, *entry, rank)) return error;
     out.push_back(std::move(*entry));
   }
+  if (Error error = compare_costs(out)) return error;
   return out;
 }
 

@@ -34,7 +34,8 @@ class Rendezvous {
   Error withdraw(ErrorKind kind, const std::string& why, bool process_ends = false);
 
   // All entries, by rank, once all are there. Errors: kTimeout naming the ranks that did not come;
-  // kMismatch naming what differs (wire version, size, options); kAborted if it was cancelled; a
+  // kMismatch naming what differs (wire version, size, options,
+  // the costs of a file that a rank names and rank 0's); kAborted if it was cancelled; a
   // withdrawn rank's own kind and words.
   Result<std::vector<Entry>> collect(const Patience& patience);
 

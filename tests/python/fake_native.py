@@ -15,6 +15,14 @@ OPTIONS = [
     ("trace", "bool", "false", "record every step"),
 ]
 
+_LINK = {
+    "latency_ns": 200.0,
+    "bytes_per_second": 4e10,
+    "copied_per_second": 1e10,
+    "per_message_ns": 300.0,
+    "framing_bytes": 72.0,
+}
+
 INFO = {
     "version": "1.2.3",
     "torch": "2.13",
@@ -52,6 +60,8 @@ def install(monkeypatch) -> SimpleNamespace:
     native.stats = lambda: {"bytes_sent": 7}
     native.dump = lambda: "idle"
     native.shutdown = shutdown
+    native.USUAL_RATE, native.USUAL_LATENCY_NS = 1e10, 30000
+    native.usual_costs = lambda rate, latency: {"inside": _LINK, "between": _LINK}
     monkeypatch.setitem(sys.modules, "torch_ringdist._C", native)
     install_build_info(monkeypatch, torch.__version__)
     exits = SimpleNamespace(register=lambda *call: calls.exits.append(call))

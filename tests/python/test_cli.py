@@ -19,6 +19,7 @@ import pytest
 import torch_ringdist
 from torch_ringdist import _dump
 from torch_ringdist.__main__ import main
+from torch_ringdist._costs import Costs, Link
 
 FRAME = struct.Struct("<IB")
 PACKAGE_PARENT = str(Path(torch_ringdist.__file__).resolve().parents[1])
@@ -141,6 +142,25 @@ def test_info_as_json(monkeypatch, capsys):
     assert out["transports"][0]["description"] == "threads of one process"
     assert out["transports"][1]["state"] == "no interface"
     assert out["variables"][0]["origin"] == "set"
+
+
+def test_info_shows_the_costs_in_force(capsys, monkeypatch, tmp_path: Path):
+    monkeypatch.delenv("RINGDIST_COSTS", raising=False)
+    assert main(["info", "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert out["costs"]["origin"] == "built in"
+    assert set(out["costs"]) == {"origin", "inside", "between"}
+    path = tmp_path / "costs.json"
+    link = Link(123, 1e9, 2e9, 456, 7)
+    Costs(link, link, {"host": "n1"}).to_file(path)
+    monkeypatch.setenv("RINGDIST_COSTS", str(path))
+    assert main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert f"costs, file {path} (made on n1)" in text
+    assert "  latency_ns         123           123\n" in text
+    path.write_text("{}")
+    assert main(["info"]) == 1
+    assert f"costs file '{path}'" in capsys.readouterr().err
 
 
 def test_info_without_a_build_says_what_to_type(monkeypatch, capsys):

@@ -157,6 +157,9 @@ def test_unknown_attribute_is_an_attribute_error():
     assert {"Options", "info", "stats", "dump"} <= set(dir(torch_ringdist))
 
 
+READ = _registration.read_costs
+
+
 def group_of(members: list[int]) -> SimpleNamespace:
     """What torch hands to a factory."""
     return SimpleNamespace(
@@ -173,14 +176,16 @@ def group_of(members: list[int]) -> SimpleNamespace:
 def test_factory_passes_the_group_on(monkeypatch, given: list[int], members: list[int]):
     calls = fake_native.install(monkeypatch)
     assert _registration.create(group_of(given), None) == "backend"
-    assert calls.created == [("store", 1, 3, datetime.timedelta(seconds=5), "name", members, {})]
+    assert calls.created == [
+        ("store", 1, 3, datetime.timedelta(seconds=5), "name", members, {}, READ)
+    ]
 
 
 def test_factory_passes_options_as_text(monkeypatch):
     calls = fake_native.install(monkeypatch)
     options = torch_ringdist.Options(segment_bytes=4096, peer_timeout=2.5, trace=True)
     _registration.create(group_of([]), options)
-    assert calls.created[0][-1] == {
+    assert calls.created[0][-2] == {
         "segment_bytes": "4096",
         "peer_timeout": "2.5",
         "trace": "true",

@@ -24,6 +24,7 @@ Group::Group(GroupHost& host, const Membership& membership, GroupConfig config)
       config_(std::move(config)),
       nonce_(membership.nonce),
       generation_(membership.generation),
+      plans_by_(membership.plans_by.empty() ? "" : ", plans by " + membership.plans_by),
       peers_(membership),
       courier_(lane, flow, peers_, nonce_, generation_),
       roll_call_(rank(), size()),
@@ -383,7 +384,7 @@ void Group::warn_of_waits() {
 
 std::string Group::dump() const {
   std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank()) + " of " +
-                    std::to_string(size()) + peers_.links() + ", last op #" +
+                    std::to_string(size()) + peers_.links() + plans_by_ + ", last op #" +
                     std::to_string(collectives_.last_called()) + ": " + verdict().text;
   out += collectives_.dump() + point_to_point_.dump();
   for (int peer = 0; peer < size(); ++peer) {

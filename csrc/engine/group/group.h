@@ -148,6 +148,7 @@ class Group final : public Port {
   const GroupConfig config_;
   const uint64_t nonce_;
   const uint32_t generation_;
+  const std::string plans_by_;
   Peers peers_;
   Courier courier_;
   RollCall roll_call_;

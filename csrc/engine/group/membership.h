@@ -24,6 +24,7 @@ struct Membership {
   int rank = 0;                      // ours
   std::vector<GroupMember> members;  // by rank
   Topology topology;                 // the same on all ranks
+  std::string plans_by;              // costs, for dumps: "the built-in costs"
 
   int size() const { return static_cast<int>(members.size()); }
 };

@@ -25,6 +25,7 @@ std::string algorithm_of(const Op& op) { return std::string(op.plan.algorithm->n
 
 OpPlanner planner_of(int size) { return OpPlanner({0, size, "", false, 258048}); }
 
+const NetworkCosts kCosts = GroupCosts().constants;
 const Topology kPairs = Topology::from_hosts({{0, 1}, {2, 3}}, 4);
 
 TEST(OpPlanner, PlansAnewWhatWasCalledBeforeTheTopologyWasKnown) {
@@ -33,7 +34,7 @@ TEST(OpPlanner, PlansAnewWhatWasCalledBeforeTheTopologyWasKnown) {
   const auto provisional = early->schedule;
   const Fingerprint before = early->fingerprint;
   EXPECT_EQ(algorithm_of(*early), "ring");
-  planner.settle(kPairs);
+  planner.settle(kPairs, kCosts);
   const auto later = planned_op(planner);
   EXPECT_EQ(algorithm_of(*early), "hierarchical");
   EXPECT_NE(early->schedule, provisional);
@@ -46,9 +47,20 @@ TEST(OpPlanner, OnOneHostThePlansStay) {
   OpPlanner planner = planner_of(4);
   const auto early = planned_op(planner);
   const auto schedule = early->schedule;
-  planner.settle(Topology::one_host(4));
+  planner.settle(Topology::one_host(4), kCosts);
   EXPECT_EQ(early->schedule, schedule);
   EXPECT_EQ(planned_op(planner)->schedule, schedule) << "it was kept";
+}
+
+TEST(OpPlanner, PlansByTheCostsThatItIsTold) {
+  NetworkCosts costs = kCosts;
+  costs.between.latency *= 2;
+  OpPlanner planner = planner_of(4);
+  const auto early = planned_op(planner);
+  const auto schedule = early->schedule;
+  planner.settle(Topology::one_host(4), costs);
+  EXPECT_NE(early->schedule, schedule) << "it was made by other costs";
+  EXPECT_EQ(planned_op(planner)->schedule, early->schedule);
 }
 
 TEST(OpPlanner, HoldsNoOpForLonger) {
@@ -56,14 +68,14 @@ TEST(OpPlanner, HoldsNoOpForLonger) {
     OpPlanner planner = planner_of(4);
     std::weak_ptr<Op> early = planned_op(planner);
     EXPECT_FALSE(early.expired()) << "the group needs its plan anew";
-    if (forms) planner.settle(kPairs);
+    if (forms) planner.settle(kPairs, kCosts);
     planner.forget();
     EXPECT_TRUE(early.expired());
   }
   OpPlanner alone = planner_of(1);
   std::weak_ptr<Op> op = planned_op(alone);
   EXPECT_TRUE(op.expired());
-  alone.settle(Topology::one_host(1));  // as its formation does
+  alone.settle(Topology::one_host(1), kCosts);  // as its formation does
   EXPECT_NE(planned_op(alone)->schedule, nullptr);
 }
 

@@ -24,6 +24,8 @@ Entry entry_of(int rank) {
   out.host_name = "box";
   out.host_key = rank < 2 ? "first" : "second";
   out.transports = {{"ucx", {std::byte{1}, std::byte{2}}}};
+  out.costs.file = "/etc/costs.json";
+  out.costs.constants.inside.latency = Duration(123);
   return out;
 }
 
@@ -40,6 +42,8 @@ TEST(Entry, RoundTripsAndRefusesTruncation) {
   ASSERT_TRUE(back);
   EXPECT_EQ(back->context_id, 101u);
   EXPECT_EQ(back->transports, entry_of(1).transports);
+  EXPECT_EQ(back->costs.constants, entry_of(1).costs.constants);
+  EXPECT_EQ(back->costs.file, "/etc/costs.json");
   for (size_t n = 0; n < bytes.size(); ++n)
     EXPECT_FALSE(Entry::decode(ConstBytes(bytes).first(n))) << n;
 }
@@ -82,6 +86,41 @@ TEST(Rendezvous, NamesWhatDiffers) {
   EXPECT_NE(error.message().find("algorithm=ring"), std::string::npos);
   EXPECT_NE(error.message().find("algorithm=direct"), std::string::npos);
   EXPECT_EQ(error.ranks(), std::vector<int>{2});
+}
+
+// Whoever looks finds the same two: rank 0, whose costs count for all, and who names others.
+TEST(Rendezvous, NamesFilesOfOtherCosts) {
+  auto ranks = three(std::make_shared<MapStore>());
+  for (int rank = 0; rank < 3; ++rank) {
+    Entry mine = entry_of(rank);
+    if (rank == 1) mine.costs = {};  // takes rank 0's
+    if (rank == 2) {
+      mine.costs.file = "/home/other.json";
+      mine.costs.constants.between.latency = std::chrono::microseconds(50);
+    }
+    ASSERT_FALSE(ranks[rank]->publish(mine));
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    const Error error = ranks[rank]->collect(soon()).error();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error.kind(), ErrorKind::kMismatch);
+    EXPECT_EQ(error.ranks(), std::vector<int>{2});
+    for (const char* words :
+         {"rank 0 (pid 1000 on host box) plans by the costs of '/etc/costs.json'",
+          "rank 2 (pid 1002 on host box) by the costs of '/home/other.json'",
+          "between.latency_ns is 50000, not 30000", "RINGDIST_COSTS"})
+      EXPECT_NE(error.message().find(words), std::string::npos) << error.message();
+  }
+}
+
+TEST(Rendezvous, FilesOfTheSameCostsAreAlike) {
+  auto ranks = three(std::make_shared<MapStore>());
+  for (int rank = 0; rank < 3; ++rank) {
+    Entry mine = entry_of(rank);
+    mine.costs.file += std::to_string(rank);
+    ASSERT_FALSE(ranks[rank]->publish(mine));
+  }
+  EXPECT_TRUE(ranks[1]->collect(soon()).ok());
 }
 
 TEST(Rendezvous, AWithdrawalEndsTheWait) {
