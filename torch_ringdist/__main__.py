@@ -1,4 +1,4 @@
-"""The command line: ``python -m torch_ringdist`` and ``info``, ``codecs``, ``plan`` or ``dump``."""
+"""The command line: ``python -m torch_ringdist`` and a command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from torch_ringdist import _codecs, _dump, _inspect, _plan, _show
+from torch_ringdist import _codecs, _dump, _inspect, _plan, _show, _tune
 
 _DESCRIPTION = "Look at the ringdist backend of torch.distributed, and at processes that use it."
 
@@ -27,6 +27,9 @@ examples:
 
   python -m torch_ringdist plan --ranks 8 --hosts 2 --operation all_reduce --bytes 1M
       Which algorithm would run, and why; the others with predicted times; who sends what to whom.
+
+  python -m torch_ringdist tune --out costs.json
+      Measure what messages cost on this host, or on several, for RINGDIST_COSTS: a minute.
 
   python -m torch_ringdist dump 4711
       A run hangs: ask process 4711 for its operations in flight, their step, and the peers that
@@ -61,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     _plan.add_arguments(
         commands.add_parser("plan", help="which algorithm would run, why, and what it would take")
     )
+    _tune.add_arguments(
+        commands.add_parser("tune", help="measure what messages cost here, for the planner")
+    )
     dump = commands.add_parser("dump", help="what a running process is doing in ringdist")
     which = dump.add_mutually_exclusive_group(required=True)
     which.add_argument("pid", type=int, nargs="?", metavar="PID", help="a process of this machine")
@@ -79,6 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _codecs.run(args)
         elif args.command == "plan":
             _plan.run(args)
+        elif args.command == "tune":
+            _tune.run(args)
         else:
             states, problems = _dump.ask_all() if args.all else (_dump.ask(args.pid), [])
             print(_show.states_as_text(states))
@@ -90,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     # ValueError: an option or a RINGDIST_* variable with a value that is not accepted.
-    except (_dump.DumpError, ImportError, ValueError) as error:
+    except (_dump.DumpError, _tune.TuneError, ImportError, ValueError) as error:
         print(f"torch_ringdist {args.command}: {error}", file=sys.stderr)
         return 1
     return 0

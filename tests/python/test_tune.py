@@ -1,0 +1,240 @@
+"""`python -m torch_ringdist tune`: what it makes of times, and a short real run of each kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.net import hosts as net  # noqa: E402
+from benchmarks.net.launch import torchrun  # noqa: E402
+from torch_ringdist import __main__ as cli  # noqa: E402
+from torch_ringdist import _tune_rank  # noqa: E402
+from torch_ringdist._costs import Costs, Link  # noqa: E402
+from torch_ringdist._tune_fit import SMALL, Kind, Model, Sample, fit, without_calls  # noqa: E402
+from torch_ringdist._tune_hosts import Launch  # noqa: E402
+
+REASON = net.why_not()
+SIZES = (4 << 10, 16 << 10, 64 << 10, 252 << 10)
+BUILT_IN = Link(200, 40e9, 10e9, 300, 72)
+BUILT_IN_BETWEEN = Link(30_000, 1.2e9, 3e9, 3000, 72)
+
+
+CALL = 2500.0  # nanoseconds of Python and the engine
+
+
+def measured_by(model: Model, pairs: int = 1, noise: float = 0.0) -> list[Sample]:
+    """What would be, within so much."""
+    kinds = (Kind.STREAM, Kind.BOTH, *((Kind.CROWD,) if pairs > 1 else ()))
+    alone = [Sample(kind, size, 0.0) for size in SIZES for kind in kinds]
+    found = [replace(each, pairs=pairs if each.kind is Kind.CROWD else 1) for each in alone]
+    found = [replace(each, ns=model.predict(each)) for each in found]
+    hop = model.predict(Sample(Kind.HOP, SMALL, 0.0))
+    found.append(Sample(Kind.ONE_HOP, SMALL, CALL + hop))
+    found.append(Sample(Kind.TWO_HOPS, SMALL, CALL + 2 * hop))
+    dice = random.Random(1)
+    return [replace(each, ns=each.ns * dice.uniform(1 - noise, 1 + noise)) for each in found]
+
+
+def model(inside: bool, latency: float, line: float, copy: float, message: float) -> Model:
+    """`line` and `copy`: bytes per second."""
+    return Model(latency, 1e9 / line, 1e9 / copy, message, 72, inside)
+
+
+@pytest.mark.parametrize(
+    ("name", "sample", "expected"),
+    [
+        ("ends take longer", Sample(Kind.STREAM, 1000, 0), 300 + 1000),
+        ("both ways", Sample(Kind.BOTH, 1000, 0), 2 * (300 + 1000)),
+        ("four pairs fill the line", Sample(Kind.CROWD, 1000, 0, 4), 2 * 4 * 1072 * 0.5),
+        ("a hop", Sample(Kind.HOP, 8, 0), 2 * 308 + 200 + 80 * 0.5),
+    ],
+)
+def test_what_constants_predict(name: str, sample: Sample, expected: float) -> None:
+    """By network/costs.h: ends of 300 ns and 1 ns a byte, a line of half a nanosecond a byte."""
+    assert model(True, 200, 2e9, 1e9, 300).predict(sample) == pytest.approx(expected), name
+
+
+def test_what_a_call_takes_is_taken_out() -> None:
+    true = model(True, 200, 2e9, 1e9, 300)
+    *others, hop = without_calls(measured_by(true))
+    assert (hop.kind, hop.ns) == (Kind.HOP, pytest.approx(2 * 308 + 200 + 80 * 0.5))
+    assert {each.kind for each in others} == {Kind.STREAM, Kind.BOTH}
+
+
+def test_a_line_between_hosts_has_two_ways() -> None:
+    slow = model(False, 200, 0.25e9, 1e9, 300)
+    assert slow.predict(Sample(Kind.BOTH, 1000, 0)) == pytest.approx(1072 * 4)
+    assert replace(slow, inside=True).predict(Sample(Kind.BOTH, 1000, 0)) == 2 * 1072 * 4
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+@pytest.mark.parametrize(
+    ("inside", "true"),
+    [
+        (True, (150, 30e9, 18e9, 400)),  # memory is the limit where all use it
+        (True, (400, 12e9, 10e9, 250)),
+        (False, (20_000, 1.2e9, 2e9, 2000)),  # 10 Gb/s: the ends are, both ways
+        (False, (50_000, 0.12e9, 3e9, 3000)),  # 1 Gb/s: the line is
+    ],
+)
+def test_the_fit_finds_what_made_the_times(inside: bool, true: tuple, noise: float) -> None:
+    made_by = model(inside, *true)
+    built_in = BUILT_IN if inside else BUILT_IN_BETWEEN
+    found = fit(measured_by(made_by, pairs=2 if inside else 1, noise=noise), built_in, inside)
+    link = found.model.link()
+    within = 0.1 + 4 * noise
+    assert link.bytes_per_second == pytest.approx(true[1], rel=within)
+    assert link.copied_per_second == pytest.approx(true[2], rel=within)
+    assert link.per_message_ns == pytest.approx(true[3], rel=within)
+    # What is left of a hop, itself a difference: exact to a hop's share of a call.
+    apart = noise * 3 * (CALL + 2 * made_by.predict(Sample(Kind.HOP, SMALL, 0.0)))
+    assert link.latency_ns == pytest.approx(true[0], rel=within, abs=apart)
+    assert link.framing_bytes == 72
+    assert found.typical < noise + 0.02
+    assert abs(found.off(found.worst)) < 2 * noise + 0.04
+
+
+def test_what_no_time_depends_on_stays_as_it_is_built_in() -> None:
+    """Behind a slow line nobody sees what the ends cost."""
+    slow = measured_by(model(False, 30_000, 12e6, 3e9, 3000))
+    link = fit(slow, BUILT_IN_BETWEEN, False).model.link()
+    assert link.bytes_per_second == pytest.approx(12e6, rel=0.01)
+    assert link.copied_per_second == pytest.approx(3e9, rel=0.2)
+    assert link.per_message_ns == pytest.approx(3000, rel=0.2)
+
+
+def test_a_memory_is_no_faster_than_what_was_put_in() -> None:
+    quick = measured_by(model(True, 200, 1e15, 10e9, 300))
+    link = fit(quick, BUILT_IN, True).model.link()
+    assert link.bytes_per_second <= 2.001 * link.copied_per_second
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, Launch(0, 1, True)),
+        ({"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "3", "LOCAL_RANK": "0"}, Launch(1, 3, True)),
+        ({"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "LOCAL_RANK": "1"}, Launch(0, 1, False)),
+    ],
+)
+def test_where_torchrun_put_it(variables: dict[str, str], expected: Launch) -> None:
+    assert Launch.of(variables) == expected
+
+
+def tune(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "torch_ringdist", "tune", *words]
+    given = {**os.environ, **(environment or {})}
+    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=100)
+
+
+def test_a_short_run_writes_a_file_that_reads_back(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    begin = time.monotonic()
+    # The variables of a training do not disturb it, and the file need not be there yet.
+    environment = {
+        "RINGDIST_COSTS": str(path),
+        "RINGDIST_ALGORITHM": "direct",
+        "RINGDIST_SEGMENT_BYTES": "8192",
+    }
+    words = ["--seconds", "1", "--rate", "1gbit", "--latency", "50us", "--details"]
+    done = tune(*words, environment=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert time.monotonic() - begin < 60
+    costs = Costs.from_file(path)
+    assert costs.between == Costs.built_in(1e9, 50_000).between
+    inside = costs.inside
+    # Orders of magnitude: of any machine, with whatever else runs there.
+    assert 1 <= inside.latency_ns < 1e7
+    assert 1 <= inside.per_message_ns < 1e6
+    assert 1e7 < inside.copied_per_second < 1e13
+    assert inside.bytes_per_second > 1e7
+    assert costs.made["between"] == "not measured: as built in, for 1gbit and 50us"
+    assert "processes on" in costs.made["inside"]
+    for words in ("the fit is off by", "stream of 252 KiB", f"written: {path}", "RINGDIST_COSTS="):
+        assert words in done.stdout
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_on_two_hosts_the_line_between_them_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    command = ["-m", "torch_ringdist", "tune", "--out", str(path), "--seconds", "4"]
+    with net.Hosts(2, "200mbit") as hosts:
+        # Of the two of a host, one takes part.
+        assert torchrun(hosts, command, tmp_path / "logs", per_host=2) == 0
+    costs = Costs.from_file(path)
+    # 200 Mb/s less what headers take; some passes from the buckets at once.
+    assert costs.between.bytes_per_second == pytest.approx(23.9e6, rel=0.15)
+    assert costs.inside.bytes_per_second > 10 * costs.between.bytes_per_second
+    assert costs.made["between"] == "1 of 1 pairs of hosts"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--rate", "fast"], "--rate: expected bits per second as 100mbit, 1gbit or 10gbit"),
+        (["--latency", "5 apples"], "--latency: expected a time as 200ns, 50us or 1ms"),
+        (["--seconds", "0"], "--seconds: expected 1 or more, got 0.0"),
+        (["--seconds", "nan"], "--seconds: expected 1 or more, got nan"),
+        (["--out", "/nonexistent/costs.json"], "'/nonexistent/costs.json' cannot be written: No"),
+        (["--out", "/"], "--out: '/' cannot be written: it is no regular file"),
+        (["--out", "/dev/null"], "--out: '/dev/null' cannot be written: it is no regular file"),
+    ],
+)
+def test_what_is_not_accepted_is_refused_before_anything_is_measured(
+    words: list[str], problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def must_not(*_: object) -> None:
+        raise AssertionError("it measures")
+
+    monkeypatch.setattr("torch_ringdist._tune.inside", must_not)
+    assert cli.main(["tune", *words]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("torch_ringdist tune: ")
+    assert problem in said.err
+
+
+def test_a_rate_is_refused_where_it_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    assert cli.main(["tune", "--rate", "1gbit"]) == 1
+    assert "--rate: several hosts take part" in capsys.readouterr().err
+
+
+def test_a_process_that_fails_is_told(tmp_path: Path) -> None:
+    """With less memory than a group can do with."""
+    done = tune("--out", str(tmp_path / "x"), environment={"RINGDIST_MEMORY": "3"})
+    assert done.returncode == 1
+    assert "torch_ringdist tune: process" in done.stderr
+    assert "RINGDIST_MEMORY" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_it_explains_itself(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["tune", "--help"])
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    for words in ("RINGDIST_COSTS", "torchrun --nnodes 2", "between hosts", "--rate"):
+        assert words in said
+
+
+def test_variables_that_are_set_aside_exist() -> None:
+    import torch_ringdist
+
+    known = torch_ringdist.info()["variables"]
+    for name in _tune_rank.SET_ASIDE:
+        assert f"RINGDIST_{name}" in json.dumps(known)
