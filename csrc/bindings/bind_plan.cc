@@ -120,7 +120,8 @@ py::dict as_dict(const Alternative& one) {
 }
 
 py::list as_list(const std::vector<Round>& rounds) {
-  static constexpr const char* kMarks[] = {"contribution", "result", "relay"};
+  static constexpr const char* kMarks[] = {"contribution", "result", "relay",
+                                           "host's own contribution"};
   py::list out;
   for (const Round& round : rounds) {
     py::list messages;

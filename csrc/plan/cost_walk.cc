@@ -189,8 +189,8 @@ void Walk::send(int rank, const WalkedRank::Done& what) {
   transfer.from = rank;
   transfer.to = hop.to;
   transfer.flow = static_cast<uint64_t>(rank) << 32 | static_cast<uint32_t>(peer);
-  transfer.bytes = std::llround(static_cast<double>(one.count_of(what.at, what.segment)) *
-                                request_.element_bytes);
+  const double each = one.out(what.at).uncoded ? request_.uncoded_bytes : request_.element_bytes;
+  transfer.bytes = std::llround(static_cast<double>(one.count_of(what.at, what.segment)) * each);
   transfer.inside = request_.topology.same_host(rank, peer);
   (transfer.inside ? walked_.bytes_inside : walked_.bytes_between) += transfer.bytes;
   if (!transfer.inside) {

@@ -25,6 +25,7 @@ struct WalkRequest {
   Collective kind = Collective::kAllreduce;
   Shape shape;                // its rank is not read; no parts of their own sizes
   double element_bytes = 4;   // that travel, of an element: a codec's mean is no whole number
+  double uncoded_bytes = 4;   // the same of one that goes to a sum of the own host (kInside)
   int64_t segment_count = 1;  // elements, as in Plan
   Topology topology;          // of all ranks
   NetworkCosts costs;

@@ -53,6 +53,7 @@ Alternative alternative(const ForecastRequest& wanted, const Algorithm& algorith
   walked.shape.root = wanted.request.root;
   walked.shape.count = wanted.request.count;
   walked.element_bytes = element_bytes(wanted.request);
+  walked.uncoded_bytes = static_cast<double>(dtype_size(wanted.request.dtype));
   walked.segment_count = out.plan.segment_count;
   walked.topology = wanted.topology;
   walked.costs = wanted.costs;

@@ -45,7 +45,7 @@ struct Plan {
   // Elements of every segment but a range's last; of a coded op 1 until the caller, who knows its
   // block map, has cut it.
   int64_t segment_count = 1;
-  uint64_t coding_hash = 0;  // 0: not coded
+  uint64_t coding_hash = 0;   // 0: not coded
   std::string_view why = "";  // that algorithm, for people; of static text
 
   uint64_t hash() const;  // equal on all ranks (and builds) for equal plans

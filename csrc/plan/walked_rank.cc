@@ -30,7 +30,8 @@ WalkedRank::WalkedRank(const CompiledSchedule& schedule, int64_t window)
     }
     step.in.second = static_cast<int>(ins_.size());
     step.out.first = static_cast<int>(outs_.size());
-    for (const EdgeName& edge : compiled.out) outs_.push_back({index, edge.peer, edge.edge});
+    for (const EdgeName& edge : compiled.out)
+      outs_.push_back({index, edge.peer, edge.edge, compiled.step.mark == EdgeMark::kInside});
     step.out.second = static_cast<int>(outs_.size());
     steps_.push_back(step);
   }

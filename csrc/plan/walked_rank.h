@@ -18,6 +18,7 @@ class WalkedRank {
     int step;
     int peer;
     uint32_t edge;
+    bool uncoded;  // EdgeMark::kInside
     int64_t sent = 0;
     int64_t left = 0;      // sends that have ended
     int64_t consumed = 0;  // by the receiver, as far as is known here
