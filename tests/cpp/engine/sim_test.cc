@@ -165,6 +165,42 @@ TEST(Simulated, ADeadRankIsNamedOnEveryOther) {
   }
 }
 
+// A host ends at any moment of an op by hosts: whoever lacks something of it names one of its
+// ranks, the others finish with what is right.
+TEST(Simulated, ADeadHostIsNamedWhereverTheOpIs) {
+  for (const Algorithm& algorithm : algorithms()) {
+    if (!algorithm.by_hosts) continue;
+    for (const Collective kind : algorithm.collectives) {
+      int named = 0;
+      for (const int milliseconds : {1, 3, 9, 27}) {
+        SCOPED_TRACE(std::string(algorithm.name) + " " + std::string(collective_name(kind)) +
+                     " after " + std::to_string(milliseconds) + " ms");
+        SimRanks ranks(simulated(6, 2, std::string(algorithm.name)));
+        SimOp op(kind, ranks.size(), int64_t{1} << 18);
+        ranks.call([&](int rank) { return op.request(rank); });
+        ranks.run(Milliseconds(milliseconds));
+        ranks.kill(2);
+        ranks.kill(3);
+        ranks.run();
+        for (const int rank : {0, 1, 4, 5}) {
+          const SimRanks::Outcome& outcome = ranks.outcome(rank);
+          ASSERT_TRUE(outcome.ended) << "rank " << rank << ranks.dump(rank);
+          if (!outcome.error) continue;
+          ++named;
+          ASSERT_FALSE(outcome.error.ranks().empty()) << outcome.error.what();
+          for (const int culprit : outcome.error.ranks())
+            EXPECT_TRUE(culprit == 2 || culprit == 3) << outcome.error.what();
+          EXPECT_LT(outcome.time, std::chrono::seconds(1)) << "rank " << rank;
+        }
+      }
+      // Who only receives from others than the dead finishes: of a broadcast that may be all.
+      if (kind != Collective::kBroadcast) {
+        EXPECT_GT(named, 0) << algorithm.name << " " << collective_name(kind);
+      }
+    }
+  }
+}
+
 // A rank that stops, or a link that is cut, and comes back within the timeout only takes longer.
 TEST(Simulated, WhatStopsForAWhileOnlyTakesLonger) {
   SimRanks ranks(simulated(4, 1, "ring"));
