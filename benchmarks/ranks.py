@@ -44,13 +44,13 @@ class TcpRing:
 
     `address` is where this rank can be reached. exchange(n) moves as many bytes as the wire work of
     an allreduce of n bytes, 2(N-1)/N n out of and into every rank at once, and does nothing with
-    them.
+    them. one_way(n) moves as many from each even rank to the next only.
     """
 
     _CHUNK = 1 << 18
 
     def __init__(self, store: Store, rank: int, world: int, address: str = "127.0.0.1") -> None:
-        self._world = world
+        self._rank, self._world = rank, world
         with socket.create_server((address, 0)) as listener:
             store.set(f"tcp_ring/{rank}", f"{address} {listener.getsockname()[1]}")
             host, port = store.get(f"tcp_ring/{(rank + 1) % world}").decode().split()
@@ -63,7 +63,15 @@ class TcpRing:
         self._in = memoryview(bytearray(self._CHUNK))
 
     def exchange(self, size: int) -> None:
-        to_send = to_receive = 2 * (self._world - 1) * size // self._world
+        moved = 2 * (self._world - 1) * size // self._world
+        self._move(moved, moved)
+
+    def one_way(self, size: int) -> None:
+        moved = 2 * (self._world - 1) * size // self._world
+        sends = self._rank % 2 == 0 and self._rank + 1 < self._world
+        self._move(moved * sends, moved * (self._rank % 2))
+
+    def _move(self, to_send: int, to_receive: int) -> None:
         while to_send or to_receive:
             sent = self._try(self._next.send, self._out[: min(to_send, self._CHUNK)])
             got = self._try(self._previous.recv_into, self._in[: min(to_receive, self._CHUNK)])

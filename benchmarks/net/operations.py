@@ -1,10 +1,11 @@
 """One rank's part of `python -m benchmarks.net`, which starts it on every host.
 
-Rounds take turns: plain sockets of one rank a host, each to the next host, which say what a link
-carries each way; then each operation by each variant, of which the first call of a turn is not
-timed. Results are checked once, exactly. Calls come back to back, as in training: what an operation
-takes then, not how long one alone takes. Where there is a root all ranks begin each call together,
-or some would run ahead by several. Ranks share one clock and memory, for they are on one machine.
+Rounds take turns: plain sockets of one rank a host, each to the next host, both ways at once and
+one way, which say what a link carries; then each operation by each variant, of which the first call
+of a turn is not timed. Results are checked once, exactly. Calls come back to back, as in training:
+what an operation takes then, not how long one alone takes. Where there is a root all ranks begin
+each call together, or some would run ahead by several. Ranks share one clock and memory, for they
+are on one machine.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Bench:
             host = job.ranks.host_of(self.rank)
             self.ring = ranks.TcpRing(store, host, self.hosts, wire.own_address())
         self.peers = peers_of(job.parsed)
-        self.socket_times: list[int] = []
+        self.socket_times: dict[str, list[int]] = {"both": [], "one_way": []}
         self.socket_bytes = max(job.bytes, SOCKET_BYTES)
 
     def run(self) -> dict:
@@ -122,8 +123,11 @@ class Bench:
     def sockets(self) -> None:
         self.progress.note("plain sockets")
         time.sleep(PAUSE)
-        exchange = lambda: self.ring and self.ring.exchange(self.socket_bytes)  # noqa: E731
-        self.socket_times += self.timed(exchange, SOCKET_CALLS)[0]
+        size = self.socket_bytes
+        both = lambda: self.ring and self.ring.exchange(size)  # noqa: E731
+        one_way = lambda: self.ring and self.ring.one_way(size)  # noqa: E731
+        self.socket_times["both"] += self.timed(both, SOCKET_CALLS)[0]
+        self.socket_times["one_way"] += self.timed(one_way, SOCKET_CALLS)[0]
 
     def timed(self, call: Callable[[], object], count: int) -> tuple[list[int], float]:
         """The time of each of `count` calls but the first, of the slowest rank; all ranks' CPU."""

@@ -29,7 +29,9 @@ class Row:
     median: float
     cpu: float  # of all ranks' threads, per call
     least_bytes: float | None  # that must pass the busiest line, encoded; None: not known
-    wire: float  # bytes per nanosecond that plain sockets carried each way
+    # Bytes per nanosecond that plain sockets carried, one way or each of both, whichever were more:
+    # where the cores are the limit and not the line, both ways are less.
+    wire: float
 
     @property
     def of_wire(self) -> float | None:
@@ -45,7 +47,8 @@ class Row:
 def rows_of(result: dict) -> list[Row]:
     """`result`: what a Job's ranks found, with its settings."""
     job = Job.of(json.dumps(result["settings"]))
-    wire = result["socket_bytes"] / statistics.median(result["socket_times"])
+    socket_times = result["socket_times"].values()
+    wire = max(result["socket_bytes"] / statistics.median(times) for times in socket_times)
     return [
         Row(
             *(job.rate, job.layout, timed["operation"], job.bytes, timed["variant"]),
@@ -71,7 +74,7 @@ def table(rows: Sequence[Row]) -> str:
     first = rows[0]
     lines = [
         f"\n{first.layout}, {first.rate}, {size_text(first.bytes)}: "
-        f"plain sockets carry {8 * first.wire:.3f} Gb/s each way",
+        f"plain sockets carry {8 * first.wire:.3f} Gb/s",
         _LINE.format(*_TITLES),
     ]
     gloo = {row.operation: row.median for row in rows if row.variant == "gloo"}
