@@ -206,9 +206,10 @@ def forecast(
     """What a group would do with an operation, and what else it could.
 
     Keys: algorithm, why, segment_count; alternatives, each with algorithm, description, refusal
-    ("" if it may be taken), and if it was walked seconds, messages, bytes_inside, bytes_between,
-    busiest_line, ranks_walked, joined (segments to a message); rounds, where not too many steps
-    differ, each with messages_inside, messages_between, elements_inside, elements_between (of all
-    ranks), messages: (from, to, elements, "contribution" | "result" | "relay").
+    ("" if it may be taken), formula_seconds if it may, and if it was walked seconds, messages,
+    bytes_inside, bytes_between, busiest_line, ranks_walked, joined (segments to a message);
+    rounds, where not too many steps differ, each with messages_inside, messages_between,
+    elements_inside, elements_between (of all ranks), messages: (from, to, elements,
+    "contribution" | "result" | "relay").
 
     Without the GIL; any thread. ValueError or TypeError for what a group would refuse."""

@@ -26,8 +26,8 @@ What torch_ringdist would do with an operation: the algorithm that it chooses an
 with predicted times and bytes, and who sends what to whom. It asks no other rank and starts no
 group; of the RINGDIST_* variables it reads RINGDIST_COSTS alone.
 
-Times are those of a walk of each algorithm's schedule over a simulated network. They count what
-messages cost, and no work on tensors between them."""
+The choice goes by a formula for each algorithm; beside it is what a walk of its schedule over a
+simulated network takes. Both count what messages cost; the formula also what adding takes."""
 
 _EXAMPLES = """\
 examples:

@@ -75,14 +75,27 @@ def _segments(question: Question, answer: dict[str, Any]) -> str:
 
 def _alternatives(answer: dict[str, Any]) -> str:
     best = _chosen(answer).get("seconds")
-    rows = [("", "algorithm", "predicted", "choice = 1", "messages", "inside hosts", "between", "")]
+    rows = [
+        (
+            "",
+            "algorithm",
+            "formula",
+            "walked",
+            "choice = 1",
+            "messages",
+            "inside hosts",
+            "between",
+            "",
+        )
+    ]
     notes = []
     last = float("inf")
     for one in sorted(answer["alternatives"], key=lambda one: one.get("seconds", last)):
         mark = "*" if one["algorithm"] == answer["algorithm"] else ""
         if "seconds" not in one:
             why = one["refusal"] or "its ranks differ and have too many steps to walk"
-            rows.append((mark, one["algorithm"], "-", "", "", "", "", why))
+            formula = format_seconds(one["formula_seconds"]) if not one["refusal"] else "-"
+            rows.append((mark, one["algorithm"], formula, "-", "", "", "", "", why))
             continue
         about = "~" if one["joined"] > 1 else ""
         notes += [one] * (one["joined"] > 1)
@@ -91,6 +104,7 @@ def _alternatives(answer: dict[str, Any]) -> str:
             (
                 mark,
                 one["algorithm"],
+                format_seconds(one["formula_seconds"]),
                 about + format_seconds(one["seconds"]),
                 ratio,
                 f"{one['messages']}",

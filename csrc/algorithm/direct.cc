@@ -5,6 +5,7 @@
 // Int. J. of High Performance Computing Applications 19(1), 2005.
 #include <array>
 
+#include "algorithm/cost.h"
 #include "algorithm/ranges.h"
 #include "algorithm/schedule.h"
 
@@ -185,9 +186,11 @@ constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceSca
                                   Collective::kGather,    Collective::kScatter,
                                   Collective::kAlltoall,  Collective::kBroadcast};
 
-constexpr std::array kBestForSmall{Collective::kReduceScatter, Collective::kAllgather};
+constexpr std::array kBestFor{Collective::kAllgather, Collective::kGather, Collective::kScatter,
+                              Collective::kAlltoall};
 
-constexpr std::array kBestFor{Collective::kGather, Collective::kScatter, Collective::kAlltoall};
+constexpr std::array kForFew{Collective::kAllreduce, Collective::kReduceScatter,
+                             Collective::kAllgather, Collective::kBroadcast};
 
 int64_t longest_range(Collective kind, int64_t count, int shards) {
   const bool sharded = kind == Collective::kAllreduce;
@@ -202,9 +205,10 @@ Algorithm direct_algorithm() {
           .rank_ordered = true,
           .collectives = kCollectives,
           .best_for = kBestFor,
-          .best_for_small = kBestForSmall,
+          .for_few = kForFew,
           .build = build,
-          .longest_range = longest_range};
+          .longest_range = longest_range,
+          .cost = direct_cost};
 }
 
 }  // namespace ringdist

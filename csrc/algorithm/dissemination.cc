@@ -2,9 +2,12 @@
 // 2^k back; after ceil(log2(size)) rounds each has heard, directly or not, from all. D. Hensgen, R.
 // Finkel, U. Manber: "Two Algorithms for Barrier Synchronization", International Journal of
 // Parallel Programming 17(1), 1988.
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 
+#include "algorithm/cost.h"
 #include "algorithm/ranges.h"
 #include "algorithm/schedule.h"
 
@@ -28,6 +31,23 @@ Schedule build(Collective kind, const Shape& shape) {
   return out;
 }
 
+// A way through all rounds crosses between hosts about as often as it takes to reach the last.
+Duration cost(const CostQuestion& question) {
+  const CostLayout& at = question.layout;
+  if (at.size == 1) return Duration(0);
+  const int rounds = static_cast<int>(std::bit_width(static_cast<unsigned>(at.size) - 1));
+  const int far =
+      at.spans()
+          ? std::min(rounds,
+                     static_cast<int>(std::bit_width(static_cast<unsigned>(at.hosts) - 1)) + 1)
+          : 0;
+  Ranges token(question, 1);
+  Ranges other = token;
+  token.send(true, 1).receive(true, 1);
+  other.send(false, 1).receive(false, 1).cross(1);
+  return CostSum(question).then(token, rounds - far).then(other, far).total();
+}
+
 constexpr std::array kCollectives{Collective::kBarrier};
 
 }  // namespace
@@ -39,7 +59,8 @@ Algorithm dissemination_algorithm() {
           .collectives = kCollectives,
           .best_for = kCollectives,
           .build = build,
-          .longest_range = [](Collective, int64_t, int) { return int64_t{1}; }};
+          .longest_range = [](Collective, int64_t, int) { return int64_t{1}; },
+          .cost = cost};
 }
 
 }  // namespace ringdist

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 
+#include "algorithm/cost.h"
 #include "algorithm/hosts.h"
 #include "algorithm/schedule.h"
 
@@ -189,7 +190,8 @@ Algorithm hierarchical_algorithm() {
           .best_between_hosts = kCollectives,
           .by_hosts = true,
           .build = build,
-          .longest_range = longest_range};
+          .longest_range = longest_range,
+          .cost = hierarchical_cost};
 }
 
 }  // namespace ringdist

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "algorithm/cost.h"
 #include "algorithm/hosts.h"
 #include "algorithm/schedule.h"
 
@@ -209,7 +210,8 @@ Algorithm hierarchical_direct_algorithm() {
           .best_for_codecs_between_hosts = kBestForCodecs,
           .by_hosts = true,
           .build = build,
-          .longest_range = longest_range};
+          .longest_range = longest_range,
+          .cost = hierarchical_direct_cost};
 }
 
 }  // namespace ringdist

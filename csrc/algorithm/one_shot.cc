@@ -4,8 +4,10 @@
 // runs (kernel/reduce.h). Known as allreduce by allgather; see R. Thakur, R. Rabenseifner,
 // W. Gropp: "Optimization of Collective Communication Operations in MPICH", Int. J. of High
 // Performance Computing Applications 19(1), 2005.
+#include <algorithm>
 #include <array>
 
+#include "algorithm/cost.h"
 #include "algorithm/ranges.h"
 #include "algorithm/schedule.h"
 
@@ -22,6 +24,18 @@ Schedule build(Collective kind, const Shape& shape) {
   return out;
 }
 
+Duration cost(const CostQuestion& question) {
+  const CostLayout& at = question.layout;
+  if (at.size == 1) return Duration(0);
+  const double elsewhere = at.elsewhere(at.least);
+  const double here = at.least - 1;
+  Ranges all(question, question.bytes);
+  all.send(true, here, std::min(1.0, here)).receive(true, here);
+  all.share(at.most * (at.most - 1.0));
+  all.send(false, elsewhere).receive(false, elsewhere).cross(at.crowd);
+  return CostSum(question).then(all).add((at.size - 1) * question.bytes).total();
+}
+
 constexpr std::array kCollectives{Collective::kAllreduce};
 
 int64_t longest_range(Collective, int64_t count, int) { return count; }
@@ -35,9 +49,11 @@ Algorithm one_shot_algorithm() {
           .serves_codecs = false,
           .collectives = kCollectives,
           .best_for = {},
-          .best_for_small = kCollectives,
+          .for_few = kCollectives,
+          .only_for_few = true,
           .build = build,
-          .longest_range = longest_range};
+          .longest_range = longest_range,
+          .cost = cost};
 }
 
 }  // namespace ringdist

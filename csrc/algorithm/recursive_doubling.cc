@@ -9,9 +9,11 @@
 //
 // Both ranks of an exchange add the same two values in the same order, that of their ranks; so all
 // ranks compute the same bits, as reduce() gives wherever it runs (kernel/reduce.h).
+#include <algorithm>
 #include <array>
 #include <bit>
 
+#include "algorithm/cost.h"
 #include "algorithm/ranges.h"
 #include "algorithm/schedule.h"
 
@@ -61,6 +63,36 @@ Schedule build(Collective kind, const Shape& shape) {
   return out;
 }
 
+// Of an even layout the first exchanges are inside hosts, where ranks lie in runs.
+Duration cost(const CostQuestion& question) {
+  const CostLayout& at = question.layout;
+  if (at.size == 1) return Duration(0);
+  const Standing standing(at.size);
+  const int rounds = std::countr_zero(static_cast<unsigned>(standing.count));
+  const bool even = at.least == at.most && standing.pairs == 0 && at.crossings == at.hosts;
+  int inside = at.spans() ? 0 : rounds;
+  if (at.spans() && even) inside = std::countr_zero(static_cast<unsigned>(at.least));
+  CostSum sum(question);
+  if (standing.pairs > 0) {
+    const bool apart = at.spans() && (at.most == 1 || at.crossings > at.hosts);
+    Ranges pair(question, question.bytes);
+    pair.send(!apart, 1).receive(!apart, 1).cross(apart ? 1 : 0);
+    sum.load(pair).pass_on(2 * pair.hop(!apart)).add(question.bytes);
+  }
+  if (inside > 0) {
+    Ranges near(question, question.bytes);
+    near.send(true, 1, (1 + kStoredCopy * (inside - 1)) / inside).receive(true, 1).share(at.most);
+    sum.then(near, inside);
+  }
+  if (inside < rounds) {
+    Ranges far(question, question.bytes);
+    far.send(false, 1).receive(false, 1);
+    far.cross(static_cast<double>(at.most) * standing.count / at.size);
+    sum.then(far, rounds - inside);
+  }
+  return sum.add(rounds * question.bytes).total();
+}
+
 constexpr std::array kCollectives{Collective::kAllreduce};
 
 int64_t longest_range(Collective, int64_t count, int) { return count; }
@@ -74,9 +106,9 @@ Algorithm recursive_doubling_algorithm() {
           .serves_codecs = false,
           .collectives = kCollectives,
           .best_for = {},
-          .best_for_small_of_many = kCollectives,
           .build = build,
-          .longest_range = longest_range};
+          .longest_range = longest_range,
+          .cost = cost};
 }
 
 }  // namespace ringdist

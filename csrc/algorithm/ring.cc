@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 
+#include "algorithm/cost.h"
 #include "algorithm/ranges.h"
 #include "algorithm/schedule.h"
 
@@ -147,6 +148,9 @@ Schedule build(Collective kind, const Shape& shape) {
 constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
                                   Collective::kReduce, Collective::kAllgather};
 
+constexpr std::array kBestFor{Collective::kAllreduce, Collective::kReduceScatter,
+                              Collective::kReduce};
+
 int64_t longest_range(Collective kind, int64_t count, int shards) {
   const bool sharded = kind == Collective::kAllreduce || kind == Collective::kReduce;
   return sharded ? longest_shard(count, shards) : count;
@@ -159,9 +163,10 @@ Algorithm ring_algorithm() {
           .description = "neighbours only; fewest bytes on the wire, 2 (size - 1) steps",
           .rank_ordered = false,
           .collectives = kCollectives,
-          .best_for = kCollectives,
+          .best_for = kBestFor,
           .build = build,
-          .longest_range = longest_range};
+          .longest_range = longest_range,
+          .cost = ring_cost};
 }
 
 }  // namespace ringdist

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/buffers.h"
+#include "base/clock.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/topology.h"
@@ -26,6 +27,7 @@
 namespace ringdist {
 
 struct Config;
+struct CostQuestion;
 
 enum class StepKind : uint8_t {
   kSend,    // range -> every peer in `to`
@@ -129,25 +131,28 @@ struct Algorithm {
   // Its edges may have codecs: no rank uses a value of its own that others get encoded.
   bool serves_codecs = true;
   std::span<const Collective> collectives;
-  // Those for which the planner takes it by itself, where it needs no rank order; each collective
-  // is in one row's.
+  // Those for which the planner takes it where others cost no less.
   std::span<const Collective> best_for;
-  // The same where a rank gets but few bytes in all.
-  std::span<const Collective> best_for_small = {};
-  // The same in groups so large that a rank should not talk to every other.
-  std::span<const Collective> best_for_small_of_many = {};
-  // The same where the group spans hosts, and what is asked for is not small.
+  // The same, and before those, where the group spans hosts.
   std::span<const Collective> best_between_hosts = {};
   // The same of ops whose codecs lose something, where several ranks share a host.
   std::span<const Collective> best_for_codecs_between_hosts = {};
-  // By hosts (hosts.h): sums begin inside them (EdgeMark::kInside), and an allreduce has a shard
-  // for each column of each host. Else it has one for each rank.
+  // By hosts (hosts.h), and for groups that span hosts only: sums begin inside them
+  // (EdgeMark::kInside), and an allreduce has a shard for each column of each host. Else it has one
+  // for each rank.
   bool by_hosts = false;
+  // Those in which a rank has messages for, or from, all others: a connection to each. In large
+  // groups the planner takes it for them only where nothing else serves.
+  std::span<const Collective> for_few = {};
+  // Never by itself in large groups: all ranks' whole tensors come to each at once.
+  bool only_for_few = false;
   Schedule (*build)(Collective kind, const Shape& shape);
   // The most elements that any step of such a schedule moves, of `count` as in Shape and parts of
   // that size, and even shards. By arithmetic, because every op is planned, while its schedule is
   // built once; a test holds it against the schedules.
   int64_t (*longest_range)(Collective kind, int64_t count, int shards);
+  // What such an op takes, about: algorithm/cost.h.
+  Duration (*cost)(const CostQuestion& question);
 
   bool supports(Collective kind) const;
   // Of an allreduce.

@@ -2,8 +2,11 @@
 // reach all. Counted from the root, rank v hears from v without its lowest set bit and serves
 // v + 2^j for every 2^j below that bit: a subtree is a run of consecutive ranks, so that ranks of
 // one host, numbered one after another, hear mostly from each other.
+#include <algorithm>
 #include <array>
+#include <bit>
 
+#include "algorithm/cost.h"
 #include "algorithm/ranges.h"
 #include "algorithm/schedule.h"
 
@@ -42,6 +45,38 @@ Schedule build(Collective kind, const Shape& shape) {
   return out;
 }
 
+// Where ranks lie in runs on hosts of a power of two, the largest subtrees are other hosts'; else
+// some of the smaller ones are as well.
+Duration cost(const CostQuestion& question) {
+  const CostLayout& at = question.layout;
+  if (at.size == 1) return Duration(0);
+  const auto depth_of = [](int ranks) {
+    return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks) - 1));  // ceil(log2(ranks))
+  };
+  const int depth = depth_of(at.size);
+  const bool whole = !at.spans() || (at.least == at.most && at.crossings == at.hosts &&
+                                     std::has_single_bit(static_cast<unsigned>(at.most)));
+  const int far = std::min(depth, depth_of(at.hosts) + (whole ? 0 : 1));
+  const int near = depth - far;
+  const double line = far == 0 ? at.size - 1 : at.most - 1;  // of a host's memory
+  Ranges root(question, question.bytes);
+  root.one_sided().send(false, far).send(true, near, far == 0 ? 1 : 0).cross(far).share(line);
+  // The largest subtree's root has one child less, and what it passes on comes first.
+  Ranges relay(question, question.bytes);
+  const bool inside = far == 0;
+  relay.one_sided().receive(inside, 1).send(false, far - 1).cross(far - 1).share(line);
+  relay.send(true, inside ? near - 1 : near, inside && near > 1 ? kStoredCopy : 0);
+  // While a segment passes from rank to rank, the root has others to serve by it.
+  const double passing = root.hop(false) - std::max(root.end(false), root.line(false));
+  const double last =
+      std::max(0, far - 1) * passing + (far > 0 ? near : near - 1) * root.hop(true, kStoredCopy);
+  const double hops = far * root.hop(false) +
+                      (near > 0 ? root.hop(true) + (near - 1) * root.hop(true, kStoredCopy) : 0);
+  const Duration by_root = CostSum(question).load(root).chain(hops).after(last).total();
+  if (depth < 2) return by_root;
+  return std::max(by_root, CostSum(question).load(relay).chain(hops).after(last).total());
+}
+
 constexpr std::array kCollectives{Collective::kBroadcast};
 
 }  // namespace
@@ -51,9 +86,10 @@ Algorithm tree_algorithm() {
           .description = "binomial tree; ceil(log2(size)) steps from any root",
           .rank_ordered = false,
           .collectives = kCollectives,
-          .best_for = kCollectives,
+          .best_for = {},
           .build = build,
-          .longest_range = [](Collective, int64_t count, int) { return count; }};
+          .longest_range = [](Collective, int64_t count, int) { return count; },
+          .cost = cost};
 }
 
 }  // namespace ringdist

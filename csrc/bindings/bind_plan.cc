@@ -108,6 +108,7 @@ py::dict as_dict(const Alternative& one) {
   out["description"] = std::string(one.algorithm->description);
   out["refusal"] = one.refusal;
   out["segment_count"] = one.plan.segment_count;
+  if (one.refusal.empty()) out["formula_seconds"] = seconds(one.cost);
   if (!one.walked) return out;
   out["seconds"] = seconds(one.walked->time);
   out["messages"] = one.walked->messages;

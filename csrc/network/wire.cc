@@ -29,7 +29,8 @@ int Wire::send(const Transfer& transfer) {
     free_ids_.pop_back();
   }
   messages_[id] = {transfer, {}, false, false};
-  const Duration time = end_time(costs_of(transfer), transfer.written ? 0 : transfer.bytes);
+  const auto copied = static_cast<int64_t>(transfer.copied * static_cast<double>(transfer.bytes));
+  const Duration time = end_time(costs_of(transfer), copied);
   cores_[transfer.from].work.add(kOutgoing, {id, time});
   work(transfer.from);
   return id;

@@ -32,10 +32,10 @@ namespace ringdist {
 struct Transfer {
   int from = 0;  // cores
   int to = 0;
-  uint64_t flow = 0;     // the same for all messages of an ordered pair of ranks, and for no others
-  int64_t bytes = 0;     // of payload
-  bool inside = false;   // of a host
-  bool written = false;  // its sender need not copy it: it lies where it leaves from
+  uint64_t flow = 0;    // the same for all messages of an ordered pair of ranks, and for no others
+  int64_t bytes = 0;    // of payload
+  bool inside = false;  // of a host
+  double copied = 1;    // of it, by its sender: what lies where it leaves from need not be
 };
 
 // Whom the Wire tells; it may be called from there.

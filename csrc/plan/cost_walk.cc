@@ -192,6 +192,7 @@ void Walk::send(int rank, const WalkedRank::Done& what) {
   const double each = one.out(what.at).uncoded ? request_.uncoded_bytes : request_.element_bytes;
   transfer.bytes = std::llround(static_cast<double>(one.count_of(what.at, what.segment)) * each);
   transfer.inside = request_.topology.same_host(rank, peer);
+  if (request_.stages && transfer.inside) transfer.copied = one.copied_of(what.at);
   (transfer.inside ? walked_.bytes_inside : walked_.bytes_between) += transfer.bytes;
   if (!transfer.inside) {
     lines_[static_cast<size_t>(wire_->host_of(rank))].out += transfer.bytes;

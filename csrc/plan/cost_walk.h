@@ -30,7 +30,10 @@ struct WalkRequest {
   Topology topology;          // of all ranks
   NetworkCosts costs;
   bool every_rank = false;  // walk all of them, though they be alike
-  int64_t window = 8;       // segments of an edge that may be on their way: as engine/op grants
+  // Inside hosts, as shared memory does it: what goes to several is copied once, and what a reduce
+  // or a relay has just stored is stored where it leaves from at half the price of a copy.
+  bool stages = true;
+  int64_t window = 8;  // segments of an edge that may be on their way: as engine/op grants
   // Where more messages would be walked, as many segments as that takes are joined to one, which
   // costs what they do: time is spared, and what is lost is how finely steps overlap.
   int64_t most_messages = INT64_MAX;

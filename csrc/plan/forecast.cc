@@ -25,26 +25,25 @@ double element_bytes(const Request& request) {
   return bits / 8;
 }
 
-Result<Plan> plan_with(const ForecastRequest& wanted, std::string_view algorithm) {
+Planner planner_with(const ForecastRequest& wanted, std::string_view algorithm) {
   PlannerOptions options = wanted.options;
-  options.costs = wanted.costs;
   if (!algorithm.empty()) options.algorithm = algorithm;
-  Planner planner(std::move(options));
-  planner.set_topology(wanted.topology);
-  return planner.plan(wanted.request);
+  Planner out(std::move(options));
+  out.set_network(wanted.topology, wanted.costs);
+  return out;
 }
 
 Alternative alternative(const ForecastRequest& wanted, const Algorithm& algorithm) {
   Alternative out;
   out.algorithm = &algorithm;
-  const auto plan = plan_with(wanted, algorithm.name);
+  const Planner planner = planner_with(wanted, algorithm.name);
+  const auto plan = planner.plan(wanted.request);
   if (!plan.ok() || plan.value().algorithm != &algorithm) {
-    Planner planner(wanted.options);
-    planner.set_topology(wanted.topology);
     out.refusal = planner.refusal(algorithm, wanted.request);
     check(!out.refusal.empty(), "an algorithm that is passed over for no reason");
     return out;
   }
+  out.cost = planner.cost_of(algorithm, wanted.request);
   out.plan = plan.value();
   WalkRequest walked;
   walked.algorithm = &algorithm;
@@ -68,7 +67,7 @@ Result<Forecast> forecast(const ForecastRequest& wanted) {
   check(!wanted.request.endpoint && wanted.request.input_parts.empty() &&
             wanted.request.output_parts.empty(),
         "a forecast of what is not walked");
-  const auto plan = plan_with(wanted, "");
+  const auto plan = planner_with(wanted, "").plan(wanted.request);
   if (!plan.ok()) return plan.error();
   Forecast out;
   out.plan = plan.value();

@@ -31,6 +31,7 @@ struct Alternative {
   const Algorithm* algorithm = nullptr;
   std::string refusal;           // why it may not be taken; "": it may
   Plan plan;                     // if it may
+  Duration cost{0};              // by the formula that the choice goes by
   std::optional<Walked> walked;  // if it may, and there are not too many steps
 };
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "algorithm/cost.h"
 #include "base/check.h"
 #include "base/hash.h"
 
@@ -12,18 +15,10 @@ namespace {
 
 // Up to here the rank-ordered algorithms' single rounding to half precision costs little time.
 constexpr int64_t kPreciseHalfBytes = 64 * 1024;
-// Measured over shared memory, 2, 4 and 8 ranks on two cores. Up to so many bytes that come to each
-// rank at once, one step is faster than several with less in each.
-constexpr int64_t kSmallBytes = 64 * 1024;
 // Where every rank sends to every other, each holds a connection to each: not in larger groups.
 constexpr int kFewRanks = 16;
-// Up to such shards two steps of an allreduce are faster than a ring's.
-constexpr int64_t kShortShardBytes = 32 * 1024;
-// From so many bytes a hop on a chain of hosts broadcasts faster than a tree, which takes the
-// root's line more than once.
-constexpr int64_t kChainedBytes = 128 * 1024;
-// About what a 10 Gbit/s wire moves while a message takes one hop.
-constexpr int64_t kHopBytes = 16 * 1024;
+// Costs are formulas: whatever is within so much of the least is as good, and a preference counts.
+constexpr double kAsGood = 1.03;
 // Whole vectors and cache lines for every dtype, so that few segments begin unaligned.
 constexpr int64_t kSegmentMultiple = 128;
 
@@ -41,12 +36,6 @@ int64_t input_count(const PlanRequest& request) {
   return std::accumulate(request.parts.begin(), request.parts.end(), int64_t{0});
 }
 
-// A reduce's ring takes size - 1 hops more than rank order, which brings the root (size - 1) times
-// 1 - 2 / size of the tensor more.
-bool outruns_the_ring(const PlanRequest& request, int64_t element) {
-  return request.count - 2 * (request.count / request.size) <= kHopBytes / element;
-}
-
 // Their sum must not wrap, but partial sums travel in the dtype: one rank adds up all there is.
 bool averages_integers(const PlanRequest& request) {
   const bool integer =
@@ -55,12 +44,6 @@ bool averages_integers(const PlanRequest& request) {
 }
 
 bool spans_hosts(const PlanRequest& request) { return request.topology.hosts.size() > 1; }
-
-// Where several ranks share a host's line everybody's words to everybody would crowd it.
-bool few_by_lines(const PlanRequest& request) {
-  const bool shared = spans_hosts(request) && request.topology.most_on_a_host() > 1;
-  return request.size <= kFewRanks && !shared;
-}
 
 // Several ranks share a host's line, and what codecs lose is not to be lost inside hosts, too.
 bool spares_hosts(const PlanRequest& request) {
@@ -74,64 +57,71 @@ bool few_on_one_host(const PlanRequest& request) {
   return request.size <= kFewRanks && !spans_hosts(request);
 }
 
-bool wants_rank_order(const PlanRequest& request) {
-  if (averages_integers(request)) return true;
-  if (request.layout_deterministic || request.coding_loss == CodingLoss::kBlocks) return true;
-  const auto element = static_cast<int64_t>(dtype_size(request.dtype));
-  if (request.kind == Collective::kReduce && outruns_the_ring(request, element)) return true;
-  if (request.kind == Collective::kAllreduce && few_by_lines(request) &&
-      request.count / request.size <= kShortShardBytes / element)
-    return true;
+bool rounds_in_few_steps(const PlanRequest& request) {
   const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAvg ||
                     request.reduce_op == ReduceOp::kPremulSum;
-  const bool rounds = is_half(request.dtype) || request.coding_loss == CodingLoss::kElements;
+  if (!sums) return false;
   // A ring would round at every hop.
-  if (is_half(request.dtype) && sums && request.kind != Collective::kReduce &&
-      few_on_one_host(request))
+  if (is_half(request.dtype) && request.kind != Collective::kReduce && few_on_one_host(request))
     return true;
-  return rounds && sums && input_count(request) <= kPreciseHalfBytes / element;
+  const auto element = static_cast<int64_t>(dtype_size(request.dtype));
+  const bool rounds = is_half(request.dtype) || request.coding_loss == CodingLoss::kElements;
+  return rounds && input_count(request) <= kPreciseHalfBytes / element;
 }
 
-// What wants_rank_order() has found.
+// Why it has to be reduced in the order of ranks; "" if it has not.
 std::string_view why_rank_order(const PlanRequest& request) {
+  if (!reduces(request.kind)) return "";
   if (averages_integers(request)) return "an average of integers is added up by one rank";
   if (request.layout_deterministic) return "deterministic='layout' needs rank order";
   if (request.coding_loss == CodingLoss::kBlocks)
     return "a codec of blocks: two encodings, however many ranks there are";
-  return "few bytes, or half precision, which rank order rounds once";
+  if (rounds_in_few_steps(request)) return "half precision, which rank order rounds once";
+  return "";
 }
 
 bool serves(const Algorithm& algorithm, const PlanRequest& request) {
   return algorithm.serves_codecs || request.coding_loss == CodingLoss::kUncoded;
 }
 
-// The row whose list of that name has the collective.
-const Algorithm* find_best(std::span<const Collective> Algorithm::* best, Collective kind) {
-  for (const Algorithm& algorithm : algorithms())
-    if (std::ranges::count(algorithm.*best, kind) > 0) return &algorithm;
-  return nullptr;
+bool has(std::span<const Collective> kinds, Collective kind) {
+  return std::ranges::count(kinds, kind) > 0;
 }
 
-// What says that it is best for so little, if anything does. Inside a host a small allgather's is
-// best for any.
-const Algorithm* small_algorithm(const PlanRequest& request) {
-  const auto element = static_cast<int64_t>(dtype_size(request.dtype));
-  const bool few = request.size <= kFewRanks;
-  const int senders = few ? std::max(1, request.size - 1) : 1;  // to a rank at once
-  const bool any_size = request.kind == Collective::kAllgather && few_on_one_host(request);
-  if (!any_size && request.count > kSmallBytes / element / senders) return nullptr;
-  return find_best(few ? &Algorithm::best_for_small : &Algorithm::best_for_small_of_many,
-                   request.kind);
+double part_bytes(const PlanRequest& request) {
+  const auto element = static_cast<double>(dtype_size(request.dtype));
+  if (request.parts.empty()) return static_cast<double>(request.count) * element;
+  const auto all = std::accumulate(request.parts.begin(), request.parts.end(), int64_t{0});
+  return static_cast<double>(all) / request.size * element;
 }
 
-// What says that it is best between hosts, of what is not small.
-const Algorithm* algorithm_between_hosts(const PlanRequest& request) {
-  if (!spans_hosts(request)) return nullptr;
-  const auto element = static_cast<int64_t>(dtype_size(request.dtype));
-  const auto hops = static_cast<int64_t>(request.topology.hosts.size()) - 1;
-  if (request.kind == Collective::kBroadcast && request.count < hops * kChainedBytes / element)
-    return nullptr;
-  return find_best(&Algorithm::best_between_hosts, request.kind);
+// Those that may be taken. The ranks of an alltoall do not know alike how much it moves.
+std::vector<const Algorithm*> candidates(const PlanRequest& request, bool ordered) {
+  std::vector<const Algorithm*> out;
+  for (const bool large : {request.size > kFewRanks, false}) {
+    for (const Algorithm& algorithm : algorithms()) {
+      if (!algorithm.supports(request.kind) || !refusal(algorithm, request).empty()) continue;
+      if (ordered && !algorithm.rank_ordered) continue;
+      if (!spans_hosts(request) && algorithm.by_hosts) continue;
+      if (request.size > kFewRanks && algorithm.only_for_few) continue;
+      if (!large || !has(algorithm.for_few, request.kind)) out.push_back(&algorithm);
+    }
+    if (!out.empty()) break;
+  }
+  check(!out.empty(), "no algorithm has this collective");
+  const auto rank = [&request](const Algorithm* one) {
+    if (request.topology.hosts.size() > 1 && has(one->best_between_hosts, request.kind)) return 0;
+    if (has(one->best_for, request.kind)) return 1;
+    return has(one->for_few, request.kind) ? 3 : 2;  // fewer connections
+  };
+  std::ranges::stable_sort(out, {}, rank);
+  return out;
+}
+
+CostQuestion question_of(const PlanRequest& request) {
+  return {request.kind, part_bytes(request),
+          CostLayout(request.size, request.topology, request.root), request.costs,
+          static_cast<double>(request.segment_bytes)};
 }
 
 struct Choice {
@@ -139,29 +129,32 @@ struct Choice {
   std::string_view why;
 };
 
-// Else rank order where that is wanted - also by codecs, in place of what does not serve them:
-// those that lose nothing give the bits of an op without - else what says that it is best.
+// Where nothing is lost in codecs, what an op without them would take, if it serves them, or else
+// one that adds up in the same order, if there is one: it gives the same bits.
 Choice default_choice(const PlanRequest& request) {
   if (spares_hosts(request))
-    if (const auto* best = find_best(&Algorithm::best_for_codecs_between_hosts, request.kind))
-      return {best, "what stays inside a host is not encoded"};
-  const bool ordered = reduces(request.kind) && wants_rank_order(request);
-  const Algorithm* small = small_algorithm(request);
-  const bool fits_small = small != nullptr && (small->rank_ordered || !ordered);
-  if (fits_small && serves(*small, request)) return {small, "few bytes: few steps"};
-  const Algorithm* between = algorithm_between_hosts(request);
-  if (between != nullptr && !ordered && small == nullptr && serves(*between, request))
-    return {between, "the group spans hosts: no byte takes a host's line twice"};
-  const bool as_small = reduces(request.kind) && small != nullptr && small->rank_ordered;
-  for (const Algorithm& algorithm : algorithms()) {
-    if (ordered || as_small) {
-      if (!algorithm.rank_ordered || !algorithm.supports(request.kind)) continue;
-      return {&algorithm, why_rank_order(request)};
-    }
-    if (std::ranges::count(algorithm.best_for, request.kind) > 0)
-      return {&algorithm, "it is best for this collective where nothing else is asked for"};
+    for (const Algorithm& algorithm : algorithms())
+      if (has(algorithm.best_for_codecs_between_hosts, request.kind))
+        return {&algorithm, "what stays inside a host is not encoded"};
+  if (request.coding_loss == CodingLoss::kNothing) {
+    PlanRequest plain = request;
+    plain.coding_loss = CodingLoss::kUncoded;
+    const Choice uncoded = default_choice(plain);
+    if (serves(*uncoded.algorithm, request)) return uncoded;
+    const auto left = candidates(request, reduces(request.kind) && uncoded.algorithm->rank_ordered);
+    return {left.front(), "it loses nothing, and adds up as an op without a codec if it can"};
   }
-  check_failed("no algorithm has this collective", std::source_location::current());
+  const std::string_view order = why_rank_order(request);
+  const std::vector<const Algorithm*> all = candidates(request, !order.empty());
+  if (all.size() == 1) return {all.front(), order.empty() ? "nothing else serves" : order};
+  const CostQuestion question = question_of(request);
+  std::vector<double> costs;
+  for (const Algorithm* one : all)
+    costs.push_back(static_cast<double>(one->cost(question).count()));
+  const double most = kAsGood * *std::ranges::min_element(costs);
+  const auto first = std::ranges::find_if(costs, [most](double cost) { return cost <= most; });
+  return {all[static_cast<size_t>(first - costs.begin())],
+          order.empty() ? "by its cost formula none takes less by 3 % or more" : order};
 }
 
 Result<Choice> choose(const PlanRequest& request) {
@@ -200,6 +193,10 @@ std::string_view refusal(const Algorithm& algorithm, const PlanRequest& request)
   if (averages_integers(request))
     return "does not reduce in rank order, which an average of integers needs";
   return "";
+}
+
+Duration cost_of(const Algorithm& algorithm, const PlanRequest& request) {
+  return algorithm.cost(question_of(request));
 }
 
 uint64_t Plan::hash() const {

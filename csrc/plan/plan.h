@@ -1,6 +1,6 @@
 // Chooses what all ranks of an op must choose alike. Pure: the same request gives the same plan on
-// every rank, because nothing in a request is measured and it names no rank. It has no plan for
-// sends and receives.
+// every rank, because nothing in a request is measured and it does not say which rank asks. It has
+// no plan for sends and receives.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,7 @@ struct PlanRequest {
   // An allgather's output_parts, a reduce-scatter's input_parts; as in Shape. Not an alltoall's:
   // its ranks do not know them alike.
   std::span<const int64_t> parts;
+  int root = 0;  // read for broadcast, reduce, gather and scatter
   int size = 1;
   Topology topology = {};  // as in Shape
   NetworkCosts costs = GroupCosts().constants;
@@ -54,6 +55,9 @@ struct Plan {
 // Why the algorithm may not be taken for such an op, though it has the collective, not even where
 // it is forced; "" if it may. For people.
 std::string_view refusal(const Algorithm& algorithm, const PlanRequest& request);
+
+// What the choice compares: algorithm/cost.h, as if without codecs.
+Duration cost_of(const Algorithm& algorithm, const PlanRequest& request);
 
 // Errors (kInvalidArgument): an unknown algorithm, one that layout_deterministic rules out, a
 // segment size that holds no element, layout_deterministic with codecs.

@@ -90,6 +90,11 @@ std::string_view Planner::refusal(const Algorithm& algorithm, const Request& req
   return wanted.ok() ? ringdist::refusal(algorithm, wanted.value()) : "";
 }
 
+Duration Planner::cost_of(const Algorithm& algorithm, const Request& request) const {
+  const auto wanted = asked_for(request);
+  return wanted.ok() ? ringdist::cost_of(algorithm, wanted.value()) : Duration(0);
+}
+
 Result<PlanRequest> Planner::asked_for(const Request& request) const {
   PlanRequest wanted;
   wanted.kind = request.kind;
@@ -98,6 +103,7 @@ Result<PlanRequest> Planner::asked_for(const Request& request) const {
   wanted.count = request.count;
   if (request.kind == Collective::kAllgather) wanted.parts = request.output_parts;
   if (request.kind == Collective::kReduceScatter) wanted.parts = request.input_parts;
+  wanted.root = request.root;
   wanted.size = options_.size;
   wanted.topology = topology_;
   wanted.costs = costs_;

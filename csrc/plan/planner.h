@@ -55,6 +55,7 @@ class Planner {
 
   // As of plan.h, for what plan() does not refuse. Any thread, but not beside set_topology().
   std::string_view refusal(const Algorithm& algorithm, const Request& request) const;
+  Duration cost_of(const Algorithm& algorithm, const Request& request) const;
 
   // What this rank does for that plan of that request; those of the last plans are kept. A send or
   // a receive has none before its peer is known: see message_schedule(). One thread at a time.

@@ -33,6 +33,10 @@ WalkedRank::WalkedRank(const CompiledSchedule& schedule, int64_t window)
     for (const EdgeName& edge : compiled.out)
       outs_.push_back({index, edge.peer, edge.edge, compiled.step.mark == EdgeMark::kInside});
     step.out.second = static_cast<int>(outs_.size());
+    step.stored =
+        compiled.step.kind == StepKind::kRelay ||
+        (compiled.producer >= 0 &&
+         schedule.steps[static_cast<size_t>(compiled.producer)].step.kind == StepKind::kReduce);
     steps_.push_back(step);
   }
   for (int step = 0; step < static_cast<int>(steps_.size()); ++step) queue(step);
@@ -41,6 +45,13 @@ WalkedRank::WalkedRank(const CompiledSchedule& schedule, int64_t window)
 int WalkedRank::find_in(int peer, uint32_t edge) const {
   const auto it = in_of_.find({peer, edge});
   return it == in_of_.end() ? -1 : it->second;
+}
+
+double WalkedRank::copied_of(int out) const {
+  constexpr double kStored = 0.5;
+  const Step& step = steps_[static_cast<size_t>(outs_[static_cast<size_t>(out)].step)];
+  if (out > step.out.first) return 0;
+  return step.stored ? kStored : 1;
 }
 
 int64_t WalkedRank::count_of(int at, int64_t segment) const {

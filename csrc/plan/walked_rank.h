@@ -44,6 +44,9 @@ class WalkedRank {
   bool needs_credit(int in) const {
     return steps_[static_cast<size_t>(ins_[static_cast<size_t>(in)].step)].segments > window_;
   }
+  // What shared memory makes of it, of what is sent: the first of a step's targets is copied to, or
+  // half that where the step or another has just stored it; the others find it there.
+  double copied_of(int out) const;
   // Elements of a segment of out(at).
   int64_t count_of(int at, int64_t segment) const;
 
@@ -69,6 +72,7 @@ class WalkedRank {
     int64_t written = 0;
     bool queued = false;
     bool done = false;
+    bool stored = false;  // what it sends, by itself or by the reduce before
   };
 
   bool writes(const Step& step) const { return step.kind != StepKind::kSend; }

@@ -87,6 +87,7 @@ def test_json_has_all_of_it(capsys):
     # Each of the two lines carries half of the tensor twice, at about 120 MB/s.
     assert 0.0087 < chosen["seconds"] < 0.012
     assert sum(one["messages_between"] for one in out["rounds"]) == 4
+    assert 0.6 < chosen["formula_seconds"] / chosen["seconds"] < 1.6
 
 
 def test_a_slower_line_takes_longer(capsys):

@@ -70,7 +70,8 @@ def test_others_are_named_on_every_rank(fresh_pool, tmp_path: Path, first: str):
     for error, _ in fresh_pool(3).run(_form, f"bad {first}", [ours, "", theirs]):
         assert "rank 0 (" in error and "rank 2 (" in error, error
         assert f"the costs of '{ours}'" in error if ours else "the built-in costs" in error
-        assert f"the costs of '{theirs}', whose between.latency_ns is 50000, not" in error
+        what = "between.latency_ns is 50000, not 200" if ours else "inside.latency_ns is 200, not"
+        assert f"the costs of '{theirs}', whose {what}" in error, error
 
 
 def test_a_file_that_is_none_is_told_to_all(fresh_pool, tmp_path: Path):

@@ -160,7 +160,7 @@ void SimNetwork::send(ContextId from, const Outgoing& to, ConstBytes payload, bo
   transfer.flow = flow_of(sender.core, receiver->core);
   transfer.bytes = static_cast<int64_t>(payload.size());
   transfer.inside = wire_.host_of(sender.core) == wire_.host_of(receiver->core);
-  transfer.written = written && transfer.inside;
+  transfer.copied = written && transfer.inside ? 0 : 1;
   const auto id = static_cast<size_t>(wire_.send(transfer));
   if (messages_.size() <= id) messages_.resize(id + 1);
   messages_[id] = {from,

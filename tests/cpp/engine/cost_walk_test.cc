@@ -58,11 +58,21 @@ Topology topology_of(const WalkedLayout& layout) {
   return Topology::from_hosts(ranks, layout.size);
 }
 
+// Memory slow enough that more than the number of messages counts.
+NetworkCosts costs_of(const WalkedLayout& layout) {
+  NetworkCosts out = usual_costs(layout.bits_per_second, microseconds(50));
+  out.inside.latency = std::chrono::nanoseconds(200);
+  out.inside.per_message = std::chrono::nanoseconds(300);
+  out.inside.copied_per_second = 10e9;
+  out.inside.bytes_per_second = 40e9;
+  return out;
+}
+
 double simulated_seconds(const Walkable& one, const WalkedLayout& layout, FlowControl flow,
                          Plan& plan) {
   SimRanksOptions options;
   options.hosts = hosts_of(layout.size, layout.per_host);
-  options.network.costs = usual_costs(layout.bits_per_second, microseconds(50));
+  options.network.costs = costs_of(layout);
   options.algorithm = one.algorithm;
   if (flow == FlowControl::kNone) options.early_segments = 1 << 20;
   SimRanks ranks(options);
@@ -85,7 +95,8 @@ double walked_seconds(const Walkable& one, const WalkedLayout& layout, FlowContr
   request.shape.count = one.count;
   request.segment_count = plan.segment_count;
   request.topology = topology_of(layout);
-  request.costs = usual_costs(layout.bits_per_second, microseconds(50));
+  request.costs = costs_of(layout);
+  request.stages = false;  // the simulated network's memory is not shared
   if (flow == FlowControl::kNone) request.window = 1 << 20;
   return seconds(walk(request).value().time);
 }

@@ -48,7 +48,7 @@ struct WireRecorder final : WireEvents {
     one.flow = static_cast<uint64_t>(from) << 32 | static_cast<uint64_t>(to);
     one.bytes = bytes;
     one.inside = wire.host_of(from) == wire.host_of(to);
-    one.written = written;
+    one.copied = written ? 0 : 1;
     return wire.send(one);
   }
   void run() {

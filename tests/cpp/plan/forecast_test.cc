@@ -37,7 +37,7 @@ TEST(Forecast, NamesThePlannersChoiceAndAllThatHaveTheCollective) {
       const auto wanted = request(kind, count, {{0, 1}, {2}});
       const Forecast found = forecast(wanted).value();
       Planner planner(wanted.options);
-      planner.set_topology(wanted.topology);
+      planner.set_network(wanted.topology, wanted.costs);
       const Plan plan = planner.plan(wanted.request).value();
       EXPECT_EQ(found.plan.hash(), plan.hash());
       EXPECT_FALSE(found.plan.why.empty());
@@ -48,6 +48,7 @@ TEST(Forecast, NamesThePlannersChoiceAndAllThatHaveTheCollective) {
         EXPECT_EQ(one.refusal, "");
         EXPECT_EQ(one.plan.algorithm, one.algorithm);
         ASSERT_TRUE(one.walked);
+        EXPECT_GT(one.cost, Duration(0));
         EXPECT_GT(one.walked->time, Duration(0));
       }
     }

@@ -311,7 +311,7 @@ TEST(Run, OnlyTheOldestHasASlotWhereThereIsNoMemory) {
 }
 
 TEST(Run, SaysHowFarItHasCome) {
-  Ranks ranks(2);
+  Ranks ranks(2, 1 << 24, "one_shot");
   const std::string text = ranks[0].start().dump();
   EXPECT_TRUE(text.starts_with("all_reduce #1 (float32, 5000 elements, SUM)")) << text;
   EXPECT_NE(text.find("step 0: to rank 1, sent 4 of 20, completed 0"), std::string::npos) << text;

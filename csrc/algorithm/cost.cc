@@ -1,0 +1,166 @@
+#include "algorithm/cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace ringdist {
+namespace {
+
+// Of the time of a copy: what an addition takes besides the reading that is counted as one. By
+// allreduces of two ranks, in one step and in two: even at 256 KiB.
+constexpr double kAddition = 0.25;
+
+double time_at(double bytes, double bytes_per_second) {
+  return bytes_per_second > 0 ? bytes * 1e9 / bytes_per_second : 0;
+}
+
+double time_on(const LinkCosts& line, double bytes, double messages) {
+  return time_at(bytes + messages * static_cast<double>(line.framing), line.bytes_per_second);
+}
+
+double nanoseconds(Duration duration) { return static_cast<double>(duration.count()); }
+
+}  // namespace
+
+CostLayout::CostLayout(int ranks, const Topology& topology, int root)
+    : size(ranks), most(ranks), least(ranks), at_root(ranks) {
+  if (topology.hosts.size() < 2) return;
+  at_root = static_cast<int>(
+      topology.hosts[static_cast<size_t>(topology.host_of[static_cast<size_t>(root)])].size());
+  hosts = static_cast<int>(topology.hosts.size());
+  most = 1;
+  std::vector<int> leave(topology.hosts.size());
+  for (int rank = 0; rank < size; ++rank) {
+    if (topology.same_host(rank, (rank + 1) % size)) continue;
+    ++crossings;
+    int& here = leave[static_cast<size_t>(topology.host_of[static_cast<size_t>(rank)])];
+    leaving = std::max(leaving, ++here);
+  }
+  for (const std::vector<int>& host : topology.hosts) {
+    const auto here = static_cast<int>(host.size());
+    most = std::max(most, here);
+    least = std::min(least, here);
+    crowd = std::max(crowd, static_cast<double>(here) * elsewhere(here));
+  }
+}
+
+Ranges::Ranges(const CostQuestion& question, double range_bytes)
+    : costs_(question.costs),
+      bytes_(range_bytes),
+      segments_(std::max(1.0, std::ceil(range_bytes / question.segment_bytes))),
+      segment_(range_bytes / segments_) {}
+
+void Ranges::use(bool inside) {
+  const LinkCosts& costs = link(inside);
+  way_.end = std::max(way_.end, end(inside));
+  way_.latency = std::max(way_.latency, nanoseconds(costs.latency));
+  way_.line = std::max(way_.line, time_on(costs, segment_, 1));
+}
+
+Ranges& Ranges::send(bool inside, double ranges, double copied) {
+  if (ranges <= 0) return *this;
+  use(inside);
+  const LinkCosts& costs = link(inside);
+  const double message = nanoseconds(costs.per_message);
+  all_.out += ranges * segments_ * message + time_at(copied * bytes_, costs.copied_per_second);
+  first_.out += ranges * message + time_at(copied * segment_, costs.copied_per_second);
+  return *this;
+}
+
+Ranges& Ranges::receive(bool inside, double ranges) {
+  if (ranges <= 0) return *this;
+  use(inside);
+  const LinkCosts& costs = link(inside);
+  const double message = nanoseconds(costs.per_message);
+  all_.in += ranges * (segments_ * message + time_at(bytes_, costs.copied_per_second));
+  first_.in += ranges * (message + time_at(segment_, costs.copied_per_second));
+  return *this;
+}
+
+Ranges& Ranges::cross(double ranges) {
+  if (ranges <= 0) return *this;
+  all_.line += ranges * time_on(costs_.between, bytes_, segments_);
+  first_.line += ranges * time_on(costs_.between, segment_, 1);
+  return *this;
+}
+
+Ranges& Ranges::share(double ranges) {
+  if (ranges <= 0) return *this;
+  all_.memory += ranges * time_on(costs_.inside, bytes_, segments_);
+  first_.memory += ranges * time_on(costs_.inside, segment_, 1);
+  return *this;
+}
+
+Ranges& Ranges::one_sided() {
+  way_.one_sided = true;
+  return *this;
+}
+
+double Ranges::end(bool inside) const {
+  const LinkCosts& costs = link(inside);
+  return nanoseconds(costs.per_message) + time_at(segment_, costs.copied_per_second);
+}
+
+double Ranges::line(bool inside) const { return time_on(link(inside), segment_, 1); }
+
+double Ranges::hop(bool inside, double copied) const {
+  const LinkCosts& costs = link(inside);
+  return 2 * end(inside) - (1 - copied) * time_at(segment_, costs.copied_per_second) +
+         nanoseconds(costs.latency) + time_on(costs, segment_, 1);
+}
+
+// Where a rank both sends and receives, what comes first comes while it still sends.
+double Ranges::time(const Load& load, const Way& way) {
+  const double on_the_way = way.end + way.line + way.latency;
+  const double core =
+      way.one_sided ? load.out + load.in + on_the_way : std::max(load.out, on_the_way) + load.in;
+  const double line = std::max(load.line, load.memory) + 2 * way.end + way.latency;
+  return std::max(core, line);
+}
+
+double Ranges::first() const { return time(first_, way_); }
+
+double Ranges::round() const {
+  return std::max({first_.out + way_.line + way_.latency + first_.in, first_.line, first_.memory});
+}
+
+CostSum& CostSum::load(const Ranges& ranges, double times) {
+  if (times <= 0) return *this;
+  all_.out += times * ranges.all_.out;
+  all_.in += times * ranges.all_.in;
+  all_.line += times * ranges.all_.line;
+  all_.memory += times * ranges.all_.memory;
+  way_.end = std::max(way_.end, ranges.way_.end);
+  way_.line = std::max(way_.line, ranges.way_.line);
+  way_.latency = std::max(way_.latency, ranges.way_.latency);
+  way_.one_sided = ranges.way_.one_sided;
+  return *this;
+}
+
+CostSum& CostSum::then(const Ranges& ranges, double rounds) {
+  if (rounds <= 0) return *this;
+  return load(ranges, rounds).chain(ranges.first() + (rounds - 1) * ranges.round());
+}
+
+CostSum& CostSum::chain(double nanoseconds) {
+  first_ += nanoseconds;
+  return *this;
+}
+
+CostSum& CostSum::after(double nanoseconds) {
+  passed_ += nanoseconds;
+  return *this;
+}
+
+CostSum& CostSum::add(double bytes) {
+  added_ += kAddition * time_at(bytes, costs_.inside.copied_per_second);
+  return *this;
+}
+
+Duration CostSum::total() const {
+  const double queued = Ranges::time(all_, way_) + passed_;
+  return Duration(std::llround(std::max(first_, queued) + added_));
+}
+
+}  // namespace ringdist

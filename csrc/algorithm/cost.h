@@ -1,0 +1,140 @@
+// What an op costs by an algorithm, by a closed formula: no schedule is built and none is walked,
+// so that every op can be planned by it. Of the kind of R. W. Hockney: "The communication challenge
+// for MPP", Parallel Computing 20(3), 1994 - a message takes alpha + beta n - and, for collectives,
+// of R. Thakur, R. Rabenseifner, W. Gropp, Int. J. of High Performance Computing Applications
+// 19(1), 2005; with a term for each place where messages queue: the busiest rank's core, a host's
+// line, its memory. tests/cpp/plan/cost_test.cc holds it against a walk of the schedules.
+//
+// Pure: the same operations in the same order on every rank. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "algorithm/schedule.h"
+#include "network/costs.h"
+
+namespace ringdist {
+
+// A layout in the figures that formulas need.
+struct CostLayout {
+  CostLayout(int size, const Topology& topology, int root = 0);  // as in Shape
+
+  bool spans() const { return hosts > 1; }
+  int elsewhere(int ranks_here) const { return size - ranks_here; }
+
+  int size = 1;
+  int hosts = 1;
+  int most = 1;       // ranks of a host
+  int least = 1;      // ranks of a host
+  int at_root = 1;    // ranks of the root's host
+  int crossings = 0;  // ranks whose next rank is on another host
+  int leaving = 0;    // of those, on the host that has most
+  double crowd = 0;   // pairs of ranks here and elsewhere, of the host that has most
+};
+
+// An op, as far as costs depend on it.
+struct CostQuestion {
+  Collective kind;
+  double bytes;  // of the tensor (allreduce, broadcast, reduce), of one part (the others)
+  CostLayout layout;
+  NetworkCosts costs;
+  double segment_bytes;
+};
+
+// Messages of ranges of one length, cut into segments: what they take at each place where they
+// queue, in nanoseconds, of all segments and of first ones alone.
+class Ranges {
+ public:
+  Ranges(const CostQuestion& question, double range_bytes);
+
+  // What the busiest rank sends of them, inside its host or beyond; `copied`: so many have to be
+  // copied to be sent.
+  Ranges& send(bool inside, double ranges, double copied);
+  Ranges& send(bool inside, double ranges) { return send(inside, ranges, ranges); }
+  Ranges& receive(bool inside, double ranges);
+  // What the busiest line carries one way.
+  Ranges& cross(double ranges);
+  // What a host's memory carries.
+  Ranges& share(double ranges);
+
+  // The busiest rank only sends, or only receives: its other ends are elsewhere, and idle.
+  Ranges& one_sided();
+
+  // From the call until the last of the first segments is there.
+  double first() const;
+  // The same of each of many rounds in which every rank waits for another.
+  double round() const;
+  // One segment's way where nobody else is.
+  double hop(bool inside, double copied = 1) const;
+  // Of one, at a rank; and on the line.
+  double end(bool inside) const;
+  double line(bool inside) const;
+
+ private:
+  friend class CostSum;
+  struct Load {
+    double out = 0;  // of the busiest rank's core
+    double in = 0;
+    double line = 0;
+    double memory = 0;
+  };
+  // Of one segment, by the slower of the links that are used.
+  struct Way {
+    double end = 0;
+    double line = 0;
+    double latency = 0;
+    bool one_sided = false;
+  };
+  const LinkCosts& link(bool inside) const { return inside ? costs_.inside : costs_.between; }
+  void use(bool inside);
+  static double time(const Load& load, const Way& way);
+
+  const NetworkCosts& costs_;
+  const double bytes_;     // of a range
+  const double segments_;  // of a range
+  const double segment_;   // bytes of the first
+  Load all_;
+  Load first_;
+  Way way_;
+};
+
+// What follows each other, segment by segment: an op takes as long as its first segments, or as the
+// busiest place, whichever is more.
+class CostSum {
+ public:
+  explicit CostSum(const CostQuestion& question) : costs_(question.costs) {}
+
+  // The same ranks do so much more; in so many rounds of it.
+  CostSum& then(const Ranges& ranges, double rounds = 1);
+  // The same without waiting for it: chain() says how the first segments go.
+  CostSum& load(const Ranges& ranges, double times = 1);
+  CostSum& chain(double nanoseconds);
+  // From the busiest place on others pass on what comes: of the last segment.
+  CostSum& after(double nanoseconds);
+  // The same of any segment.
+  CostSum& pass_on(double nanoseconds) { return chain(nanoseconds).after(nanoseconds); }
+  // The busiest rank adds so many bytes to others. What comes is read where it lies: its copy has
+  // been counted, and this is the rest.
+  CostSum& add(double bytes);
+
+  Duration total() const;
+
+ private:
+  const NetworkCosts& costs_;
+  double first_ = 0;
+  double passed_ = 0;
+  double added_ = 0;
+  Ranges::Load all_;
+  Ranges::Way way_;
+};
+
+// What a send inside a host copies of what a reduce or a relay has just stored; as WalkedRank.
+inline constexpr double kStoredCopy = 0.5;
+
+// Of the algorithms whose files are too long for it.
+Duration ring_cost(const CostQuestion& question);
+Duration direct_cost(const CostQuestion& question);
+Duration hierarchical_cost(const CostQuestion& question);
+Duration hierarchical_direct_cost(const CostQuestion& question);
+
+}  // namespace ringdist

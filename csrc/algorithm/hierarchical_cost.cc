@@ -1,0 +1,63 @@
+// Hosts pass on, each round a range for each column; inside, ranks give to carriers and get from
+// them. The busiest rank is one of the host with most, or one of the host with fewest, which
+// carries several columns.
+#include <algorithm>
+#include <cmath>
+
+#include "algorithm/cost.h"
+
+namespace ringdist {
+namespace {
+
+// Of a host of that many ranks.
+Duration cost_at(const CostQuestion& question, double ranks) {
+  const CostLayout& at = question.layout;
+  const double hosts = at.hosts;
+  const double columns = at.most;
+  const double mine = std::ceil(columns / ranks);  // columns that a rank carries
+  const double others = ranks > 1 ? columns - mine : 0;
+  const bool reduced = question.kind != Collective::kAllgather;
+  const bool gathered = question.kind != Collective::kReduceScatter;
+  const double range =
+      question.kind == Collective::kAllreduce ? question.bytes / columns / hosts : question.bytes;
+  Ranges onward(question, range);
+  onward.send(false, mine).receive(false, mine).cross(columns);
+  CostSum sum(question);
+  if (reduced) {
+    Ranges given(question, range);
+    given.send(true, others).receive(true, mine * (ranks - 1)).share(columns * (ranks - 1));
+    if (ranks > 1) sum.load(given, hosts).chain(given.first());
+    sum.then(onward, hosts - 1).add(hosts * mine * ranks * range);
+  }
+  if (gathered) {
+    Ranges spread(question, range);
+    // What goes on besides is copied for that.
+    spread.send(true, mine * (ranks - 1), mine * kStoredCopy / hosts).receive(true, others);
+    spread.share(columns * (ranks - 1));
+    sum.then(onward, hosts - 1);
+    if (ranks > 1) sum.load(spread, hosts).pass_on(spread.first());
+  }
+  return sum.total();
+}
+
+Duration broadcast_cost(const CostQuestion& question) {
+  const CostLayout& at = question.layout;
+  Ranges all(question, question.bytes);
+  all.send(false, 1).send(true, at.most - 1, 0).cross(1).share(at.most - 1);
+  if (at.hosts > 2) all.receive(false, 1);
+  CostSum sum(question);
+  sum.load(all.one_sided()).chain(all.hop(false)).pass_on((at.hosts - 2) * all.hop(false));
+  if (at.most > 1) sum.pass_on(all.hop(true, 0));
+  return sum.total();
+}
+
+}  // namespace
+
+Duration hierarchical_cost(const CostQuestion& question) {
+  const CostLayout& at = question.layout;
+  if (!at.spans()) return direct_cost(question);
+  if (question.kind == Collective::kBroadcast) return broadcast_cost(question);
+  return std::max(cost_at(question, at.most), cost_at(question, at.least));
+}
+
+}  // namespace ringdist

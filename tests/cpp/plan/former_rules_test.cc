@@ -1,0 +1,66 @@
+// What costs choose, against the rules that measurements gave before there were costs.
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+#include "plan/plan.h"
+
+namespace ringdist {
+namespace {
+
+// The rules that were here before costs were, by measurements of 2 and 4 ranks of one host.
+std::string_view former(Collective kind, int size, int64_t bytes) {
+  const bool small = bytes * (size - 1) <= 64 * 1024;
+  switch (kind) {
+    case Collective::kAllreduce:
+      if (small) return "one_shot";
+      return bytes / size <= 32 * 1024 ? "direct" : "ring";
+    case Collective::kReduceScatter:
+      return small ? "direct" : "ring";
+    case Collective::kReduce:
+      return bytes - 2 * (bytes / size) <= 16 * 1024 ? "direct" : "ring";
+    case Collective::kAllgather:
+      return "direct";
+    default:
+      return "tree";
+  }
+}
+
+// Where costs choose otherwise: near where the rules changed over, or what was measured to be no
+// slower since (docs/algorithms.md): recursive doubling for one_shot, direct for tree, and for ring
+// what differs by less than the noise.
+TEST(Plan, CostsChooseAsMeasuredRulesDid) {
+  int same = 0;
+  int all = 0;
+  for (const Collective kind :
+       {Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduce,
+        Collective::kAllgather, Collective::kBroadcast})
+    for (const int size : {2, 4})
+      for (int64_t bytes = 8; bytes <= int64_t{64} << 20; bytes *= 2) {
+        PlanRequest wanted;
+        wanted.kind = kind;
+        wanted.reduce_op = ReduceOp::kSum;
+        wanted.count = bytes / 4;
+        wanted.size = size;
+        wanted.segment_bytes = 252 * 1024;
+        const std::string_view now = make_plan(wanted).value().algorithm->name;
+        std::string_view then = former(kind, size, bytes);
+        if (then == "one_shot") then = "recursive_doubling";
+        if (then == "tree" && size > 2) then = "direct";
+        ++all;
+        same += now == then ? 1 : 0;
+        bool near = false;  // a factor of eight from a change
+        for (const int64_t other :
+             {bytes / 8, bytes / 4, bytes / 2, bytes * 2, bytes * 4, bytes * 8})
+          near |= former(kind, size, other) != former(kind, size, bytes);
+        const bool alike = size == 2 && (then == "ring" || then == "direct") &&
+                           (now == "ring" || now == "direct") && kind != Collective::kReduce;
+        EXPECT_TRUE(now == then || near || alike)
+            << collective_name(kind) << " of " << size << " ranks, " << bytes << " bytes: " << now
+            << ", was " << then;
+      }
+  EXPECT_GT(same, all * 8 / 10);
+}
+
+}  // namespace
+}  // namespace ringdist
