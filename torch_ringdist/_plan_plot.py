@@ -90,6 +90,9 @@ def _draw_arrows(axes: Any, question: Question, rounds: list[dict[str, Any]]) ->
     axes.set_ylim(len(rounds) + 0.1, -0.4)
     axes.set_xticks(range(question.ranks))
     axes.set_xlabel("rank; red: between hosts")
+    every = max(1, len(rounds) // 10)
+    numbers = range(0, len(rounds), every)
+    axes.set_yticks([number + 0.5 for number in numbers], [str(number + 1) for number in numbers])
     axes.set_ylabel("round")
     axes.spines[["top", "right"]].set_visible(False)
 
