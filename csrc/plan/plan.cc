@@ -95,7 +95,7 @@ double part_bytes(const PlanRequest& request) {
   return static_cast<double>(all) / request.size * element;
 }
 
-// Those that may be taken. The ranks of an alltoall do not know alike how much it moves.
+// Those that may be taken, those that are preferred first.
 std::vector<const Algorithm*> candidates(const PlanRequest& request, bool ordered) {
   std::vector<const Algorithm*> out;
   for (const bool large : {request.size > kFewRanks, false}) {
@@ -147,7 +147,8 @@ Choice default_choice(const PlanRequest& request) {
   const std::string_view order = why_rank_order(request);
   const std::vector<const Algorithm*> all = candidates(request, !order.empty());
   if (all.size() == 1) return {all.front(), order.empty() ? "nothing else serves" : order};
-  const CostQuestion question = question_of(request);
+  CostQuestion question = question_of(request);
+  if (request.kind == Collective::kAlltoall) question.bytes = 0;  // ranks do not know it alike
   std::vector<double> costs;
   for (const Algorithm* one : all)
     costs.push_back(static_cast<double>(one->cost(question).count()));
