@@ -97,6 +97,8 @@ Ranges& Ranges::one_sided() {
   return *this;
 }
 
+double Ranges::alone() const { return std::max(time(all_, way_), first()); }
+
 double Ranges::end(bool inside) const {
   const LinkCosts& costs = link(inside);
   return nanoseconds(costs.per_message) + time_at(segment_, costs.copied_per_second);

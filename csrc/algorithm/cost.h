@@ -64,6 +64,8 @@ class Ranges {
   double first() const;
   // The same of each of many rounds in which every rank waits for another.
   double round() const;
+  // All of these, segment after segment, from the call until the last is there.
+  double alone() const;
   // One segment's way where nobody else is.
   double hop(bool inside, double copied = 1) const;
   // Of one, at a rank; and on the line.

@@ -9,6 +9,9 @@
 namespace ringdist {
 namespace {
 
+// As direct.cc's kTurnCount, of elements of four bytes.
+constexpr double kTurnBytes = 128 * 1024;
+
 // The busiest rank's messages to all others, and theirs.
 class Everybody {
  public:
@@ -27,6 +30,13 @@ class Everybody {
   Ranges from_root(double range, double copied) const {
     Ranges out = at_root(range);
     return out.send(true, at_.at_root - 1, copied).send(false, at_.elsewhere(at_.at_root));
+  }
+
+  // Of long parts between hosts: each waits for those of the turn before.
+  double turns(double range) const {
+    Ranges one(question_, range);
+    one.send(false, 1).receive(false, 1).cross(1);
+    return at_.elsewhere(at_.least) * one.alone();
   }
 
  private:
@@ -66,7 +76,10 @@ Duration direct_cost(const CostQuestion& question) {
       sum.then(all.exchange(bytes)).add(others * bytes);
       break;
     case Collective::kAlltoall:
-      sum.then(all.exchange(bytes));
+      if (question.layout.spans() && bytes >= kTurnBytes)
+        sum.load(all.exchange(bytes)).chain(all.turns(bytes));
+      else
+        sum.then(all.exchange(bytes));
       break;
     case Collective::kAllgather:
       sum.then(all.spread(bytes, 1));

@@ -209,6 +209,7 @@ Algorithm hierarchical_direct_algorithm() {
           .best_for = {},
           .best_for_codecs_between_hosts = kBestForCodecs,
           .by_hosts = true,
+          .for_few = kCollectives,
           .build = build,
           .longest_range = longest_range,
           .cost = hierarchical_direct_cost};

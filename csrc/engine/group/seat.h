@@ -46,6 +46,7 @@ class Seat {
   int rank() const { return rank_; }
   const std::string& name() const { return config_.name; }
   uint64_t nonce() const { return nonce_; }  // 0 until expect() or form()
+  bool spans_hosts() const { return group_ && group_->spans_hosts(); }
   bool idle() const { return group_ ? group_->idle() : waiting_.empty() && aftermath_.settled(); }
   const Error& failure() const { return group_ ? group_->failure() : failure_; }
   GroupVerdict verdict() const;

@@ -4,10 +4,11 @@
 
 namespace ringdist {
 
-Backoff::Next Backoff::next(TimePoint now, bool idle) const {
+Backoff::Next Backoff::next(TimePoint now, Wait wait) const {
   const Duration waited = now - since_;
   if (core_ != Core::kShared && waited < kSpin) return Next::kPoll;
-  if (idle || waited >= kStay) return Next::kSleep;
+  if (wait == Wait::kNothing || waited >= (wait == Wait::kFar ? kStayFar : kStay))
+    return Next::kSleep;
   return core_ == Core::kTaken && now < probe_at_ ? Next::kSleep : Next::kYield;
 }
 

@@ -26,9 +26,19 @@ class Backoff {
     kTaken,   // with somebody who does not
   };
 
+  // What is waited for.
+  enum class Wait : uint8_t {
+    kNothing,  // nothing is in flight
+    kNear,     // other ranks of this host
+    kFar,      // those of other hosts, too
+  };
+
   static constexpr Duration kSpin = std::chrono::microseconds(20);  // about what a sleep costs
   static constexpr Duration kStay =
       std::chrono::milliseconds(1);  // awake, while a core is to be had
+  // The same where a wire is between: a short message's way there and back. Longer ones come one by
+  // one, and whoever looked for each would take a core that others compute on.
+  static constexpr Duration kStayFar = std::chrono::microseconds(100);
   static constexpr Duration kSwitch = std::chrono::microseconds(2);   // to another and back
   static constexpr Duration kSlice = std::chrono::microseconds(200);  // less than anybody's
   static constexpr int kQuietYields = 16;
@@ -36,8 +46,8 @@ class Backoff {
 
   // A wait begins, or something has happened.
   void begin(TimePoint now) { since_ = now; }
-  // Nothing has. `idle`: nothing is in flight, either.
-  Next next(TimePoint now, bool idle) const;
+  // Nothing has.
+  Next next(TimePoint now, Wait wait) const;
   // It has yielded, for so long, until now.
   void yielded(Duration took, TimePoint now);
 

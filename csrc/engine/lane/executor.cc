@@ -253,6 +253,17 @@ bool Executor::idle() const {
          std::ranges::all_of(seats_, [](const auto& seat) { return seat->idle(); });
 }
 
+Backoff::Wait Executor::wait() const {
+  if (idle()) return Backoff::Wait::kNothing;
+  bool far = false;
+  for (const auto& seat : seats_) {
+    if (seat->idle()) continue;
+    if (!seat->spans_hosts()) return Backoff::Wait::kNear;
+    far = true;
+  }
+  return far ? Backoff::Wait::kFar : Backoff::Wait::kNear;
+}
+
 std::string Executor::verdict() const {
   check_token();
   GroupVerdict worst{GroupVerdict::kIdle, Duration(0), "no operation in flight"};

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "engine/group/seat.h"
+#include "engine/lane/backoff.h"
 #include "engine/lane/strays.h"
 #include "engine/lane/token.h"
 
@@ -59,6 +60,8 @@ class Executor final : public Receiver, public GroupHost {
 
   // Nothing in flight and nothing to watch: the lane may sleep without a timeout.
   bool idle() const;
+  // What for. A wait for other ranks of the host alone counts more than one for other hosts.
+  Backoff::Wait wait() const;
   bool has_work() const;
 
   void on_notice(const Notice& notice);

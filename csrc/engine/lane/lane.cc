@@ -197,7 +197,7 @@ bool Lane::poll() {
 
 bool Lane::pause() {
   const TimePoint now = executor_->lane_state().now;
-  const Backoff::Next next = backoff_.next(now, executor_->idle());
+  const Backoff::Next next = backoff_.next(now, executor_->wait());
   if (next == Backoff::Next::kYield) {
     const TimePoint before = Clock::now();
     sched_yield();

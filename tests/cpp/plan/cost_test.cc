@@ -71,7 +71,7 @@ TEST(Cost, IsNearWhatAWalkTakes) {
           for (const int64_t bytes : {8, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20, 64 << 20})
             for (const double rate : {1e9, 10e9}) {
               // Ranges without elements wait for nothing.
-              if (hosts == 1 && !algorithm.best_between_hosts.empty()) continue;
+              if (hosts == 1 && algorithm.by_hosts) continue;
               if (hosts > size || (hosts == 1 && rate < 2e9) || bytes / 4 < 2 * size) continue;
               const Compared one = compare(algorithm, kind, size, hosts, bytes, rate);
               const double ratio = std::max(one.said / one.walked, one.walked / one.said);

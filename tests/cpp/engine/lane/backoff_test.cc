@@ -8,6 +8,7 @@ namespace {
 
 using Next = Backoff::Next;
 using Core = Backoff::Core;
+using Wait = Backoff::Wait;
 using std::chrono::microseconds;
 
 constexpr Duration kNone = std::chrono::nanoseconds(200);
@@ -18,8 +19,8 @@ class BackoffTest : public testing::Test {
  protected:
   BackoffTest() { backoff_.begin(now_); }
 
-  Next after(Duration waited, bool idle = false) const {
-    return backoff_.next(now_ + waited, idle);
+  Next after(Duration waited, Wait wait = Wait::kNear) const {
+    return backoff_.next(now_ + waited, wait);
   }
   void yield(Duration took) {
     now_ += took;
@@ -29,7 +30,7 @@ class BackoffTest : public testing::Test {
   bool probes(Duration took) {
     backoff_.begin(now_);
     now_ += Backoff::kSpin;
-    if (backoff_.next(now_, false) != Next::kYield) return false;
+    if (backoff_.next(now_, Wait::kNear) != Next::kYield) return false;
     yield(took);
     return true;
   }
@@ -51,8 +52,15 @@ TEST_F(BackoffTest, AloneItLooksThenYieldsAndSleepsLate) {
 }
 
 TEST_F(BackoffTest, WithNothingInFlightItSleepsSoon) {
-  EXPECT_EQ(after(Backoff::kSpin - kNone, /*idle=*/true), Next::kPoll);
-  EXPECT_EQ(after(Backoff::kSpin, /*idle=*/true), Next::kSleep);
+  EXPECT_EQ(after(Backoff::kSpin - kNone, Wait::kNothing), Next::kPoll);
+  EXPECT_EQ(after(Backoff::kSpin, Wait::kNothing), Next::kSleep);
+}
+
+TEST_F(BackoffTest, ForOtherHostsItStaysForAShortMessageOnly) {
+  EXPECT_EQ(after(Backoff::kSpin, Wait::kFar), Next::kYield);
+  EXPECT_EQ(after(Backoff::kStayFar - kNone, Wait::kFar), Next::kYield);
+  EXPECT_EQ(after(Backoff::kStayFar, Wait::kFar), Next::kSleep);
+  EXPECT_EQ(after(Backoff::kStayFar), Next::kYield);
 }
 
 TEST_F(BackoffTest, ACoreThatRanksShareIsGivenUpAtOnce) {
