@@ -25,7 +25,6 @@ Group::Group(GroupHost& host, const Membership& membership, GroupConfig config)
       nonce_(membership.nonce),
       generation_(membership.generation),
       plans_by_(membership.plans_by.empty() ? "" : ", plans by " + membership.plans_by),
-      spans_hosts_(membership.topology.hosts.size() > 1),
       peers_(membership),
       courier_(lane, flow, peers_, nonce_, generation_),
       roll_call_(rank(), size()),

@@ -80,7 +80,6 @@ class Group final : public Port {
 
   int rank() const { return flow.rank; }
   int size() const { return flow.size; }
-  bool spans_hosts() const { return spans_hosts_; }
   // Nothing in flight, and no deadline to watch.
   bool idle() const;
   const Error& failure() const { return ending_.cause(); }
@@ -150,7 +149,6 @@ class Group final : public Port {
   const uint64_t nonce_;
   const uint32_t generation_;
   const std::string plans_by_;
-  const bool spans_hosts_;
   Peers peers_;
   Courier courier_;
   RollCall roll_call_;
