@@ -45,7 +45,7 @@ class Seat {
 
   int rank() const { return rank_; }
   const std::string& name() const { return config_.name; }
-  uint64_t nonce() const { return nonce_; }  // 0 until expect() or form()
+  uint64_t nonce() const { return nonce_; }          // 0 until expect() or form()
   bool spans_hosts() const { return spans_hosts_; }  // once it has formed
   bool idle() const { return group_ ? group_->idle() : waiting_.empty() && aftermath_.settled(); }
   const Error& failure() const { return group_ ? group_->failure() : failure_; }
