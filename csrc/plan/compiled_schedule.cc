@@ -118,7 +118,8 @@ void find_producer(std::vector<CompiledStep>& steps, size_t i) {
 void add_turn(std::vector<CompiledStep>& steps, int i) {
   for (const int before : steps[static_cast<size_t>(i)].step.follows) {
     check(before < i, "a turn after a later step");
-    steps[static_cast<size_t>(before)].before.push_back(i);
+    std::vector<int>& waiting = steps[static_cast<size_t>(before)].before;
+    if (waiting.empty() || waiting.back() != i) waiting.push_back(i);
   }
 }
 

@@ -32,7 +32,7 @@ class Rounds {
       for (size_t step = 0; step < steps(rank).size(); ++step) {
         const CompiledStep& one = steps(rank)[step];
         int& waits = waits_[at(rank, static_cast<int>(step))];
-        waits = static_cast<int>(one.after.size() + one.in.size());
+        waits = static_cast<int>(one.after.size() + one.step.follows.size() + one.in.size());
         if (waits == 0) ready.emplace_back(rank, static_cast<int>(step));
       }
     for (size_t next = 0; next < ready.size(); ++next) {
@@ -46,8 +46,9 @@ class Rounds {
         if (waits_[there] == 0) ready.emplace_back(whose, waiting);
       };
       for (const int later : one.before) {
-        const auto& after = steps(rank)[static_cast<size_t>(later)].after;
-        const auto times = std::ranges::count(after, step, &Dependency::on);
+        const CompiledStep& what = steps(rank)[static_cast<size_t>(later)];
+        const auto times = std::ranges::count(what.after, step, &Dependency::on) +
+                           std::ranges::count(what.step.follows, step);
         let_go(rank, later, round, static_cast<size_t>(times));
       }
       // The one that stands for the receiver sees this rank where it would be from there.

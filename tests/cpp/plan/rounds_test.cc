@@ -54,6 +54,18 @@ TEST(Rounds, ATree) {
   EXPECT_EQ(found[0].elements_inside, 200);
 }
 
+// Long parts between hosts: in round k all send to the rank k + 1 after them.
+TEST(Rounds, AnAlltoallInTurns) {
+  const auto found = rounds("direct", Collective::kAlltoall, shape(4, 1 << 16), 1);
+  ASSERT_EQ(found.size(), 3u);
+  for (int turn = 0; turn < 3; ++turn) {
+    Arrows wanted;
+    for (int rank = 0; rank < 4; ++rank) wanted.emplace_back(rank, (rank + turn + 1) % 4);
+    EXPECT_EQ(arrows(found[static_cast<size_t>(turn)]), wanted);
+  }
+  EXPECT_EQ(rounds("direct", Collective::kAlltoall, shape(4, 1000), 1).size(), 1u);
+}
+
 TEST(Rounds, ARingTakesItsSteps) {
   const auto found = rounds("ring", Collective::kAllreduce, shape(4, 8), 4);
   ASSERT_EQ(found.size(), 6u);
