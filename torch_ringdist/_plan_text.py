@@ -56,7 +56,8 @@ def as_text(question: Question, answer: dict[str, Any]) -> str:
     parts = [title(question), "\n".join(head), _alternatives(answer)]
     if question.codec:
         parts.append(
-            "With a codec the walk counts its bytes, not its work; the formula is that of an op without."
+            "With a codec the walk counts its bytes, not its work; the formula is that of an op"
+            " without."
         )
     parts.append(_picture(question, answer))
     return "\n\n".join(parts)
