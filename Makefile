@@ -100,6 +100,7 @@ lint:
 	$(VENV)/ruff format --check .
 	$(VENV)/python tools/check_includes.py
 	$(VENV)/python tools/check_row_names.py
+	$(VENV)/python tools/check_shared_names.py
 
 format:
 	@tools/bootstrap.sh

@@ -94,13 +94,20 @@ class Question:
             raise ValueError(str(error)) from None
 
 
+# As torch calls them; the first is the default.
+OPERATIONS = (
+    *("all_reduce", "broadcast", "all_gather", "reduce_scatter", "reduce", "gather", "scatter"),
+    *("all_to_all", "barrier"),
+)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add = parser.add_argument
     add("--ranks", type=int, metavar="N", help=f"of the group, 1 to {MOST_RANKS}")
     add("--hosts", type=int, metavar="H", help="that share them evenly, in runs (default: 1)")
     add("--layout", metavar="N,N,...", help="ranks of each host, where they differ: 1,2,3")
-    add("--operation", default="all_reduce", metavar="OP", help="default: all_reduce")
+    add("--operation", default="all_reduce", metavar="OP", help=f"{', '.join(OPERATIONS)}")
     add(
         "--bytes",
         metavar="B",
@@ -186,7 +193,8 @@ def hosts_of(ranks: int | None, hosts: int | None, layout: str | None) -> list[l
         total = ranks
         counts = []
     if not 1 <= total <= MOST_RANKS:
-        raise ValueError(f"--ranks: expected 1 to {MOST_RANKS}, got {total}")
+        argument = "--ranks" if layout is None else f"--layout {layout}"
+        raise ValueError(f"{argument}: expected 1 to {MOST_RANKS} ranks, got {total}")
     if not counts:
         counts = _shared_out(total, 1 if hosts is None else hosts)
     out = []
@@ -260,12 +268,10 @@ def question_of(args: argparse.Namespace, hosts: list[list[int]], default_bytes:
 
 def _operation(given: str) -> str:
     """Also without underscores, as MPI and NCCL write it."""
-    return {
-        "allreduce": "all_reduce",
-        "allgather": "all_gather",
-        "alltoall": "all_to_all",
-        "reducescatter": "reduce_scatter",
-    }.get(given.lower(), given.lower())
+    for name in OPERATIONS:
+        if given.lower().replace("_", "") == name.replace("_", ""):
+            return name
+    raise ValueError(f"--operation: expected one of {', '.join(OPERATIONS)}, got {given!r}")
 
 
 def costs_for(args: argparse.Namespace) -> tuple[Costs, str]:
@@ -308,7 +314,7 @@ def _run_scale(args: argparse.Namespace) -> None:
     rows = []
     for size in sizes:
         if sys.stderr.isatty():
-            print(f"\r{size} of {sizes[-1]} ranks", end="", file=sys.stderr)
+            print(f"\r{size} of {sizes[-1]} ranks", end="", file=sys.stderr, flush=True)
         counts = [per_host] * (size // per_host) + [size % per_host] * (size % per_host > 0)
         layout = ",".join(map(str, counts))
         question = question_of(args, hosts_of(None, None, layout), "100MB")

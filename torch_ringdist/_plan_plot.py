@@ -45,7 +45,7 @@ def draw(question: Question, answer: dict[str, Any], path: str) -> None:
     if any(one["messages"] for one in rounds):
         _draw_arrows(right, question, rounds)
     else:
-        _draw_bytes(right, question, rounds)
+        _draw_bytes(right, question, rounds, answer.get("rounds") is not None)
     _save(figure, path)
 
 
@@ -97,24 +97,23 @@ def _draw_arrows(axes: Any, question: Question, rounds: list[dict[str, Any]]) ->
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_bytes(axes: Any, question: Question, rounds: list[dict[str, Any]]) -> None:
+def _draw_bytes(axes: Any, question: Question, rounds: list[dict[str, Any]], known: bool) -> None:
     numbers = range(1, len(rounds) + 1)
     scale = question.element_bytes / (1 << 20)
     inside = [one["elements_inside"] * scale for one in rounds]
     between = [one["elements_between"] * scale for one in rounds]
-    axes.stackplot(
-        numbers,
-        inside,
-        between,
-        labels=["inside hosts", "between"],
-        step="mid",
-        colors=[_INSIDE, _BETWEEN],
-    )
     axes.set_xlabel("round")
-    axes.set_ylabel("MiB that all ranks send")
-    axes.set_ylim(bottom=0)
-    if rounds:
-        axes.legend(frameon=False)
+    encoded = ", before they are encoded" if question.codec else ""
+    axes.set_ylabel(f"MiB that all ranks send{encoded}")
+    if not rounds:
+        axes.set(xticks=[], yticks=[])
+        axes.text(0.5, 0.5, _plan_text.without_rounds(known), ha="center", va="center")
+        return
+    width = 0.8 if len(rounds) < 100 else 1
+    axes.bar(numbers, inside, width, label="inside hosts", color=_INSIDE)
+    axes.bar(numbers, between, width, bottom=inside, label="between", color=_BETWEEN)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.legend(frameon=False)
 
 
 def draw_scale(

@@ -17,6 +17,7 @@ _MOST_LINES = 24  # of rounds that differ
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _WHOLE = ("all_reduce", "broadcast", "reduce")
+_JOINED = "~: walked with several segments to a message, so that it takes no longer"
 
 
 def title(question: Question) -> str:
@@ -118,22 +119,22 @@ def _alternatives(answer: dict[str, Any]) -> str:
         )
     lines = [line.rstrip() for line in _show.table(rows)]
     if notes:
-        lines.append("~: walked with several segments to a message, so that it takes no longer")
+        lines.append(_JOINED)
     return "\n".join(lines)
 
 
 def _picture(question: Question, answer: dict[str, Any]) -> str:
     rounds = answer.get("rounds")
-    if rounds is None:
-        return "Its ranks differ and have too many steps for a picture."
     if not rounds:
-        return "Nothing is sent."
+        return without_rounds(rounds is not None)
     arrows = question.ranks <= _MOST_ARROWS
     describe = _arrows if arrows else _sums
     lines = [_places(question.hosts)]
     lines.append("Who sends what to whom; a round waits for the one before.")
     if arrows:
         lines.append("(-> inside a host, => between hosts; 3*2: two ranges to rank 3)")
+    if question.codec:
+        lines.append("(bytes are those of the values, before they are encoded)")
     bodies = [describe(question, one) for one in rounds]
     first = 0
     shown = 0
@@ -151,6 +152,13 @@ def _picture(question: Question, answer: dict[str, Any]) -> str:
         first = last + 1
         shown += 1
     return "\n".join(lines)
+
+
+def without_rounds(known: bool) -> str:
+    """Why there are none to show: nothing is sent, or who sends what is not `known`."""
+    if known:
+        return "Nothing is sent."
+    return "Its ranks differ and have too many steps for a picture."
 
 
 def _places(hosts: list[list[int]]) -> str:
@@ -226,5 +234,5 @@ def scale_as_text(question: Question, per_host: int, rows: list[tuple[int, dict[
     lines = [f"{what}, {per_host} ranks a host; predicted", f"costs: {question.costs_from}", ""]
     lines += _show.table(table)
     if about:
-        lines.append("~: walked with several segments to a message, so that it takes no longer")
+        lines.append(_JOINED)
     return "\n".join(lines)

@@ -12,11 +12,12 @@ from pathlib import Path
 from torch_ringdist import _units
 from torch_ringdist._costs import Costs, Link, made_here
 from torch_ringdist._tune_fit import Fit, fit
-from torch_ringdist._tune_hosts import Between, Found, Launch, TuneError, inside
+from torch_ringdist._tune_hosts import Between, Found, Launch, TuneError, inside, naming
 
 DEFAULT_FILE = "ringdist-costs.json"
 _VARIABLE = "RINGDIST_COSTS"
 _LEAST_SECONDS = 1.0
+_MOST_SECONDS = 3600.0
 
 _DESCRIPTION = """\
 Measure what messages cost on these hosts, and write the file of constants that RINGDIST_COSTS
@@ -35,7 +36,8 @@ _EXAMPLES = """\
 examples:
   python -m torch_ringdist tune --out costs.json
   RINGDIST_COSTS=costs.json torchrun ... train.py
-      Measure once; count with it from then on. Only rank 0's file is read.
+      Measure once; count with it from then on. Rank 0's file counts for all ranks: others need
+      none, and what theirs says has to be the same.
 
   python -m torch_ringdist tune --out costs.json --rate 1gbit --latency 50us
       Between hosts is not measured: lines of 1 Gbit/s.
@@ -43,7 +45,8 @@ examples:
   torchrun --nnodes 2 --nproc-per-node 1 --node-rank N --master-addr HOST \\
            -m torch_ringdist tune --out costs.json
       On each of the hosts, N being 0, 1, ...: between them is measured, too. Host 0 writes the
-      file. (RINGDIST_SOCKET_IFNAME chooses the network.)
+      file: copy it to the others, or set RINGDIST_COSTS on the host of rank 0 alone.
+      (RINGDIST_SOCKET_IFNAME chooses the network.)
 
   python -m torch_ringdist plan --ranks 8 --hosts 2 --bytes 1M --costs costs.json
       What the planner makes of it.
@@ -89,15 +92,34 @@ def run(args: argparse.Namespace) -> None:
     if not launch.first:
         return
     built_in = _built_in(args, launch)
-    if not args.seconds >= _LEAST_SECONDS:
-        raise ValueError(f"--seconds: expected {_LEAST_SECONDS:g} or more, got {args.seconds}")
+    if not _LEAST_SECONDS <= args.seconds <= _MOST_SECONDS:
+        raise ValueError(
+            f"--seconds: expected {_LEAST_SECONDS:g} to {_MOST_SECONDS:g}, got {args.seconds}"
+        )
     out = Path(args.out or os.environ.get(_VARIABLE) or DEFAULT_FILE)
     writes = launch.host == 0
     if writes:
-        check_writable(out)
-    several = launch.hosts > 1
-    each = args.seconds / (2 if several else 1)
+        check_writable(out, "--out" if args.out else _VARIABLE)
     bar = _Bar(writes)
+    with naming(launch):
+        costs = _measure(args, launch, built_in, bar)
+    if not writes:
+        return
+    try:
+        costs.to_file(out)
+    except OSError as error:
+        reason = f"{error.strerror}; what was found is printed above"
+        raise TuneError(f"{str(out)!r} cannot be written: {reason}") from None
+    print(f"\nwritten: {out}\nTo count with it: export {_VARIABLE}={out.resolve()}")
+    if launch.hosts > 1:
+        print("On other hosts than rank 0's: nothing, or a copy of the file.")
+
+
+def _measure(args: argparse.Namespace, launch: Launch, built_in: Costs, bar: _Bar) -> Costs:
+    """Prints what is found. The constants, and how they were made."""
+    several = launch.hosts > 1
+    writes = launch.host == 0
+    each = args.seconds / (2 if several else 1)
     between = Between(launch) if several else None
     costs, made = built_in, made_here()
     if writes:
@@ -113,9 +135,7 @@ def run(args: argparse.Namespace) -> None:
             link = _report("between hosts", of_hosts, costs.between, args, bar)
             costs, made["between"] = replace(costs, between=link), of_hosts.by
         between.end()
-    if writes:
-        replace(costs, made=made).to_file(out)
-        print(f"\nwritten: {out}\nTo count with it: export {_VARIABLE}={out.resolve()}")
+    return replace(costs, made=made)
 
 
 def _built_in(args: argparse.Namespace, launch: Launch) -> Costs:
@@ -133,8 +153,8 @@ def _assumed(args: argparse.Namespace) -> str:
     return f"as built in, for {' and '.join(given)}" if given else "as built in"
 
 
-def check_writable(path: Path) -> None:
-    """Raises ValueError if Costs.to_file() could not write there."""
+def check_writable(path: Path, argument: str) -> None:
+    """Raises ValueError, which names the argument, if Costs.to_file() could not write there."""
     folder = path.parent
     try:
         if path.exists() and not path.is_file():
@@ -143,7 +163,7 @@ def check_writable(path: Path) -> None:
             pass
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ValueError(f"--out: {str(path)!r} cannot be written: {reason}") from None
+        raise ValueError(f"{argument}: {str(path)!r} cannot be written: {reason}") from None
 
 
 def _report(what: str, found: Found, built_in: Link, args: argparse.Namespace, bar: _Bar) -> Link:

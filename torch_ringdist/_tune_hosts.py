@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -87,7 +88,7 @@ def _process(rank: int, count: int, port: int, seconds: float, to: Connection) -
             if rank == 0:
                 to.send(("progress", what, share))
 
-        found = Prober(range(count), inside=True).measure(seconds, tell)
+        found = Prober(range(count), inside=True, limit=_LIMIT).measure(seconds, tell)
         if rank == 0:
             to.send(("found", *found))
         dist.barrier()
@@ -114,6 +115,17 @@ class Launch:
         return cls(host, hosts, place == 0)
 
 
+@contextmanager
+def naming(launch: Launch) -> Iterator[None]:
+    """What fails between hosts says on which one it was seen. Raises TuneError."""
+    try:
+        yield
+    except TuneError:
+        raise
+    except RuntimeError as error:
+        raise TuneError(f"host {launch.host} of {launch.hosts}: {error}") from error
+
+
 class Between:
     """One rank on each host of a torchrun. All of them make one, and call it alike."""
 
@@ -132,7 +144,7 @@ class Between:
         than on host 0."""
         found, rounds = [], []
         for number, other in enumerate(self._others):
-            prober = Prober([0, other], inside=False)
+            prober = Prober([0, other], inside=False, limit=_IDLE_LIMIT)
             if self._host not in (0, other):
                 continue
 

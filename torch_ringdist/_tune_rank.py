@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,7 @@ def set_aside() -> None:
     """Before the first group is made."""
     for name in SET_ASIDE:
         os.environ.pop(f"RINGDIST_{name}", None)
+    os.environ["RINGDIST_WARN_AFTER"] = "0"  # hosts wait while others are measured
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Prober:
     All ranks of the default group make one alike, and those in `ranks` then call measure() alike.
     """
 
-    def __init__(self, ranks: Sequence[int], inside: bool) -> None:
+    def __init__(self, ranks: Sequence[int], inside: bool, limit: timedelta) -> None:
+        self._limit = limit
         transport = "shm" if inside else "ucx"
         self._ranks = list(ranks)
         self._pairs = len(ranks) // 2
@@ -66,9 +69,11 @@ class Prober:
             self._out = torch.ones(_STREAM_BYTES // 4)
             self._in = torch.ones(_STREAM_BYTES // 4)
 
-    @staticmethod
-    def _group(ranks: Sequence[int], **options: str | int) -> dist.ProcessGroup:
-        return dist.new_group(list(ranks), backend="ringdist", pg_options=Options(**options))
+    def _group(self, ranks: Sequence[int], **options: str | int) -> dist.ProcessGroup:
+        given = Options(**options)
+        return dist.new_group(
+            list(ranks), timeout=self._limit, backend="ringdist", pg_options=given
+        )
 
     def measure(self, seconds: float, tell: Tell) -> tuple[list[Sample], int]:
         """The least times over as many rounds as fit, two at least; and how many those were."""

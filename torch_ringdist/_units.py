@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _BYTES = {"": 1, "b": 1}
@@ -39,7 +40,10 @@ def _parse(argument: str, text: str, units: dict[str, float], accepted: str) -> 
     match = _NUMBER.fullmatch(text.strip().lower())
     if not match or match.group(2) not in units or len(text) > 40:
         raise ValueError(f"{argument}: expected {accepted}, got {text!r}")
-    return float(match.group(1)) * units[match.group(2)]
+    value = float(match.group(1)) * units[match.group(2)]
+    if not math.isfinite(value):
+        raise ValueError(f"{argument}: expected {accepted}, got {text!r}, which is too much")
+    return value
 
 
 def format_bytes(count: float) -> str:

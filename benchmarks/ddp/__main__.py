@@ -147,6 +147,8 @@ def parse_arguments() -> argparse.Namespace:
     add("--rounds", type=positive, default=20, help="steps of each that are timed (default: 20)")
     kinds.add_parser("document", parents=[common], help="tables and pictures into docs/")
     args = parser.parse_args()
+    if args.kind == "steps" and args.rounds < 2:
+        parser.error("--rounds: expected 2 or more: ratios have an interval")
     if args.kind == "steps" and args.rate and ONE_HOST in args.rate:
         parser.error(f"--rate: {ONE_HOST}: steps are of several hosts")
     if args.kind != "document" and args.hosts is None:

@@ -7,12 +7,15 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import kept, ranks
-from benchmarks.ddp.settings import Settings, to_text
+from benchmarks.ddp.settings import Settings
 from benchmarks.net.hosts import Hosts
 from benchmarks.net.launch import torchrun
 
 # Whose changes make a result old.
-MEASURED = ("csrc", "torch_ringdist", "cmake", "benchmarks/ddp", "requirements.txt")
+MEASURED = (
+    *("csrc", "torch_ringdist", "cmake", "requirements.txt"),
+    *("benchmarks/ddp", "benchmarks/net", "benchmarks/ranks.py"),
+)
 
 
 class RunError(RuntimeError):
@@ -33,7 +36,7 @@ class Cells(kept.Kept):
             barrier, answer = Path(temporary, "barrier"), Path(temporary, "answer.json")
             barrier.write_bytes(bytes(ranks.SLOT * settings.hosts))
             command = [
-                *("-m", "benchmarks.ddp.worker", "--settings", to_text(settings)),
+                *("-m", "benchmarks.ddp.worker", "--settings", kept.to_text(settings)),
                 *("--barrier", str(barrier), "--json", str(answer)),
             ]
             logs = self.folder / "logs" / settings.name

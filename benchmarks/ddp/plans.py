@@ -160,6 +160,7 @@ def steps(cells: Cells, args: argparse.Namespace) -> None:
             **few,
             hosts=args.hosts * args.per_host,
             per_host=args.per_host,
+            kind="steps",
         )
         for rate in args.rate or ("1gbit",)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from benchmarks.ddp.links import ONE_HOST
 
@@ -47,7 +47,7 @@ class Stepping:
     @property
     def name(self) -> str:
         kind = ONE_HOST if self.rate == ONE_HOST else f"{self.kind}-{self.rate}"
-        if self.per_host > 1:
+        if self.kind == "steps":
             kind = f"steps-{self.hosts // self.per_host}x{self.per_host}-{self.rate}"
         return f"{kind}-{self.task}-batch{self.batch}"
 
@@ -55,11 +55,7 @@ class Stepping:
 Settings = Training | Stepping
 
 
-def to_text(settings: Settings) -> str:
-    return json.dumps(asdict(settings))
-
-
 def from_text(text: str) -> Settings:
     fields = json.loads(text)
-    kind = {"training": Training, "stepping": Stepping}[fields["kind"]]
+    kind = {"training": Training, "stepping": Stepping, "steps": Stepping}[fields["kind"]]
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})

@@ -10,7 +10,7 @@ _LINE = "{:24} {:>6} {:>10} {:>10}   {}"
 def table(result: dict) -> str:
     """`result`: of Stepping. The ratios pair steps of the same round."""
     told = result["candidates"]
-    first = next(iter(told))
+    first = next(iter(told), "")
     lines = [_LINE.format("candidate", "steps", "minimum", "median", f"of {first}'s (95 %)")]
     for text, found in told.items():
         taken = [each for each in found["seconds"] if each is not None]

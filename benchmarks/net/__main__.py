@@ -3,7 +3,7 @@ r"""Operations between hosts, on one machine: network namespaces behind links of
     python -m benchmarks.net                               every operation, 2 and 4 hosts of one
                                                            rank, 2 of two; 100 Mb/s, 1 and 10 Gb/s;
                                                            an hour; a run that was stopped goes on
-    python -m benchmarks.net --quick                       a look, two minutes
+    python -m benchmarks.net --quick                       a look, a minute
     python -m benchmarks.net --layouts 4x1 1+2+3 --rate 1gbit --sizes 16M \
                              --operations all_reduce --variants gloo ringdist ringdist/ring
     python -m benchmarks.net allreduce --rate 1gbit --variants gloo ringdist ringdist:int4
@@ -31,6 +31,7 @@ what plain sockets carry. docs/bench-net.md explains the columns.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from benchmarks.host.operations import OPERATIONS
 from benchmarks.net import hosts as net
 from benchmarks.net.launch import torchrun
 from benchmarks.net.layout import Layout
-from benchmarks.net.sweep import RunError, parse_layout, sweep
+from benchmarks.net.sweep import CONGESTION, RunError, parse_layout, sweep
 from benchmarks.net.variants import OPENMPI, TCP, Variant
 from benchmarks.report import parse_size
 
@@ -54,8 +55,11 @@ RATES = {
     SCRIPT: ["1gbit"],
 }
 LAYOUTS = ("2x1", "4x1", "2x2")
-QUICK = {"rate": ["1gbit"], "layouts": [Layout.parse("2x2")], "seconds": 0.3, "rounds": 2}
-QUICK_SIZES = [8, 1 << 20]
+WHOLE = {"seconds": 1.0, "rounds": 3}
+QUICK = {
+    **{"rate": ["1gbit"], "layouts": [Layout.parse("2x2")], "sizes": [8, 1 << 20]},
+    **{"seconds": 0.3, "rounds": 2},
+}
 
 
 def variant(text: str) -> str:
@@ -81,7 +85,12 @@ def new_parser(mode: str) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--rate", type=rate, nargs="+", help=f"default: {' '.join(RATES[mode])}")
-    add("--congestion", default="cubic", metavar="NAME", help="of TCP: cubic (default), bbr, reno")
+    add(
+        "--congestion",
+        default=CONGESTION,
+        metavar="NAME",
+        help="of TCP: cubic (default), bbr, reno",
+    )
     add("--out", type=Path, default=Path("build/bench-net"), metavar="FOLDER")
     few = range(2, net.MAX_HOSTS + 1)
     layouts = "in place of --layouts" if mode == OPERATIONS_MODE else "default: 4"
@@ -100,11 +109,12 @@ def add_operations(parser: argparse.ArgumentParser) -> None:
     add("--layouts", type=parse_layout, nargs="+", metavar="HxR|R+R", help=default)
     sizes = "of the longest tensor; default: 8 64K 1M 16M 64M, below 1 Gb/s 8 64K 1M 4M"
     add("--sizes", type=parse_size, nargs="+", metavar="BYTES", help=sizes)
-    seconds = "of calls, of each operation, variant and size (default: 1)"
-    add("--seconds", type=float, default=1.0, help=seconds)
-    add("--rounds", type=int, default=3, help="that these are spread over (default: 3)")
+    seconds = "of calls, of each operation, variant and size, 300 a round at most (default: 1)"
+    add("--seconds", type=float, help=seconds)
+    add("--rounds", type=int, help="that these are spread over (default: 3)")
     add("--fresh", action="store_true", help="measure again what is there")
-    add("--quick", action="store_true", help="one layout, one rate, two sizes")
+    quick = "2x2, 1gbit, two sizes, but for what is given; its results are in a folder of their own"
+    add("--quick", action="store_true", help=quick)
 
 
 def add_allreduce(parser: argparse.ArgumentParser) -> None:
@@ -139,14 +149,21 @@ def complete(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Defaults that depend on the mode; what does not go together is refused."""
     if args.nproc_per_host < 1:
         parser.error("--nproc-per-host: expected more than 0")
-    if args.mode != SCRIPT and (args.rounds < 1 or args.seconds <= 0):
-        parser.error("--rounds and --seconds: expected more than 0")
     if args.mode == OPERATIONS_MODE:
-        if args.quick:
-            quick = {**QUICK, "sizes": QUICK_SIZES if args.sizes is None else args.sizes}
-            for name, value in quick.items():
+        if args.layouts and args.hosts:
+            parser.error("--hosts: --layouts say how many hosts there are")
+        if not args.hosts and args.nproc_per_host > 1:
+            parser.error("--nproc-per-host: is for --hosts; --layouts 2x2 has two ranks a host")
+        if args.hosts:
+            args.layouts = layouts_of(args, parser)
+        for name, value in (QUICK if args.quick else WHOLE).items():
+            if getattr(args, name) is None:
                 setattr(args, name, value)
-        args.layouts = args.layouts or layouts_of(args)
+        if args.quick:
+            args.out /= "quick"
+        args.layouts = args.layouts or [Layout.parse(text) for text in LAYOUTS]
+    if args.mode != SCRIPT and (args.rounds < 1 or not 0 < args.seconds < math.inf):
+        parser.error("--rounds and --seconds: expected more than 0")
     args.rate = args.rate or RATES[args.mode]
     args.hosts = args.hosts or [4]
     if args.mode == SCRIPT:
@@ -162,10 +179,11 @@ def complete(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
             parser.error(f"--variants: {text}: {ALLREDUCE} is timed without OpenMPI")
 
 
-def layouts_of(args: argparse.Namespace) -> list[Layout]:
-    if args.hosts:
-        return [Layout((args.nproc_per_host,) * count) for count in args.hosts]
-    return [Layout.parse(text) for text in LAYOUTS]
+def layouts_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Layout]:
+    try:
+        return [Layout.parse(f"{count}x{args.nproc_per_host}") for count in args.hosts]
+    except ValueError as error:
+        parser.error(f"--hosts, --nproc-per-host: {error}")
 
 
 def allreduce_words(args: argparse.Namespace, of_rate: str, json: Path) -> list[str]:

@@ -20,7 +20,7 @@ COLUMNS = 3
 def draw(path: Path) -> list[Path]:
     """Beside the JSON file: times, and shares of the wire where a size has them."""
     about = json.loads(path.read_text())
-    rows = about["rows"]
+    rows = sorted(about["rows"], key=lambda row: row["bytes"])
     written = [_draw(path, "times", rows, _draw_times)]
     if shares := [row for row in rows if row["of_wire"]]:
         written.append(_draw(path, "share", shares, _draw_shares))
@@ -28,7 +28,7 @@ def draw(path: Path) -> list[Path]:
 
 
 def _draw(path: Path, what: str, rows: list[dict], panel_of) -> Path:
-    names = list(dict.fromkeys(row["operation"] for row in rows))
+    names = sorted({row["operation"] for row in rows})
     height = -(-len(names) // COLUMNS)
     figure, panels = pyplot.subplots(
         height, COLUMNS, figsize=(5 * COLUMNS, 0.6 + 3.6 * height), squeeze=False
@@ -59,7 +59,7 @@ def _draw_times(panel: Axes, rows: list[dict]) -> None:
     if len(plain) > 1:
         least = [row["least_bytes"] / row["wire"] / 1e6 for row in plain.values()]
         panel.loglog(list(plain), least, ":", color="gray", label="wire")
-    panel.set(xlabel="bytes", ylabel="milliseconds")
+    panel.set(xlabel="bytes of the longest tensor", ylabel="milliseconds")
     panel.grid(True, which="major", alpha=0.3)
     panel.legend(fontsize=8)
 
@@ -77,7 +77,7 @@ def _draw_shares(panel: Axes, rows: list[dict]) -> None:
         panel.bar_label(bars, fmt="%.2f", fontsize=6)
     panel.axhline(1, linestyle=":", color="gray")
     panel.set_xticks(range(len(sizes)), [size_text(size) for size in sizes])
-    panel.set(ylabel="of the wire")
+    panel.set(xlabel="bytes of the longest tensor", ylabel="of the wire")
     panel.legend(fontsize=8, loc="lower right")
 
 

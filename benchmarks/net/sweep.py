@@ -25,8 +25,9 @@ from benchmarks.report import parse_size, size_text
 # Whose changes make a result old.
 MEASURED = (
     *("csrc", "torch_ringdist", "cmake", "requirements.txt"),
-    *("benchmarks/net", "benchmarks/host/operations.py"),
+    *("benchmarks/net", "benchmarks/host", "benchmarks/ranks.py"),
 )
+CONGESTION = "cubic"  # of TCP, unless asked for another
 SIZES = ("8", "64K", "1M", "16M", "64M")
 # A second for each call of an allreduce is as much as one waits for.
 SIZES_OF_SLOW_LINKS = ("8", "64K", "1M", "4M")
@@ -114,16 +115,19 @@ def measure(job: Job, logs: Path, title: str) -> dict:
 
 
 def write(out: Path, results: list[dict], absent: dict[str, str]) -> None:
-    """A file and two pictures for each layout and rate."""
+    """A file and two pictures for each layout, rate and congestion control."""
     from benchmarks.net.operations_plot import draw  # matplotlib takes a second to load
 
-    groups: dict[tuple[str, str], list[dict]] = {}
+    groups: dict[str, list[dict]] = {}
     for result in results:
         settings = result["settings"]
-        groups.setdefault((settings["layout"], settings["rate"]), []).append(result)
+        name = f"{settings['layout']}-{settings['rate']}"
+        if settings["congestion"] != CONGESTION:
+            name += f"-{settings['congestion']}"
+        groups.setdefault(name, []).append(result)
     print()
-    for (layout, rate), of_group in groups.items():
-        path = out / f"operations-{layout}-{rate}.json"
+    for name, of_group in groups.items():
+        path = out / f"operations-{name}.json"
         rows = [row for result in of_group for row in report.rows_of(result)]
         report.save(path, of_group[-1]["machine"], absent, rows)
         print(f"written: {', '.join(map(str, (path, *draw(path))))}")

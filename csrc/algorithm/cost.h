@@ -39,6 +39,7 @@ struct CostQuestion {
   CostLayout layout;
   NetworkCosts costs;
   double segment_bytes;
+  double element_bytes = 4;
 };
 
 // Messages of ranges of one length, cut into segments: what they take at each place where they
@@ -130,8 +131,11 @@ class CostSum {
   Ranges::Way way_;
 };
 
-// What a send inside a host copies of what a reduce or a relay has just stored; as WalkedRank.
+// What a send inside a host copies of what a reduce or a relay has just stored.
 inline constexpr double kStoredCopy = 0.5;
+
+// An alltoall's part for another host takes its turn if it has so many elements (direct.cc).
+inline constexpr int64_t kTurnCount = 32 * 1024;
 
 // Of the algorithms whose files are too long for it.
 Duration ring_cost(const CostQuestion& question);

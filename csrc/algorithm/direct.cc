@@ -103,9 +103,6 @@ Schedule scatter(const Shape& shape) {
   return out;
 }
 
-// A part for another host takes its turn if it has so many elements.
-constexpr int64_t kTurnCount = 32 * 1024;
-
 // In turn k each rank sends to the k-th after it and receives from the k-th before it. A long part
 // for another host waits for both of the turn before: else all send to all at once, and whose line
 // is free at the end is luck. Who waits for whom goes to smaller k, so nobody waits for himself.

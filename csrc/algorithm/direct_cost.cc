@@ -9,9 +9,6 @@
 namespace ringdist {
 namespace {
 
-// As direct.cc's kTurnCount, of elements of four bytes.
-constexpr double kTurnBytes = 128 * 1024;
-
 // The busiest rank's messages to all others, and theirs.
 class Everybody {
  public:
@@ -76,7 +73,7 @@ Duration direct_cost(const CostQuestion& question) {
       sum.then(all.exchange(bytes)).add(others * bytes);
       break;
     case Collective::kAlltoall:
-      if (question.layout.spans() && bytes >= kTurnBytes)
+      if (question.layout.spans() && bytes >= question.element_bytes * kTurnCount)
         sum.load(all.exchange(bytes)).chain(all.turns(bytes));
       else
         sum.then(all.exchange(bytes));

@@ -8,7 +8,7 @@
 // adds what its host's ranks give to what came from the host before. Allgather: what comes from the
 // host before is relayed to the next and to the ranks of the host at once. Broadcast: a chain of
 // hosts, beginning with the root's; all but its last segments flow at once, so that it takes each
-// line once.
+// line once. Reduce: the same chain, ending with the root's.
 #include <algorithm>
 #include <array>
 
@@ -157,6 +157,19 @@ Schedule broadcast(const Shape& shape) {
   return out;
 }
 
+Schedule reduce(const Shape& shape) {
+  Schedule out;
+  if (shape.size == 1) return out;
+  const Hosts hosts(shape);
+  const Range all{BufferId::kOutput, 0, shape.count};
+  const Range sum = shape.rank == shape.root ? all : Range{BufferId::kScratch, 0, shape.count};
+  const int round = wrap(hosts.mine() - hosts.of(shape.root) - 1, hosts.count());
+  const Carrier carrier(hosts, shape.rank, hosts.column_of(shape.root));
+  if (carrier.reduce(round, all, sum, out).buffer == BufferId::kScratch)
+    out.scratch_count = sum.end();
+  return out;
+}
+
 Schedule build(Collective kind, const Shape& shape) {
   switch (kind) {
     case Collective::kAllreduce:
@@ -167,13 +180,16 @@ Schedule build(Collective kind, const Shape& shape) {
       return allgather(shape);
     case Collective::kBroadcast:
       return broadcast(shape);
+    case Collective::kReduce:
+      return reduce(shape);
     default:
       unsupported("hierarchical", kind);
   }
 }
 
 constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
-                                  Collective::kAllgather, Collective::kBroadcast};
+                                  Collective::kReduce, Collective::kAllgather,
+                                  Collective::kBroadcast};
 
 int64_t longest_range(Collective kind, int64_t count, int shards) {
   return kind == Collective::kAllreduce ? longest_shard(count, shards) : count;
@@ -183,7 +199,7 @@ int64_t longest_range(Collective kind, int64_t count, int shards) {
 
 Algorithm hierarchical_algorithm() {
   return {.name = "hierarchical",
-          .description = "a ring of hosts, whose ranks share its line; a chain for broadcasts",
+          .description = "a ring of hosts, whose ranks share its line; a chain to or from a root",
           .rank_ordered = false,
           .collectives = kCollectives,
           .best_for = {},

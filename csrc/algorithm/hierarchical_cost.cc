@@ -51,12 +51,25 @@ Duration broadcast_cost(const CostQuestion& question) {
   return sum.total();
 }
 
+// The busiest rank is a carrier in the middle, or the root where there are two hosts.
+Duration reduce_cost(const CostQuestion& question) {
+  const CostLayout& at = question.layout;
+  Ranges all(question, question.bytes);
+  all.receive(false, 1).receive(true, at.most - 1).cross(1).share(at.most - 1);
+  if (at.hosts > 2) all.send(false, 1, kStoredCopy);
+  CostSum sum(question);
+  sum.load(all.one_sided()).chain(all.hop(false)).pass_on((at.hosts - 2) * all.hop(false));
+  if (at.most > 1) sum.chain(all.hop(true));
+  return sum.add(at.most * question.bytes).total();
+}
+
 }  // namespace
 
 Duration hierarchical_cost(const CostQuestion& question) {
   const CostLayout& at = question.layout;
   if (!at.spans()) return direct_cost(question);
   if (question.kind == Collective::kBroadcast) return broadcast_cost(question);
+  if (question.kind == Collective::kReduce) return reduce_cost(question);
   return std::max(cost_at(question, at.most), cost_at(question, at.least));
 }
 

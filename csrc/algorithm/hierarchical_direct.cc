@@ -1,7 +1,8 @@
 // Hierarchical, direct between hosts: inside each the ranks add up through shared memory, and the
 // carriers of a column (algorithm/hosts.h) talk to each other at once, in one step per phase. What
 // crosses a wire is encoded twice at most, once as a host's sum and once as a result, however many
-// hosts and ranks there are. As direct (its file), with hosts for ranks. See T. Kielmann et al.:
+// hosts and ranks there are. As direct (its file), with hosts for ranks. Gather, scatter: one rank
+// of each host has the parts of its ranks, for one message a host. See T. Kielmann et al.:
 // "MagPIe: MPI's Collective Communication Operations for Clustered Wide Area Systems", PPoPP 1999.
 #include <algorithm>
 #include <array>
@@ -172,6 +173,114 @@ Schedule broadcast(const Shape& shape) {
   return out;
 }
 
+// The parts of a gather or a scatter, by way of one rank of each host: the leader, in whose scratch
+// its ranks' parts lie one after another. Parts of ranks that follow each other lie so in the
+// root's buffer, too, and go in one message.
+class Leader {
+ public:
+  Leader(const Hosts& hosts, const Shape& shape, int host)
+      : ranks_(hosts.ranks(host)),
+        count_(shape.count),
+        of_root_(host == hosts.of(shape.root)),
+        rank_(of_root_ ? shape.root : hosts.carrier(host, hosts.column_of(shape.root))) {}
+
+  int rank() const { return rank_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  // The root, and who has none but its own part, needs no scratch.
+  bool collects() const { return !of_root_ && ranks_.size() > 1; }
+  Range slot(size_t place) const {
+    return {BufferId::kScratch, static_cast<int64_t>(place) * count_, count_};
+  }
+  int64_t scratch_count() const { return static_cast<int64_t>(ranks_.size()) * count_; }
+
+  // Calls fn(range of the root's `buffer`, range of the leader's scratch) for each such message.
+  template <typename Fn>
+  void for_each_message(BufferId buffer, Fn fn) const {
+    for (size_t first = 0, end = 0; first < ranks_.size(); first = end) {
+      for (end = first + 1; end < ranks_.size() && ranks_[end] == ranks_[end - 1] + 1;) ++end;
+      const int64_t count = static_cast<int64_t>(end - first) * count_;
+      fn(Range{buffer, ranks_[first] * count_, count},
+         Range{BufferId::kScratch, slot(first).offset, count});
+    }
+  }
+
+ private:
+  const std::vector<int>& ranks_;
+  const int64_t count_;
+  const bool of_root_;
+  const int rank_;
+};
+
+Schedule gather(const Shape& shape) {
+  Schedule out;
+  const Hosts hosts(shape);
+  const Leader mine(hosts, shape, hosts.mine());
+  const Range input{BufferId::kInput, 0, shape.count};
+  const auto place = [&](int rank) {
+    return Range{BufferId::kOutput, rank * shape.count, shape.count};
+  };
+  if (shape.rank == shape.root) {
+    out.steps.push_back(Step::copy(place(shape.rank), input));
+    for (const int rank : hosts.targets(0, /*onward=*/false))
+      out.steps.push_back(Step::recv(place(rank), rank, EdgeMark::kResult));
+    for (int k = 1; k < hosts.count(); ++k) {
+      const Leader other(hosts, shape, hosts.mine() - k);
+      other.for_each_message(BufferId::kOutput, [&](Range range, Range) {
+        out.steps.push_back(Step::recv(range, other.rank(), EdgeMark::kResult));
+      });
+    }
+  } else if (shape.rank == mine.rank() && mine.collects()) {
+    out.scratch_count = mine.scratch_count();
+    for (size_t i = 0; i < mine.ranks().size(); ++i) {
+      const int rank = mine.ranks()[i];
+      out.steps.push_back(rank == shape.rank ? Step::copy(mine.slot(i), input)
+                                             : Step::recv(mine.slot(i), rank, EdgeMark::kResult));
+    }
+    mine.for_each_message(BufferId::kOutput, [&](Range, Range range) {
+      out.steps.push_back(Step::send(range, {shape.root}, EdgeMark::kResult));
+    });
+  } else {
+    const int to = shape.rank == mine.rank() ? shape.root : mine.rank();
+    out.steps.push_back(Step::send(input, {to}, EdgeMark::kResult));
+  }
+  return out;
+}
+
+Schedule scatter(const Shape& shape) {
+  Schedule out;
+  const Hosts hosts(shape);
+  const Leader mine(hosts, shape, hosts.mine());
+  const Range output{BufferId::kOutput, 0, shape.count};
+  const auto theirs = [&](int rank) {
+    return Range{BufferId::kInput, rank * shape.count, shape.count};
+  };
+  if (shape.rank == shape.root) {
+    for (int k = 1; k < hosts.count(); ++k) {
+      const Leader other(hosts, shape, hosts.mine() + k);
+      other.for_each_message(BufferId::kInput, [&](Range range, Range) {
+        out.steps.push_back(Step::send(range, {other.rank()}, EdgeMark::kResult));
+      });
+    }
+    for (const int rank : hosts.targets(0, /*onward=*/false))
+      out.steps.push_back(Step::send(theirs(rank), {rank}, EdgeMark::kResult));
+    out.steps.push_back(Step::copy(output, theirs(shape.rank)));
+  } else if (shape.rank == mine.rank() && mine.collects()) {
+    out.scratch_count = mine.scratch_count();
+    mine.for_each_message(BufferId::kInput, [&](Range, Range range) {
+      out.steps.push_back(Step::recv(range, shape.root, EdgeMark::kResult));
+    });
+    for (size_t i = 0; i < mine.ranks().size(); ++i) {
+      const int rank = mine.ranks()[i];
+      out.steps.push_back(rank == shape.rank ? Step::copy(output, mine.slot(i))
+                                             : Step::send(mine.slot(i), {rank}, EdgeMark::kResult));
+    }
+  } else {
+    const int from = shape.rank == mine.rank() ? shape.root : mine.rank();
+    out.steps.push_back(Step::recv(output, from, EdgeMark::kResult));
+  }
+  return out;
+}
+
 Schedule build(Collective kind, const Shape& shape) {
   switch (kind) {
     case Collective::kAllreduce:
@@ -184,18 +293,26 @@ Schedule build(Collective kind, const Shape& shape) {
       return allgather(shape);
     case Collective::kBroadcast:
       return broadcast(shape);
+    case Collective::kGather:
+      return gather(shape);
+    case Collective::kScatter:
+      return scatter(shape);
     default:
       unsupported("hierarchical_direct", kind);
   }
 }
 
-constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
-                                  Collective::kReduce, Collective::kAllgather,
-                                  Collective::kBroadcast};
+constexpr std::array kCollectives{
+    Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduce, Collective::kAllgather,
+    Collective::kBroadcast, Collective::kGather,        Collective::kScatter};
+constexpr std::array kForFew{Collective::kAllreduce, Collective::kReduceScatter,
+                             Collective::kReduce, Collective::kAllgather, Collective::kBroadcast};
 constexpr std::array kBestForCodecs{Collective::kAllreduce, Collective::kReduceScatter,
                                     Collective::kAllgather};
 
 int64_t longest_range(Collective kind, int64_t count, int shards) {
+  // All ranks of a host in one message: no more than there are shards.
+  if (kind == Collective::kGather || kind == Collective::kScatter) return count * shards;
   return kind == Collective::kAllreduce ? longest_shard(count, shards) : count;
 }
 
@@ -209,7 +326,7 @@ Algorithm hierarchical_direct_algorithm() {
           .best_for = {},
           .best_for_codecs_between_hosts = kBestForCodecs,
           .by_hosts = true,
-          .for_few = kCollectives,
+          .for_few = kForFew,
           .build = build,
           .longest_range = longest_range,
           .cost = hierarchical_direct_cost};

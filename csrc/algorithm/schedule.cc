@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <source_location>
 #include <utility>
 
 #include "base/check.h"
@@ -22,6 +23,25 @@ std::vector<int64_t> bounds_of(const Shape& shape, const std::vector<int64_t>& p
 }
 
 }  // namespace
+
+std::string_view edge_mark_name(EdgeMark mark) {
+  switch (mark) {
+    case EdgeMark::kContribution:
+      return "contribution";
+    case EdgeMark::kResult:
+      return "result";
+    case EdgeMark::kRelay:
+      return "relay";
+    case EdgeMark::kInside:
+      return "host's own contribution";
+  }
+  check_failed("an edge mark that there is not", std::source_location::current());
+}
+
+bool reduces(Collective kind) {
+  return kind == Collective::kAllreduce || kind == Collective::kReduceScatter ||
+         kind == Collective::kReduce;
+}
 
 Step Step::send(Range range, std::vector<int> to, EdgeMark mark) {
   Step step;

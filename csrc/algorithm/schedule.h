@@ -45,6 +45,8 @@ enum class EdgeMark : uint8_t {
   kInside,        // a contribution to a sum of the own host, which leaves it in other words
 };
 
+std::string_view edge_mark_name(EdgeMark mark);  // for people
+
 // One operand of a reduce: what arrives from `peer`, or (peer < 0) the local `range`.
 struct Source {
   int peer = -1;
@@ -91,6 +93,7 @@ enum class Collective : uint8_t {
 };
 
 std::string_view collective_name(Collective kind);  // torch's name: "all_reduce"
+bool reduces(Collective kind);
 
 // All that a schedule may depend on. Every rank of a group has the same but for `rank` and an
 // alltoall's parts.
@@ -147,7 +150,7 @@ struct Algorithm {
   // Never by itself in large groups: all ranks' whole tensors come to each at once.
   bool only_for_few = false;
   Schedule (*build)(Collective kind, const Shape& shape);
-  // The most elements that any step of such a schedule moves, of `count` as in Shape and parts of
+  // No step of such a schedule moves more elements, of `count` as in Shape and parts of
   // that size, and even shards. By arithmetic, because every op is planned, while its schedule is
   // built once; a test holds it against the schedules.
   int64_t (*longest_range)(Collective kind, int64_t count, int shards);

@@ -52,6 +52,7 @@ Result<GroupCosts> read_costs(const std::string& file, const ReadCosts& read) {
   try {
     out.constants = costs_of(read(file));
   } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_ValueError)) throw;  // not the file's: an interrupt
     return Error(ErrorKind::kInvalidArgument, py::str(error.value()));
   }
   out.file = file;

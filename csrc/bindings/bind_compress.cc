@@ -51,16 +51,9 @@ WorkPtr reduce_scatter(ProcessGroupRing& group, const at::Tensor& output, const 
                                      at::Tensor(), pieces_of(group, pieces)});
 }
 
-void check_single(const std::string& codec) {
-  if (codec.find('>') != std::string::npos)
-    throw_error(Error(ErrorKind::kInvalidArgument,
-                      "ringdist: codec='" + codec +
-                          "': all_gather_into_tensor encodes once, so it takes one codec"));
-}
-
 WorkPtr all_gather(ProcessGroupRing& group, const at::Tensor& output, const at::Tensor& input,
                    const std::string& codec, bool async_op, const Pieces& pieces) {
-  check_single(codec);
+  throw_if(check_single_codec(codec));
   c10d::AllgatherOptions options;
   options.asyncOp = async_op;
   const CodecPtr one = codecs_of(group, codec).contribution;
@@ -71,7 +64,7 @@ WorkPtr all_gather(ProcessGroupRing& group, const at::Tensor& output, const at::
 // What a single operation takes, before there is a group. `parameters`: what it moves is not
 // gradients, of which something may be lost.
 void check_coding(const std::string& codec, bool parameters) {
-  if (parameters) check_single(codec);
+  if (parameters) throw_if(check_single_codec(codec));
   const CodecPair codecs = value_of(parse_coding("codec", codec, 2));
   if (!parameters || codecs.contribution->keeps_values()) return;
   throw_error(Error(ErrorKind::kInvalidArgument,

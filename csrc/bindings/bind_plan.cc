@@ -57,17 +57,16 @@ std::vector<ReduceOp> reduce_ops() {
           ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor, ReduceOp::kPremulSum};
 }
 
-bool reduces(Collective kind) {
-  return kind == Collective::kAllreduce || kind == Collective::kReduceScatter ||
-         kind == Collective::kReduce;
-}
-
 // The whole of each input has the codecs of that spec.
 std::shared_ptr<const BlockMap> blocks_of(const std::string& spec, const Request& request,
                                           int size) {
   auto codecs = parse_coding("codec", spec, size);
   throw_if(codecs.error());
   if (codecs.value().plain()) return nullptr;
+  if (request.kind == Collective::kAllgather) {
+    throw_if(check_single_codec(spec));
+    codecs.value().result = codecs.value().contribution;
+  }
   BlockMap map;
   const int parts = request.kind == Collective::kReduceScatter ? size : 1;
   for (int part = 0; part < parts; ++part)
@@ -121,14 +120,12 @@ py::dict as_dict(const Alternative& one) {
 }
 
 py::list as_list(const std::vector<Round>& rounds) {
-  static constexpr const char* kMarks[] = {"contribution", "result", "relay",
-                                           "host's own contribution"};
   py::list out;
   for (const Round& round : rounds) {
     py::list messages;
     for (const RoundMessage& one : round.messages)
       messages.append(
-          py::make_tuple(one.from, one.to, one.count, kMarks[static_cast<size_t>(one.mark)]));
+          py::make_tuple(one.from, one.to, one.count, std::string(edge_mark_name(one.mark))));
     py::dict row;
     row["messages_inside"] = round.messages_inside;
     row["messages_between"] = round.messages_between;

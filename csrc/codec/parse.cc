@@ -77,6 +77,12 @@ Result<CodecPair> parse_coding(std::string_view argument, const std::string& spe
   return codecs.error().prefixed("ringdist: " + std::string(argument) + "='" + spec + "': ");
 }
 
+Error check_single_codec(const std::string& spec) {
+  if (spec.find('>') == std::string::npos) return {};
+  return Error(ErrorKind::kInvalidArgument,
+               "ringdist: codec='" + spec + "': an allgather encodes once, so it takes one codec");
+}
+
 bool CodecPair::plain() const {
   return contribution->name() == kNoCodec && result->name() == kNoCodec;
 }

@@ -102,6 +102,7 @@ class Touched {
 // The step that has, encoded, what send `i` is to send; see CompiledStep::producer.
 void find_producer(std::vector<CompiledStep>& steps, size_t i) {
   if (steps[i].step.kind != StepKind::kSend) return;
+  if (steps[i].step.range.count == 0) return;  // equal to other empty ones, which are others' too
   for (size_t j = i; j-- > 0;) {
     const Step& other = steps[j].step;
     const bool reduced = other.kind == StepKind::kReduce && other.range == steps[i].step.range;

@@ -24,11 +24,6 @@ constexpr int64_t kSegmentMultiple = 128;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-bool reduces(Collective kind) {
-  return kind == Collective::kAllreduce || kind == Collective::kReduceScatter ||
-         kind == Collective::kReduce;
-}
-
 // Elements that a rank brings to a reduction.
 int64_t input_count(const PlanRequest& request) {
   if (request.kind != Collective::kReduceScatter) return request.count;
@@ -110,7 +105,7 @@ std::vector<const Algorithm*> candidates(const PlanRequest& request, bool ordere
   }
   check(!out.empty(), "no algorithm has this collective");
   const auto rank = [&request](const Algorithm* one) {
-    if (request.topology.hosts.size() > 1 && has(one->best_between_hosts, request.kind)) return 0;
+    if (spans_hosts(request) && has(one->best_between_hosts, request.kind)) return 0;
     if (has(one->best_for, request.kind)) return 1;
     return has(one->for_few, request.kind) ? 3 : 2;  // fewer connections
   };
@@ -119,9 +114,25 @@ std::vector<const Algorithm*> candidates(const PlanRequest& request, bool ordere
 }
 
 CostQuestion question_of(const PlanRequest& request) {
-  return {request.kind, part_bytes(request),
-          CostLayout(request.size, request.topology, request.root), request.costs,
-          static_cast<double>(request.segment_bytes)};
+  return {request.kind,
+          part_bytes(request),
+          CostLayout(request.size, request.topology, request.root),
+          request.costs,
+          static_cast<double>(request.segment_bytes),
+          static_cast<double>(dtype_size(request.dtype))};
+}
+
+// The first of those that cost least, or hardly more.
+const Algorithm* cheapest(const std::vector<const Algorithm*>& all, const PlanRequest& request) {
+  if (all.size() == 1) return all.front();
+  CostQuestion question = question_of(request);
+  if (request.kind == Collective::kAlltoall) question.bytes = 0;  // ranks do not know it alike
+  std::vector<double> costs;
+  for (const Algorithm* one : all)
+    costs.push_back(static_cast<double>(one->cost(question).count()));
+  const double most = kAsGood * *std::ranges::min_element(costs);
+  const auto first = std::ranges::find_if(costs, [most](double cost) { return cost <= most; });
+  return all[static_cast<size_t>(first - costs.begin())];
 }
 
 struct Choice {
@@ -142,20 +153,15 @@ Choice default_choice(const PlanRequest& request) {
     const Choice uncoded = default_choice(plain);
     if (serves(*uncoded.algorithm, request)) return uncoded;
     const auto left = candidates(request, reduces(request.kind) && uncoded.algorithm->rank_ordered);
-    return {left.front(), "it loses nothing, and adds up as an op without a codec if it can"};
+    return {cheapest(left, request),
+            "it loses nothing, and adds up as an op without a codec if it can"};
   }
   const std::string_view order = why_rank_order(request);
   const std::vector<const Algorithm*> all = candidates(request, !order.empty());
-  if (all.size() == 1) return {all.front(), order.empty() ? "nothing else serves" : order};
-  CostQuestion question = question_of(request);
-  if (request.kind == Collective::kAlltoall) question.bytes = 0;  // ranks do not know it alike
-  std::vector<double> costs;
-  for (const Algorithm* one : all)
-    costs.push_back(static_cast<double>(one->cost(question).count()));
-  const double most = kAsGood * *std::ranges::min_element(costs);
-  const auto first = std::ranges::find_if(costs, [most](double cost) { return cost <= most; });
-  return {all[static_cast<size_t>(first - costs.begin())],
-          order.empty() ? "by its cost formula none takes less by 3 % or more" : order};
+  if (!order.empty()) return {cheapest(all, request), order};
+  return {cheapest(all, request), all.size() == 1
+                                      ? "nothing else serves"
+                                      : "by its cost formula none takes less by 3 % or more"};
 }
 
 Result<Choice> choose(const PlanRequest& request) {

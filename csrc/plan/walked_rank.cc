@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "algorithm/cost.h"
+
 namespace ringdist {
 namespace {
 
@@ -48,10 +50,9 @@ int WalkedRank::find_in(int peer, uint32_t edge) const {
 }
 
 double WalkedRank::copied_of(int out) const {
-  constexpr double kStored = 0.5;
   const Step& step = steps_[static_cast<size_t>(outs_[static_cast<size_t>(out)].step)];
   if (out > step.out.first) return 0;
-  return step.stored ? kStored : 1;
+  return step.stored ? kStoredCopy : 1;
 }
 
 int64_t WalkedRank::count_of(int at, int64_t segment) const {

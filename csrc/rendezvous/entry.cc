@@ -59,10 +59,11 @@ std::vector<std::byte> Entry::encode() const {
   return out.take();
 }
 
-std::optional<Entry> Entry::decode(ConstBytes bytes) {
+std::optional<Entry> Entry::decode(ConstBytes bytes, uint16_t wire_version) {
   Reader in(bytes);
   Entry out;
   out.wire_version = in.get<uint16_t>();
+  if (in.ok() && out.wire_version != wire_version) return out;
   out.context_id = in.get<uint64_t>();
   out.nonce = in.get<uint64_t>();
   out.size = in.get<int32_t>();

@@ -35,7 +35,8 @@ struct Entry {
   GroupCosts costs;               // rank 0's are the group's
 
   std::vector<std::byte> encode() const;
-  static std::optional<Entry> decode(ConstBytes bytes);
+  // Nothing of one that is cut short; of another wire version nothing but that.
+  static std::optional<Entry> decode(ConstBytes bytes, uint16_t wire_version);
 
   // "pid 123 on host x"
   std::string where() const;

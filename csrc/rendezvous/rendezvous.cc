@@ -133,7 +133,7 @@ Error Rendezvous::find_withdrawal(const Patience& patience) {
   const bool process_ends = in.get<bool>();
   std::optional<Entry> entry;  // who could not create the group has none
   if (const auto bytes = find(key("entry", rank)); bytes.ok() && bytes.value())
-    entry = Entry::decode(*bytes.value());
+    entry = Entry::decode(*bytes.value(), mine_.wire_version);
   if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid, patience);
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
                describe_rank(rank, entry ? entry->where() : "") +
@@ -213,7 +213,7 @@ Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience) {
   if (!values.ok()) return values.error();
   std::vector<Entry> out;
   for (int rank = 0; rank < size_; ++rank) {
-    auto entry = Entry::decode(values.value()[rank]);
+    auto entry = Entry::decode(values.value()[rank], mine_.wire_version);
     if (!entry)
       return Error(ErrorKind::kProtocol,
                    "the store's entry of rank " + std::to_string(rank) + " is not of this version");

@@ -52,6 +52,7 @@ UNREACHED = {
     "test_bench_quantize.py": "no group",
     "test_check_includes.py": "a tool",
     "test_check_row_names.py": "a tool",
+    "test_check_shared_names.py": "a tool",
     "test_cli.py": "the command line, over made-up figures",
     "test_compress_settings.py": "no group",
     "test_conformance_runner.py": "a tool",

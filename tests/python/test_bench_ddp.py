@@ -13,13 +13,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import kept  # noqa: E402
 from benchmarks.ddp import stepping_report, steps_report, steps_table, training_report  # noqa: E402
 from benchmarks.ddp.candidates import Candidate  # noqa: E402
 from benchmarks.ddp.cells import Cells  # noqa: E402
 from benchmarks.ddp.links import ONE_HOST  # noqa: E402
 from benchmarks.ddp.ratios import paired_ratio  # noqa: E402
-from benchmarks.ddp.settings import Stepping, Training, from_text, to_text  # noqa: E402
+from benchmarks.ddp.settings import Stepping, Training, from_text  # noqa: E402
 from benchmarks.ddp.study import Study  # noqa: E402
+from benchmarks.kept import to_text  # noqa: E402
 from benchmarks.net import hosts as net  # noqa: E402
 
 MACHINE = {"cpu": "one", "cores": 2, "torch": "2", "date": "2000-01-01 00:00:00"}
@@ -194,16 +196,46 @@ def test_tuning_takes_the_first_at_the_target() -> None:
     assert training_report.tune(result) == "gloo+powersgd:4@2"
 
 
-def test_results_are_found_by_settings_and_commit(tmp_path: Path) -> None:
+def test_results_are_found_by_settings_and_commit(tmp_path: Path, monkeypatch) -> None:
     settings = Stepping("1gbit", "text", 8, ("gloo", "ringdist"))
     assert from_text(to_text(settings)) == settings
     cells = Cells(tmp_path, "abc")
     assert cells.find(settings) is None
-    cells.path(settings).write_text(json.dumps({"commit": "abc", "seen": True}))
-    assert cells.find(settings)["seen"]
+    assert cells.keep(settings, {"seen": True}) == cells.find(settings)
     assert Cells(tmp_path, "abd").find(settings) is None
     assert Cells(tmp_path, "abc", fresh=True).find(settings) is None
     assert cells.find(Stepping("1gbit", "text", 8, ("gloo",))) is None
+    monkeypatch.setenv("RINGDIST_ALGORITHM", "ring")
+    assert Cells(tmp_path, "abc").find(settings) is None, "ranks inherit it"
+    monkeypatch.undo()
+    assert Cells(tmp_path, kept.UNKNOWN).find(settings) is None
+    cells.path(settings).write_text('{"commit": "ab')
+    assert cells.find(settings) is None, "of a disk that was full"
+
+
+def test_what_is_changed_since_a_commit_counts(tmp_path: Path, monkeypatch) -> None:
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(kept, "ROOT", tmp_path)
+    assert kept.commit(["a"]) == kept.UNKNOWN
+    git("init")
+    file = tmp_path / "a"
+    file.write_text("1")
+    git("add", "a")
+    git("commit", "-m", "a")
+    found = {kept.commit(["a"])}
+    for text in "234":
+        file.write_text(text)
+        found.add(kept.commit(["a"]))
+    file.write_text("1")
+    assert kept.commit(["a"]) in found
+    assert kept.commit(["a", "b"]) in found
+    for text in "56":
+        (tmp_path / "b").write_text(text)
+        found.add(kept.commit(["a", "b"]))
+    assert len(found) == 6
 
 
 @pytest.mark.parametrize(("rate", "name"), [("1gbit", "stepping-1gbit"), (ONE_HOST, ONE_HOST)])
@@ -257,7 +289,7 @@ print(max(counts), end="")
 
 
 def test_steps_on_hosts_of_several_ranks() -> None:
-    settings = Stepping("1gbit", "mlp5m", 32, ("gloo",), hosts=4, per_host=2)
+    settings = Stepping("1gbit", "mlp5m", 32, ("gloo",), hosts=4, per_host=2, kind="steps")
     assert settings.name == "steps-2x2-1gbit-mlp5m-batch32"
     assert from_text(to_text(settings)) == settings
     text = steps_table.table(stepping({"gloo": 0.3, "ringdist": 0.15}))

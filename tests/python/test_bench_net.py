@@ -118,6 +118,18 @@ def test_openmpi_takes_part_on_each_host(tmp_path: Path) -> None:
     assert 0.02 < rows["all_reduce", "openmpi"]["of_wire"] < 1.3
 
 
+def test_a_pair_of_codecs_is_for_what_is_summed() -> None:
+    from benchmarks.net.peers import Coded
+
+    served = [
+        name
+        for name in ("all_reduce", "reduce_scatter", "all_gather", "gather")
+        if Coded(Variant.parse("ringdist:onebit>int4"), None).serves(name)
+    ]
+    assert served == ["all_reduce", "reduce_scatter"]
+    assert Coded(Variant.parse("ringdist:int4"), None).serves("all_gather")
+
+
 @with_hosts
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     words = ["--operations", "barrier", "--sizes", "8", "--variants", "gloo"]
@@ -149,6 +161,10 @@ def test_ranks_that_fail_are_shown(tmp_path: Path) -> None:
         (["--rate", "fast"], "argument --rate: 'fast': expected none, or a rate as 100mbit"),
         (["--sizes", "7"], "argument --sizes: '7': expected a multiple of 4"),
         (["--rounds", "0"], "--rounds and --seconds: expected more than 0"),
+        (["--seconds", "inf"], "--rounds and --seconds: expected more than 0"),
+        (["--hosts", "4", "--layouts", "2x2"], "--hosts: --layouts say how many hosts there are"),
+        (["--nproc-per-host", "2"], "--nproc-per-host: is for --hosts"),
+        (["--hosts", "32", "--nproc-per-host", "3"], "64 ranks at most"),
     ],
 )
 def test_bad_words_are_refused(words: list[str], problem: str) -> None:

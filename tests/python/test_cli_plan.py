@@ -73,7 +73,7 @@ def test_what_may_not_be_taken_says_why(capsys):
     out = output(capsys, "--ranks", "4", "--deterministic", "layout")
     assert "does not reduce in rank order, which deterministic='layout' needs" in out
     out = output(capsys, "--ranks", "4", "--codec", "int4")
-    assert "serves no codecs" in out and "not its own work" in out
+    assert "serves no codecs" in out and "not its work" in out
     out = output(capsys, "--ranks", "4", "--dtype", "int32", "--reduce-op", "avg")
     assert "which an average of integers needs" in out
 
@@ -119,9 +119,9 @@ def test_costs_of_a_file(capsys, tmp_path: Path, monkeypatch):
     ("arguments", "words"),
     [
         (["--ranks", "7", "--hosts", "2"], ["cannot be shared out evenly", "--layout 4,3"]),
-        (["--ranks", "0"], ["--ranks: expected 1 to 4096, got 0"]),
-        (["--ranks", "-3"], ["--ranks: expected 1 to 4096, got -3"]),
-        (["--ranks", "4097"], ["--ranks: expected 1 to 4096, got 4097"]),
+        (["--ranks", "0"], ["--ranks: expected 1 to 4096 ranks, got 0"]),
+        (["--ranks", "-3"], ["--ranks: expected 1 to 4096 ranks, got -3"]),
+        (["--ranks", "4097"], ["--ranks: expected 1 to 4096 ranks, got 4097"]),
         ([], ["--ranks: how many"]),
         (["--ranks", "4", "--hosts", "0"], ["--hosts: expected at least 1, got 0"]),
         (["--ranks", "4", "--hosts", "8"], ["8 hosts for 4 ranks"]),
@@ -130,9 +130,10 @@ def test_costs_of_a_file(capsys, tmp_path: Path, monkeypatch):
         (["--layout", "1,0"], ["--layout 1,0", "at least 1", "got '0'"]),
         (["--layout", "1,,2"], ["got ''"]),
         (["--layout", "1,-2"], ["got '-2'"]),
-        (["--layout", "4096,1"], ["--ranks: expected 1 to 4096, got 4097"]),
+        (["--layout", "4096,1"], ["--layout 4096,1: expected 1 to 4096 ranks, got 4097"]),
         (["--layout", "9" * 5000], ["expected the number of ranks"]),
         (["--ranks", "2", "--bytes", "1X"], ["--bytes: expected bytes as", "'1X'"]),
+        (["--ranks", "2", "--bytes", "1e400"], ["--bytes: expected bytes", "which is too much"]),
         (["--ranks", "2", "--bytes", "-1"], ["--bytes", "'-1'"]),
         (["--ranks", "2", "--bytes", "6"], ["--bytes: 6 is no multiple of 4", "float32"]),
         (["--ranks", "2", "--bytes", "2T"], ["--bytes: expected at most 1 TiB"]),
@@ -141,12 +142,19 @@ def test_costs_of_a_file(capsys, tmp_path: Path, monkeypatch):
         (["--ranks", "2", "--dtype", "nn"], ["--dtype", "'nn'"]),
         (["--ranks", "2", "--dtype", "quint8"], ["dtype: unknown 'quint8'; have: float64"]),
         (["--ranks", "2", "--root", "2"], ["--root: expected a rank from 0 to 1, got 2"]),
-        (["--ranks", "2", "--operation", "all"], ["operation: unknown 'all'; have: all_reduce"]),
+        (
+            ["--ranks", "2", "--operation", "all"],
+            ["--operation: expected one of", "'all'"],
+        ),
         (["--ranks", "2", "--reduce-op", "XOR"], ["reduce_op: unknown 'XOR'; have: SUM"]),
         (["--ranks", "2", "--reduce-op", "BAND"], ["reduce_op: BAND of float32", "it takes"]),
         (["--ranks", "2", "--algorithm", "star"], ["unknown algorithm 'star'; have: ring"]),
         (["--ranks", "2", "--codec", "int5"], ["codec='int5'", "unknown codec"]),
         (["--ranks", "2", "--codec", "int4", "--operation", "broadcast"], ["not compressed"]),
+        (
+            ["--ranks", "2", "--codec", "onebit>int4", "--operation", "all_gather"],
+            ["encodes once, so it takes one codec"],
+        ),
         (["--ranks", "2", "--codec", "int4", "--dtype", "int32"], ["a codec needs float32"]),
         (
             ["--ranks", "2", "--deterministic", "layout", "--algorithm", "ring"],
@@ -180,11 +188,27 @@ def test_thousands_of_ranks_in_less_than_a_minute(capsys):
 
 def test_pictures(capsys, tmp_path: Path):
     pytest.importorskip("matplotlib")
-    for arguments in (["--ranks", "4", "--hosts", "2"], ["--layout", "16,8"], ["--ranks", "1"]):
+    for arguments in (
+        ["--ranks", "4", "--hosts", "2"],
+        ["--layout", "16,8"],
+        ["--ranks", "1"],
+        ["--ranks", "32", "--operation", "gather", "--codec", ""],
+    ):
         path = tmp_path / "plan.png"
         output(capsys, *arguments, "--save", str(path))
         assert path.read_bytes().startswith(b"\x89PNG")
         path.unlink()
+
+
+def test_a_single_round_of_many_ranks_is_drawn(monkeypatch):
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr("torch_ringdist._plan_plot._save", lambda figure, _: drawn.append(figure))
+    words = ["--ranks", "32", "--hosts", "4", "--operation", "gather"]
+    assert main(["plan", *words, "--algorithm", "direct", "--save", "x.png"]) == 0
+    bars = drawn[0].axes[1].patches
+    assert [bar.get_width() for bar in bars] == [0.8, 0.8]
+    assert all(bar.get_height() > 0 for bar in bars)
 
 
 def test_scale(capsys, tmp_path: Path):

@@ -185,9 +185,10 @@ def test_on_two_hosts_the_line_between_them_is_measured(tmp_path: Path) -> None:
     [
         (["--rate", "fast"], "--rate: expected bits per second as 100mbit, 1gbit or 10gbit"),
         (["--latency", "5 apples"], "--latency: expected a time as 200ns, 50us or 1ms"),
-        (["--seconds", "0"], "--seconds: expected 1 or more, got 0.0"),
-        (["--seconds", "nan"], "--seconds: expected 1 or more, got nan"),
+        (["--seconds", "0"], "--seconds: expected 1 to 3600, got 0.0"),
+        (["--seconds", "nan"], "--seconds: expected 1 to 3600, got nan"),
         (["--out", "/nonexistent/costs.json"], "'/nonexistent/costs.json' cannot be written: No"),
+        (["--seconds", "inf"], "--seconds: expected 1 to 3600, got inf"),
         (["--out", "/"], "--out: '/' cannot be written: it is no regular file"),
         (["--out", "/dev/null"], "--out: '/dev/null' cannot be written: it is no regular file"),
     ],

@@ -18,14 +18,14 @@ Duration patience(const Op& op) { return std::min(kStallTime, (op.deadline - op.
 
 }  // namespace
 
-Group::Group(GroupHost& host, const Membership& membership, GroupConfig config)
-    : Port(host.lane_state(), GroupFlow(membership.rank, membership.size(), config.early_window)),
+Group::Group(GroupHost& host, const Membership& of, GroupConfig config)
+    : Port(host.lane_state(), {of.rank, of.size(), config.early_window, of.topology}),
       host_(host),
       config_(std::move(config)),
-      nonce_(membership.nonce),
-      generation_(membership.generation),
-      plans_by_(membership.plans_by.empty() ? "" : ", plans by " + membership.plans_by),
-      peers_(membership),
+      nonce_(of.nonce),
+      generation_(of.generation),
+      plans_by_(of.plans_by.empty() ? "" : ", plans by " + of.plans_by),
+      peers_(of),
       courier_(lane, flow, peers_, nonce_, generation_),
       roll_call_(rank(), size()),
       waits_(peers_, roll_call_),

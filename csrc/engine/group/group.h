@@ -48,7 +48,7 @@ class Group final : public Port {
  public:
   static constexpr uint64_t kNoOp = std::numeric_limits<uint64_t>::max();
 
-  Group(GroupHost& host, const Membership& membership, GroupConfig config);
+  Group(GroupHost& host, const Membership& of, GroupConfig config);
 
   // What it throws ends the group, and the op.
   void enqueue(const std::shared_ptr<Op>& op);

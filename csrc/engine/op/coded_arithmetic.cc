@@ -183,8 +183,9 @@ ConstBytes CodedArithmetic::view(int, int64_t, HeldBytes&) {
 
 size_t CodedArithmetic::encode(int step, int64_t segment, Bytes out) {
   const Step& description = op_.schedule->steps[step].step;
-  const std::span<const float> own =
-      read(op_.schedule->slice(step, description.range, segment), Memory::kOwn);
+  const Range slice = op_.schedule->slice(step, description.range, segment);
+  if (slice.count == 0) return 0;
+  const std::span<const float> own = read(slice, Memory::kOwn);
   size_t used = 0;
   for (const Piece& piece : pieces(step, segment))
     used += encode_frame(codec_for(description.mark, piece.part->codecs), piece.of(own),
@@ -193,9 +194,11 @@ size_t CodedArithmetic::encode(int step, int64_t segment, Bytes out) {
 }
 
 bool CodedArithmetic::adds_raw(const Step& step, const BlockPart& part) const {
-  // A ring's partial sum is encoded with our values in it. An owner whose sum is encoded more
-  // finely than the contributions would only add noise of its own.
+  // A ring's partial sum is encoded with our values in it, and a host's adds what is not encoded.
+  // An owner whose sum is encoded more finely than the contributions would only add noise.
+  const auto inside = [](const Source& source) { return source.mark == EdgeMark::kInside; };
   return step.sources.size() < static_cast<size_t>(size_) ||
+         std::ranges::any_of(step.sources, inside) ||
          part.codecs.result->bits() > part.codecs.contribution->bits() ||
          part.codecs.contribution->exact();
 }

@@ -4,8 +4,7 @@
 // what the link delivers in a moment, or in twice the time that a message takes from its grant on.
 //
 // The rate is the highest of the last samples, since senders that are late or busy only lower it;
-// the time is the shortest. Both are of all senders together, near ones included: where some share
-// our host, the limit is the weaker for it. Lives on a lane.
+// the time is the shortest. Both are of all senders of other hosts together. Lives on a lane.
 #pragma once
 
 #include <algorithm>

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/scratch_pool.h"
 #include "base/ticket.h"
+#include "base/topology.h"
 #include "engine/op/credit.h"
 #include "engine/op/inbound_window.h"
 #include "engine/op/lane_state.h"
@@ -32,17 +34,24 @@ struct Staged {
 
 // Of one group on this rank.
 struct GroupFlow {
-  GroupFlow(int rank, int size, int64_t early_window)
+  GroupFlow(int rank, int size, int64_t early_window, Topology hosts = {})
       : rank(rank),
         size(size),
         early_window(early_window),
+        topology(std::move(hosts)),
         early(static_cast<size_t>(size), EarlyCredit(early_window)) {}
 
   const int rank;
   const int size;
-  const int64_t early_window;      // bytes
+  const int64_t early_window;  // bytes
+  const Topology topology;
   std::vector<EarlyCredit> early;  // by peer
   InboundWindow inbound;
+
+  // Known to be on our host.
+  bool is_near(int peer) const {
+    return !topology.host_of.empty() && topology.same_host(rank, peer);
+  }
 };
 
 class Port {

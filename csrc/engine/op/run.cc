@@ -87,7 +87,7 @@ void Run::on_data(const MessageHeader& header, const Payload& payload) {
                               (state_.op->request.blocks ? "at most " : "") +
                               std::to_string(state_.arithmetic->message_bytes(step, segment)));
   const bool early = header.early != 0;
-  state_.window.arrived(payload.size(), early ? std::nullopt : in.answers_grant(segment),
+  state_.window.arrived(in.peer(), payload.size(), early ? std::nullopt : in.answers_grant(segment),
                         state_.port.lane.now);
   if (segment == one.written && state_.steps.ready(step, segment) && arrived(step, segment, slot)) {
     consume(step, {slot, payload, early});
@@ -189,18 +189,18 @@ void Run::grant_unasked() {
   for (int step = 0; step < state_.steps.count(); ++step) {
     const CompiledStep& what = compiled(step);
     if (what.in.empty() || !what.after.empty()) continue;
-    if (what.segments <= state_.window.unasked(step) &&
-        what.segments * promise_bytes(step) <= state_.port.flow.early_window)
-      continue;
-    for (Inflow& in : state_.steps[step].in)
+    const bool fits = what.segments * promise_bytes(step) <= state_.port.flow.early_window;
+    for (Inflow& in : state_.steps[step].in) {
+      if (fits && what.segments <= state_.window.unasked(step, in.peer())) continue;
       if (in.edge().edge == 0) grant(step, in, /*unasked=*/true);
+    }
   }
 }
 
 // An edge asks by its first data or by a request; single-segment edges that came on early credit
 // never need a grant.
 void Run::grant(int step, Inflow& in, bool unasked) {
-  const int64_t window = state_.window.segments(step);
+  const int64_t window = state_.window.segments(step, in.peer());
   if (state_.ended() || !in.wants_grant(window)) return;
   const auto until = in.grant(
       {window, promise_bytes(step), state_.port.is_oldest(*this), unasked, state_.port.lane.now});

@@ -25,7 +25,7 @@ RunState::RunState(Run& run, Port& port, std::shared_ptr<Op> op, uint64_t number
       trial(port.lane.stores.begin(this->op->request.kind, output_bytes(*this->op), port.lane.now)),
       arithmetic(make_arithmetic(*this->op, port, trial.stores)),
       steps(*this->op->schedule, port.lane.promises, port.lane.memory),
-      window(*this->op, *arithmetic, port.flow.inbound),
+      window(*this->op, *arithmetic, port.flow),
       last_progress(port.lane.now) {}
 
 void RunState::end() {

@@ -121,7 +121,7 @@ bool Sends::may_send(int step, int target, size_t bytes, bool& early) {
   if (!early) return true;
   // Whether and when a receive will be posted is anybody's guess: its rank is not to park much.
   const bool is_long = state_.op->request.endpoint && bytes > kEagerBytes;
-  const bool unasked = !is_long && out.next() < state_.window.unasked(step);
+  const bool unasked = !is_long && out.next() < state_.window.unasked(step, out.peer());
   if (unasked && state_.port.flow.early[out.peer()].allows(bytes)) return true;
   if (unasked) {
     has_waited_for_credit_ = true;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kNever = SIZE_MAX / 2;
 constexpr int kBatches = 20;
-constexpr int kOps = 50;
+constexpr int kCountedOps = 50;
 
 using Make = std::function<OpRequest(std::vector<float>& data)>;
 
@@ -26,7 +26,7 @@ size_t allocations_per_batch(Communicator& rank, const Make& make) {
     test::Failures none{kNever};
     {
       const test::FailingAllocations counting(none);
-      for (int i = 0; i < kOps; ++i)
+      for (int i = 0; i < kCountedOps; ++i)
         if (run_op(rank, make(data))) return kNever;
     }
     least = std::min(least, kNever - none.first);
@@ -44,7 +44,7 @@ void expect_allocations(size_t each, const Make& make) {
     Ranks ranks(options);
     std::vector<size_t> counted(options.size);
     ranks.run([&](int rank) { counted[rank] = allocations_per_batch(ranks[rank], make); });
-    for (const size_t count : counted) EXPECT_EQ(count, each * kOps);
+    for (const size_t count : counted) EXPECT_EQ(count, each * kCountedOps);
   }
 }
 

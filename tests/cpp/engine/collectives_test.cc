@@ -21,12 +21,12 @@ RanksOptions small_segments(int size, uint64_t seed) {
   return out;
 }
 
-int64_t value(int rank, int64_t i) { return (i * 7 + rank * 13) % 101 - 50; }
+int64_t sample(int rank, int64_t i) { return (i * 7 + rank * 13) % 101 - 50; }
 
 template <typename T>
 std::vector<T> input_of(int rank, int64_t count) {
   std::vector<T> out(count);
-  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(value(rank, i));
+  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(sample(rank, i));
   return out;
 }
 
@@ -38,7 +38,7 @@ void expect_sum(Ranks& ranks, int64_t count) {
     ASSERT_FALSE(error) << error.what();
     for (int64_t i = 0; i < count; ++i) {
       float expected = 0;
-      for (int r = 0; r < ranks.size(); ++r) expected += static_cast<float>(value(r, i));
+      for (int r = 0; r < ranks.size(); ++r) expected += static_cast<float>(sample(r, i));
       ASSERT_EQ(data[i], expected) << "element " << i << " of " << count << " on rank " << rank;
     }
   });
@@ -121,7 +121,7 @@ TEST_P(Sizes, ReduceScatterLeavesItsInput) {
         for (int64_t i = 0; i < count; ++i) {
           int64_t expected = -100;
           for (int r = 0; r < ranks.size(); ++r)
-            expected = std::max(expected, value(r, rank * count + i));
+            expected = std::max(expected, sample(r, rank * count + i));
           ASSERT_EQ(output[i], static_cast<double>(expected));
         }
       });

@@ -13,8 +13,8 @@
 namespace ringdist {
 namespace {
 
-constexpr uint64_t kSeed = 20261125;
-constexpr int64_t kCount = 6007;
+constexpr uint64_t kLayoutSeed = 20261125;
+constexpr int64_t kLayoutCount = 6007;
 constexpr int kSteps = 6;
 
 struct Layout {
@@ -29,7 +29,7 @@ const std::vector<Layout>& layouts() {
   return kAll;
 }
 
-struct Case {
+struct LayoutCase {
   std::string codec;
   const Layout* layout;
   const char* algorithm = "";
@@ -38,8 +38,8 @@ struct Case {
   int size() const { return static_cast<int>(layout->hosts.size()); }
 };
 
-std::string case_name(const testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string layout_case_name(const testing::TestParamInfo<LayoutCase>& info) {
+  const LayoutCase& c = info.param;
   std::string out = c.codec + "_" + c.layout->name + "_" + c.algorithm + "_" +
                     std::string(dtype_name(c.dtype)) + "_" + std::string(reduce_op_name(c.op));
   for (char& letter : out)
@@ -47,7 +47,7 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
   return out;
 }
 
-SimRanksOptions simulated(const Case& c) {
+SimRanksOptions simulated(const LayoutCase& c) {
   SimRanksOptions out;
   out.hosts = c.layout->hosts;
   out.network.costs = usual_costs(1e9, std::chrono::microseconds(50));
@@ -57,29 +57,30 @@ SimRanksOptions simulated(const Case& c) {
   return out;
 }
 
-class CompressedBetweenHosts : public testing::TestWithParam<Case> {};
+class CompressedBetweenHosts : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(CompressedBetweenHosts, ResultsAndResidualsSumToTheInputs) {
-  const Case& c = GetParam();
+  const LayoutCase& c = GetParam();
   const int size = c.size();
   SimRanks ranks(simulated(c));
-  std::vector<double> inputs(kCount);
-  std::vector<double> results(kCount);
-  std::vector<std::vector<float>> residuals(size, std::vector<float>(kCount));
+  std::vector<double> inputs(kLayoutCount);
+  std::vector<double> results(kLayoutCount);
+  std::vector<std::vector<float>> residuals(size, std::vector<float>(kLayoutCount));
   for (int step = 0; step < kSteps; ++step) {
-    std::vector<Tensor> tensors(size, Tensor(c.dtype, kCount));
+    std::vector<Tensor> tensors(size, Tensor(c.dtype, kLayoutCount));
     std::vector<std::vector<float>> next(
-        size, std::vector<float>(kCount, std::numeric_limits<float>::quiet_NaN()));
+        size, std::vector<float>(kLayoutCount, std::numeric_limits<float>::quiet_NaN()));
     for (int rank = 0; rank < size; ++rank) {
       // A rank whose gradient is zero keeps what it owes.
       const bool silent = step == 3 && rank == size - 1;
-      tensors[rank].set(silent ? std::vector<float>(kCount) : gradient(kSeed, rank, step, kCount));
+      tensors[rank].set(silent ? std::vector<float>(kLayoutCount)
+                               : gradient(kLayoutSeed, rank, step, kLayoutCount));
       const std::vector<float> in = tensors[rank].values();
-      for (int64_t i = 0; i < kCount; ++i) inputs[i] += in[i];
+      for (int64_t i = 0; i < kLayoutCount; ++i) inputs[i] += in[i];
     }
     (void)ranks.time_of([&](int rank) {
       OpRequest request = tensors[rank].request(c.op);
-      request.blocks = make_map(c.codec, size, kCount, &residuals[rank], &next[rank]);
+      request.blocks = make_map(c.codec, size, kLayoutCount, &residuals[rank], &next[rank]);
       return request;
     });
     for (int rank = 0; rank < size; ++rank) {
@@ -89,21 +90,21 @@ TEST_P(CompressedBetweenHosts, ResultsAndResidualsSumToTheInputs) {
     residuals.swap(next);
     const std::vector<float> out = tensors[0].values();
     const double weight = c.op == ReduceOp::kAvg ? size : 1;
-    for (int64_t i = 0; i < kCount; ++i) results[i] += weight * out[i];
+    for (int64_t i = 0; i < kLayoutCount; ++i) results[i] += weight * out[i];
   }
   double off = 0;
   double all = 0;
-  for (int64_t i = 0; i < kCount; ++i) {
+  for (int64_t i = 0; i < kLayoutCount; ++i) {
     double out = results[i];
     for (const auto& residual : residuals) out += residual[i];
     off += (inputs[i] - out) * (inputs[i] - out);
     all += inputs[i] * inputs[i];
   }
-  EXPECT_LT(std::sqrt(off / all), 1e-6) << "seed " << kSeed;
+  EXPECT_LT(std::sqrt(off / all), 1e-6) << "seed " << kLayoutSeed;
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> out;
+std::vector<LayoutCase> layout_cases() {
+  std::vector<LayoutCase> out;
   for (const Layout& layout : layouts()) {
     for (const char* codec : {"int4", "onebit", "int2>int8", "topk:0.01"})
       out.push_back({codec, &layout});
@@ -115,7 +116,8 @@ std::vector<Case> cases() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, CompressedBetweenHosts, testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Layouts, CompressedBetweenHosts, testing::ValuesIn(layout_cases()),
+                         layout_case_name);
 
 // Codecs that lose nothing give the bits of the same op without, where its algorithm serves them:
 // that of a long one does.
@@ -123,13 +125,13 @@ TEST(CompressedBetweenHostsExactly, GivesTheBitsOfAnOpWithout) {
   constexpr int64_t kLong = 300'007;
   for (const Layout& layout : layouts()) {
     for (const char* algorithm : {"", "hierarchical", "hierarchical_direct"}) {
-      const Case c{"lossless", &layout, algorithm};
+      const LayoutCase c{"lossless", &layout, algorithm};
       std::vector<std::vector<std::byte>> first;
       for (const bool coded : {false, true}) {
         SimRanks ranks(simulated(c));
         std::vector<Tensor> tensors(c.size(), Tensor(c.dtype, kLong));
         for (int rank = 0; rank < c.size(); ++rank)
-          tensors[rank].set(gradient(kSeed, rank, 0, kLong));
+          tensors[rank].set(gradient(kLayoutSeed, rank, 0, kLong));
         (void)ranks.time_of([&](int rank) {
           OpRequest request = tensors[rank].request(c.op);
           if (coded) request.blocks = make_map(c.codec, c.size(), kLong, nullptr);
@@ -151,25 +153,72 @@ TEST(CompressedBetweenHostsCarriers, OweForTheirHosts) {
   const Layout layout{"pairs", {0, 0, 1, 1}};
   SimRanks ranks(simulated({"int4", &layout}));
   std::vector<std::vector<float>> data(4);
-  std::vector<std::vector<float>> residuals(4, std::vector<float>(kCount));
-  for (int rank = 0; rank < 4; ++rank) data[rank] = gradient(kSeed, rank, 0, kCount);
+  std::vector<std::vector<float>> residuals(4, std::vector<float>(kLayoutCount));
+  for (int rank = 0; rank < 4; ++rank) data[rank] = gradient(kLayoutSeed, rank, 0, kLayoutCount);
   (void)ranks.time_of([&](int rank) {
     OpRequest request = allreduce_request(data[rank], DType::kFloat32, ReduceOp::kSum);
-    auto map = std::make_shared<BlockMap>();
-    map->parts.push_back({0, kCount, parse_codec_pair("int4", 4).value(), residuals[rank].data()});
-    request.blocks = map;
+    request.blocks = whole_map("int4", 4, kLayoutCount, residuals[rank].data());
     return request;
   });
-  for (int64_t i = 0; i < kCount; ++i)
+  for (int64_t i = 0; i < kLayoutCount; ++i)
     for (const int first : {0, 2})
       ASSERT_TRUE(residuals[first][i] == 0 || residuals[first + 1][i] == 0) << "element " << i;
+}
+
+// Shards, and parts of them, may be empty where elements share blocks: all that small tensors have
+// may be in one shard of many.
+TEST(CompressedBetweenHostsFew, EndWithTheSumHoweverFewTheElements) {
+  for (const Layout& layout : layouts())
+    for (const char* codec : {"int8", "topk:0.5", "lossless"})
+      for (const char* algorithm : {"", "hierarchical", "hierarchical_direct"})
+        for (const int64_t count : {1, 63, 85, 365, 1024, 2048, 2925}) {
+          const LayoutCase c{codec, &layout, algorithm};
+          SimRanks ranks(simulated(c));
+          std::vector<Tensor> tensors(c.size(), Tensor(c.dtype, count));
+          for (Tensor& tensor : tensors) tensor.set(std::vector<float>(count, 1));
+          const std::string text = std::string(layout.name) + ", " + codec + ", " + algorithm +
+                                   ", " + std::to_string(count);
+          (void)ranks.time_of([&](int rank) {
+            OpRequest request = tensors[rank].request(c.op);
+            request.blocks = whole_map(codec, c.size(), count);
+            return request;
+          });
+          ASSERT_FALSE(HasFailure()) << text;
+          for (const Tensor& tensor : tensors)
+            ASSERT_TRUE(tensor.bytes() == tensors[0].bytes()) << text;
+          ASSERT_NEAR(tensors[0].values()[0], c.size(), 0.1) << text;
+        }
+}
+
+// The ranks of a host add up before anything is encoded: what cancels out there leaves room for
+// what is small.
+TEST(CompressedBetweenHostsInside, NothingIsLost) {
+  const std::vector<Layout> with_pairs{{"two_and_one", {0, 0, 1}}, {"pairs", {0, 0, 1, 1}}};
+  for (const Layout& layout : with_pairs) {
+    const LayoutCase c{"int8", &layout};
+    SimRanks ranks(simulated(c));
+    std::vector<Tensor> tensors(c.size(), Tensor(c.dtype, kLayoutCount));
+    for (const int rank : {0, 1}) {
+      std::vector<float> values(kLayoutCount, 0.5);
+      for (int64_t i = 0; i < kLayoutCount; i += 16) values[i] = rank == 0 ? 1000 : -1000;
+      tensors[rank].set(values);
+    }
+    (void)ranks.time_of([&](int rank) {
+      OpRequest request = tensors[rank].request(c.op);
+      request.blocks = whole_map("int8", c.size(), kLayoutCount);
+      return request;
+    });
+    const std::vector<float> sum = tensors[0].values();
+    for (int64_t i = 0; i < kLayoutCount; ++i)
+      ASSERT_NEAR(sum[i], i % 16 == 0 ? 0 : 1, 0.03) << layout.name << ", element " << i;
+  }
 }
 
 // A reduce-scatter's input is every rank's; an allgather's output is what each part's owner sent.
 TEST(CompressedBetweenHostsParts, AreSummedAndGatheredAlike) {
   constexpr int64_t kPart = 1500;
   for (const Layout& layout : layouts()) {
-    const Case c{"int8", &layout};
+    const LayoutCase c{"int8", &layout};
     const int size = c.size();
     SimRanks ranks(simulated(c));
     std::vector<std::vector<float>> input(size);
@@ -177,7 +226,7 @@ TEST(CompressedBetweenHostsParts, AreSummedAndGatheredAlike) {
     std::vector<std::vector<float>> gathered(size, std::vector<float>(kPart * size));
     std::vector<std::vector<float>> residuals(size, std::vector<float>(kPart * size));
     for (int rank = 0; rank < size; ++rank)
-      input[rank] = gradient(kSeed, rank, 0, static_cast<size_t>(kPart * size));
+      input[rank] = gradient(kLayoutSeed, rank, 0, static_cast<size_t>(kPart * size));
     const auto request = [&](Collective kind, std::vector<float>& in, std::vector<float>& out,
                              float* residual) {
       OpRequest made;
@@ -188,10 +237,7 @@ TEST(CompressedBetweenHostsParts, AreSummedAndGatheredAlike) {
       made.input.append(in.data(), static_cast<int64_t>(in.size()));
       made.output = Buffer(sizeof(float));
       made.output.append(out.data(), static_cast<int64_t>(out.size()));
-      auto map = std::make_shared<BlockMap>();
-      map->parts.push_back(
-          {0, static_cast<int64_t>(in.size()), parse_codec_pair(c.codec, size).value(), residual});
-      made.blocks = map;
+      made.blocks = whole_map(c.codec, size, static_cast<int64_t>(in.size()), residual);
       return made;
     };
     (void)ranks.time_of([&](int rank) {
@@ -205,7 +251,7 @@ TEST(CompressedBetweenHostsParts, AreSummedAndGatheredAlike) {
       off += sum * sum;
       all += part[i / kPart][i % kPart] * part[i / kPart][i % kPart];
     }
-    EXPECT_LT(std::sqrt(off / all), 1e-6) << layout.name << ", seed " << kSeed;
+    EXPECT_LT(std::sqrt(off / all), 1e-6) << layout.name << ", seed " << kLayoutSeed;
     (void)ranks.time_of([&](int rank) {
       return request(Collective::kAllgather, part[rank], gathered[rank], nullptr);
     });

@@ -12,9 +12,10 @@
 namespace ringdist {
 namespace {
 
-constexpr int kOps = 1500;
+constexpr int kManyOps = 1500;
 
-// Each rank calls its first op and kOps more before it has heard of the other; the first one's end.
+// Each rank calls its first op and kManyOps more before it has heard of the other; the first one's
+// end.
 std::vector<Error> errors_of_the_first(
     const std::function<OpRequest(int rank, std::vector<int64_t>& data)>& make_first) {
   Ranks ranks({});
@@ -25,10 +26,10 @@ std::vector<Error> errors_of_the_first(
   const auto group = ranks.another("many", {{0, store}, {1, store}});
   std::vector<Error> out(static_cast<size_t>(ranks.size()));
   ranks.run([&](int rank) {
-    std::vector<std::vector<int64_t>> data(kOps + 1, std::vector<int64_t>(4, rank + 1));
+    std::vector<std::vector<int64_t>> data(kManyOps + 1, std::vector<int64_t>(4, rank + 1));
     std::vector<std::shared_ptr<Op>> ops{
         group[rank]->submit(make_first(rank, data[0]), false).value()};
-    for (int i = 1; i <= kOps; ++i)
+    for (int i = 1; i <= kManyOps; ++i)
       ops.push_back(group[rank]
                         ->submit(allreduce_request(data[static_cast<size_t>(i)], DType::kInt64,
                                                    ReduceOp::kSum),
@@ -57,7 +58,7 @@ TEST(ManyOps, ThreadsThatWaitAndThreadsThatDoNotShareAGroup) {
   Ranks ranks({});
   ranks.run([&](int rank) {
     const auto call = [&](bool waits) {
-      std::vector<std::vector<int64_t>> data(kOps, std::vector<int64_t>(3, 1));
+      std::vector<std::vector<int64_t>> data(kManyOps, std::vector<int64_t>(3, 1));
       std::vector<std::shared_ptr<Op>> ops;
       for (auto& one : data) {
         ops.push_back(ranks[rank]

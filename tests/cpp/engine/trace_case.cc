@@ -18,11 +18,6 @@ constexpr int64_t kManyOfPart = 9001;
 constexpr int64_t kManyCoded = 60013;
 constexpr int64_t kManyOfCodedPart = 20011;
 
-bool reduces(Collective kind) {
-  return kind == Collective::kAllreduce || kind == Collective::kReduceScatter ||
-         kind == Collective::kReduce;
-}
-
 bool has_root(Collective kind) {
   return kind == Collective::kBroadcast || kind == Collective::kReduce ||
          kind == Collective::kGather || kind == Collective::kScatter;

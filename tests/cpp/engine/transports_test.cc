@@ -10,7 +10,7 @@
 namespace ringdist {
 namespace {
 
-constexpr int64_t kElements = 300'007;
+constexpr int64_t kLongCount = 300'007;
 
 RanksOptions all_over(const std::string& transport) {
   RanksOptions out;
@@ -31,15 +31,15 @@ RanksOptions two_by_memory() {
 // Sums whose result is exact, with or without a codec (fp16 holds these integers).
 void expect_sums(const RanksOptions& options, const std::string& codec) {
   Ranks ranks(options);
-  std::vector<std::vector<float>> data(options.size, std::vector<float>(kElements));
+  std::vector<std::vector<float>> data(options.size, std::vector<float>(kLongCount));
   ranks.run([&](int rank) {
     for (int round = 0; round < 3; ++round) {
-      for (int64_t i = 0; i < kElements; ++i) data[rank][i] = static_cast<float>((i + rank) % 7);
+      for (int64_t i = 0; i < kLongCount; ++i) data[rank][i] = static_cast<float>((i + rank) % 7);
       OpRequest request = allreduce_request(data[rank], DType::kFloat32, ReduceOp::kSum);
       if (!codec.empty()) {
         auto map = std::make_shared<BlockMap>();
         map->parts.push_back(
-            {0, kElements, parse_codec_pair(codec, options.size).value(), nullptr});
+            {0, kLongCount, parse_codec_pair(codec, options.size).value(), nullptr});
         request.blocks = map;
       }
       const Error error = run_op(ranks[rank], std::move(request));
@@ -47,7 +47,7 @@ void expect_sums(const RanksOptions& options, const std::string& codec) {
     }
   });
   for (int rank = 0; rank < options.size; ++rank)
-    for (int64_t i = 0; i < kElements; ++i) {
+    for (int64_t i = 0; i < kLongCount; ++i) {
       float sum = 0;
       for (int64_t from = 0; from < options.size; ++from) sum += static_cast<float>((i + from) % 7);
       ASSERT_EQ(data[rank][i], sum) << "rank " << rank << ", element " << i;

@@ -7,20 +7,14 @@
 #include <string>
 
 #include "plan/plan.h"
+#include "support/topologies.h"
 
 namespace ringdist {
 namespace {
 
 using std::chrono::microseconds;
 
-constexpr int64_t kSegmentBytes = 252 * 1024;
-
-Topology layout(int size, int per_host) {
-  std::vector<std::vector<int>> hosts(static_cast<size_t>((size + per_host - 1) / per_host));
-  for (int rank = 0; rank < size; ++rank)
-    hosts[static_cast<size_t>(rank / per_host)].push_back(rank);
-  return Topology::from_hosts(hosts, size);
-}
+constexpr int64_t kWalkSegment = 252 * 1024;
 
 // Of float32, with the segments that the planner takes.
 WalkRequest walk_of(const std::string& algorithm, Collective kind, int size, int per_host,
@@ -31,7 +25,7 @@ WalkRequest walk_of(const std::string& algorithm, Collective kind, int size, int
   wanted.count = count;
   wanted.size = size;
   wanted.forced_algorithm = algorithm;
-  wanted.segment_bytes = kSegmentBytes;
+  wanted.segment_bytes = kWalkSegment;
   const Plan plan = make_plan(wanted).value();
   WalkRequest out;
   out.algorithm = find_algorithm(algorithm);
@@ -39,7 +33,7 @@ WalkRequest walk_of(const std::string& algorithm, Collective kind, int size, int
   out.shape.size = size;
   out.shape.count = count;
   out.segment_count = plan.segment_count;
-  out.topology = layout(size, per_host);
+  out.topology = test::runs_of_ranks(size, per_host);
   out.costs = usual_costs(1e9, microseconds(50));
   return out;
 }

@@ -7,15 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "support/topologies.h"
+
 namespace ringdist {
 namespace {
-
-Topology by_hosts_of(int size, int per_host) {
-  std::vector<std::vector<int>> hosts(static_cast<size_t>((size + per_host - 1) / per_host));
-  for (int rank = 0; rank < size; ++rank)
-    hosts[static_cast<size_t>(rank / per_host)].push_back(rank);
-  return Topology::from_hosts(hosts, size);
-}
 
 int alike_ranks(std::string_view algorithm, Collective kind, int size, int per_host, int root = 0,
                 bool whole_hosts = true) {
@@ -23,7 +18,7 @@ int alike_ranks(std::string_view algorithm, Collective kind, int size, int per_h
   shape.size = size;
   shape.root = root;
   shape.count = 1000;  // shards of two lengths
-  return likeness(*find_algorithm(algorithm), kind, shape, by_hosts_of(size, per_host),
+  return likeness(*find_algorithm(algorithm), kind, shape, test::runs_of_ranks(size, per_host),
                   whole_hosts);
 }
 

@@ -8,16 +8,10 @@
 #include <vector>
 
 #include "plan/cost_walk.h"
+#include "support/topologies.h"
 
 namespace ringdist {
 namespace {
-
-Topology layout(int size, int per_host) {
-  std::vector<std::vector<int>> hosts(static_cast<size_t>((size + per_host - 1) / per_host));
-  for (int rank = 0; rank < size; ++rank)
-    hosts[static_cast<size_t>(rank / per_host)].push_back(rank);
-  return Topology::from_hosts(hosts, size);
-}
 
 Shape shape(int size, int64_t count, int root = 0) {
   Shape out;
@@ -29,7 +23,8 @@ Shape shape(int size, int64_t count, int root = 0) {
 
 std::vector<Round> rounds(const char* algorithm, Collective kind, const Shape& shape, int per_host,
                           int shown = 16) {
-  return rounds_of(*find_algorithm(algorithm), kind, shape, layout(shape.size, per_host), shown)
+  return rounds_of(*find_algorithm(algorithm), kind, shape,
+                   test::runs_of_ranks(shape.size, per_host), shown)
       .value();
 }
 
@@ -94,7 +89,7 @@ TEST(Rounds, HoldWhatAWalkSends) {
       for (const auto& [size, per_host] : {std::pair(2, 1), {6, 2}, {7, 3}, {24, 8}}) {
         const std::string what = std::string(algorithm.name) + " " +
                                  std::string(collective_name(kind)) + " of " + std::to_string(size);
-        const Topology topology = layout(size, per_host);
+        const Topology topology = test::runs_of_ranks(size, per_host);
         WalkRequest request;
         request.algorithm = &algorithm;
         request.kind = kind;

@@ -38,14 +38,23 @@ std::vector<std::unique_ptr<Rendezvous>> three(std::shared_ptr<Store> store) {
 
 TEST(Entry, RoundTripsAndRefusesTruncation) {
   const auto bytes = entry_of(1).encode();
-  const auto back = Entry::decode(bytes);
+  const auto back = Entry::decode(bytes, 1);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->context_id, 101u);
   EXPECT_EQ(back->transports, entry_of(1).transports);
   EXPECT_EQ(back->costs.constants, entry_of(1).costs.constants);
   EXPECT_EQ(back->costs.file, "/etc/costs.json");
   for (size_t n = 0; n < bytes.size(); ++n)
-    EXPECT_FALSE(Entry::decode(ConstBytes(bytes).first(n))) << n;
+    EXPECT_FALSE(Entry::decode(ConstBytes(bytes).first(n), 1)) << n;
+}
+
+// An older one may be shorter, a newer one anything.
+TEST(Entry, OfAnotherVersionHasThatAlone) {
+  const auto bytes = entry_of(1).encode();
+  const auto other = Entry::decode(ConstBytes(bytes).first(40), 2);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->wire_version, 1);
+  EXPECT_EQ(other->context_id, 0u);
 }
 
 TEST(Rendezvous, CollectsAllAndSeesNoEarlierIncarnation) {

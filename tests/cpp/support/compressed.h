@@ -54,6 +54,14 @@ inline std::shared_ptr<BlockMap> make_map(const std::string& codec, int size, in
   return map;
 }
 
+// One parameter.
+inline std::shared_ptr<BlockMap> whole_map(const std::string& codec, int size, int64_t count,
+                                           float* residual = nullptr) {
+  auto map = std::make_shared<BlockMap>();
+  map->parts.push_back({0, count, parse_codec_pair(codec, size).value(), residual});
+  return map;
+}
+
 inline std::vector<float> gradient(uint64_t seed, int rank, int step, size_t count) {
   std::mt19937_64 random(seed + static_cast<uint64_t>(rank * 1000 + step));
   std::normal_distribution<float> normal(0.1f, 1.0f);

@@ -50,9 +50,7 @@ OpRequest SimOp::request(int rank) {
   Data& data = data_[static_cast<size_t>(rank)];
   OpRequest out;
   out.kind = kind_;
-  const bool reduces = kind_ == Collective::kAllreduce || kind_ == Collective::kReduce ||
-                       kind_ == Collective::kReduceScatter;
-  out.reduce_op = reduces ? ReduceOp::kSum : ReduceOp::kNone;
+  out.reduce_op = reduces(kind_) ? ReduceOp::kSum : ReduceOp::kNone;
   const bool rooted = kind_ == Collective::kBroadcast || kind_ == Collective::kReduce ||
                       kind_ == Collective::kGather || kind_ == Collective::kScatter;
   out.root = rooted ? size_ - 1 : 0;

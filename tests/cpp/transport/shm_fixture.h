@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <functional>
 #include <memory>
@@ -13,6 +14,11 @@
 #include "transport/shm/shm.h"
 
 namespace ringdist::test {
+
+inline bool readable(const Transport& transport, int milliseconds) {
+  pollfd entry{transport.event_fd(), POLLIN, 0};
+  return poll(&entry, 1, milliseconds) == 1;
+}
 
 inline constexpr auto kDeadline = std::chrono::seconds(20);
 

@@ -1,5 +1,4 @@
 // Payloads that lie in shared tensors: read by the peer where they are.
-#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,11 +7,6 @@
 
 namespace ringdist::test {
 namespace {
-
-bool readable(const Transport& transport, int milliseconds) {
-  pollfd entry{transport.event_fd(), POLLIN, 0};
-  return poll(&entry, 1, milliseconds) == 1;
-}
 
 TEST(ShmLoans, AreReadWhereTheyLie) {
   End a;

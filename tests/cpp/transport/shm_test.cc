@@ -1,5 +1,4 @@
 // What is particular to transport `shm`; what it shares with the others is in conformance/.
-#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,11 +13,6 @@
 
 namespace ringdist::test {
 namespace {
-
-bool readable(const Transport& transport, int milliseconds) {
-  pollfd entry{transport.event_fd(), POLLIN, 0};
-  return poll(&entry, 1, milliseconds) == 1;
-}
 
 TEST(Shm, AFullRingHoldsBackAndLosesNothing) {
   End a;

@@ -11,7 +11,7 @@ namespace {
 
 const Error kDied(ErrorKind::kPeerLost, "killed");
 const Error kReset(ErrorKind::kPeerLost, "reset by peer");
-constexpr auto kLong = Losses::kGrace + Milliseconds(1);
+constexpr auto kPastGrace = Losses::kGrace + Milliseconds(1);
 
 // Rank 0 of three.
 class LossesTest : public testing::Test {
@@ -108,7 +108,7 @@ TEST_F(LossesTest, ABrokenConnectionIsGivenTime) {
   peers_[1].break_connection(kReset, kNow);
   EXPECT_FALSE(losses_.breakage(kNow));
   EXPECT_FALSE(losses_.breakage(kNow + Losses::kGrace - Milliseconds(1)));
-  const Error error = losses_.breakage(kNow + kLong);
+  const Error error = losses_.breakage(kNow + kPastGrace);
   EXPECT_NE(error.message().find("the connection to rank 1 (pid 101) broke: reset by peer"),
             std::string::npos)
       << error.message();
@@ -118,40 +118,41 @@ TEST_F(LossesTest, ABrokenConnectionIsGivenTime) {
 TEST_F(LossesTest, ABrokenConnectionOfOneThatDiedIsNoNews) {
   peers_[1].break_connection(kReset, kNow);
   (void)peers_[1].die(kDied, kNow);
-  EXPECT_FALSE(losses_.breakage(kNow + kLong));
+  EXPECT_FALSE(losses_.breakage(kNow + kPastGrace));
 }
 
 TEST_F(LossesTest, ABrokenConnectionOfALeaverCountsWhereSomethingOfItIsMissing) {
   peers_[1].leave(1, kNow);
   peers_[1].break_connection(kReset, kNow);
-  EXPECT_FALSE(losses_.breakage(kNow + kLong)) << "it owes nothing";
+  EXPECT_FALSE(losses_.breakage(kNow + kPastGrace)) << "it owes nothing";
   (void)allreduce();
   EXPECT_FALSE(losses_.breakage(kNow + Losses::kGrace)) << "the op moved a moment ago";
-  EXPECT_TRUE(losses_.breakage(kNow + kLong));
+  EXPECT_TRUE(losses_.breakage(kNow + kPastGrace));
 }
 
 TEST_F(LossesTest, ABrokenConnectionOfALeaverIsNoMatterOfLaterOps) {
   peers_[1].leave(0, kNow);
   peers_[1].break_connection(kReset, kNow);
   (void)allreduce();  // it cannot end, and departure_before() says so
-  EXPECT_FALSE(losses_.breakage(kNow + kLong));
+  EXPECT_FALSE(losses_.breakage(kNow + kPastGrace));
   EXPECT_TRUE(losses_.departure_before(1));
 }
 
 TEST_F(LossesTest, AMessageIsStrandedAWhileAfterItsOtherEndHasLeft) {
   (void)message(1, /*sends=*/false);
-  EXPECT_FALSE(losses_.stranded(kNow + kLong));
+  EXPECT_FALSE(losses_.stranded(kNow + kPastGrace));
   peers_[1].leave(0, kNow);
   EXPECT_FALSE(losses_.stranded(kNow + Losses::kGrace - Milliseconds(1)));
-  EXPECT_NE(losses_.stranded(kNow + kLong).message().find("rank 1"), std::string::npos);
+  EXPECT_NE(losses_.stranded(kNow + kPastGrace).message().find("rank 1"), std::string::npos);
 }
 
 TEST_F(LossesTest, AReceiveFromAnyIsStrandedWhenAllHaveLeft) {
   (void)message(Endpoint::kAnySource, /*sends=*/false);
   peers_[1].leave(0, kNow);
-  EXPECT_FALSE(losses_.stranded(kNow + kLong)) << "rank 2 is here";
+  EXPECT_FALSE(losses_.stranded(kNow + kPastGrace)) << "rank 2 is here";
   (void)peers_[2].die(kDied, kNow);
-  EXPECT_NE(losses_.stranded(kNow + kLong).message().find("all other ranks"), std::string::npos);
+  EXPECT_NE(losses_.stranded(kNow + kPastGrace).message().find("all other ranks"),
+            std::string::npos);
 }
 
 TEST_F(LossesTest, ASendThatMovesIsNotStranded) {
@@ -159,10 +160,10 @@ TEST_F(LossesTest, ASendThatMovesIsNotStranded) {
   (void)message(1, /*sends=*/true);
   peers_[1].leave(0, kNow);
   port_.work();
-  lane_.now = kNow + kLong;
+  lane_.now = kNow + kPastGrace;
   port_.end_send(0);
-  EXPECT_FALSE(losses_.stranded(kNow + kLong));
-  EXPECT_TRUE(losses_.stranded(kNow + 2 * kLong));
+  EXPECT_FALSE(losses_.stranded(kNow + kPastGrace));
+  EXPECT_TRUE(losses_.stranded(kNow + 2 * kPastGrace));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 constexpr Strays::GroupKey kGroup{7, 1};
 constexpr Strays::GroupKey kOtherRank{7, 2};
-constexpr Duration kLong = std::chrono::seconds(61);
+constexpr Duration kTooLong = std::chrono::seconds(61);
 
 MessageHeader message_to(const Strays::GroupKey& key) {
   MessageHeader header{};
@@ -63,11 +63,11 @@ TEST_F(StraysTest, WhatComesForAClosedGroupIsDropped) {
 
 TEST_F(StraysTest, AreForgottenWhenNoGroupThatFormsMayWantThem) {
   keep_one(kGroup);
-  strays.forget_old(/*any_forms=*/false, kNow + kLong / 2);
+  strays.forget_old(/*any_forms=*/false, kNow + kTooLong / 2);
   EXPECT_EQ(strays.count(), 1u);
-  strays.forget_old(/*any_forms=*/true, kNow + kLong);
+  strays.forget_old(/*any_forms=*/true, kNow + kTooLong);
   EXPECT_EQ(strays.count(), 1u);
-  strays.forget_old(/*any_forms=*/false, kNow + kLong);
+  strays.forget_old(/*any_forms=*/false, kNow + kTooLong);
   EXPECT_EQ(strays.count(), 0u);
 }
 

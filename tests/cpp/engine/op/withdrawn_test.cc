@@ -10,9 +10,11 @@
 namespace ringdist::test {
 namespace {
 
-constexpr size_t kElements = 5000;  // 20 segments
+constexpr size_t kWithdrawnCount = 5000;  // 20 segments
 
-OneRank make(int rank) { return {rank, 2, std::vector<float>(kElements, 1.0f), 1 << 24, "direct"}; }
+OneRank make(int rank) {
+  return {rank, 2, std::vector<float>(kWithdrawnCount, 1.0f), 1 << 24, "direct"};
+}
 
 // The first data that the rank has sent to the other.
 FakePort::Message first_data(OneRank& rank) {
@@ -58,7 +60,7 @@ TEST(Withdrawn, IsNothingOfARunThatEndsWell) {
   for (OneRank& rank : ranks) {
     EXPECT_TRUE(rank.done());
     EXPECT_TRUE(rank.port.withdrawn.empty());
-    EXPECT_EQ(rank.data, std::vector<float>(kElements, 2.0f));
+    EXPECT_EQ(rank.data, std::vector<float>(kWithdrawnCount, 2.0f));
   }
 }
 
