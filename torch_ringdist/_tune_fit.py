@@ -10,6 +10,7 @@ from enum import Enum
 from torch_ringdist._costs import Link
 
 SMALL = 8  # bytes
+_LEAST_HOP = 0.05  # of an operation that waits for one, whatever its call takes
 
 
 class Kind(Enum):
@@ -43,10 +44,13 @@ def _size(count: int) -> str:
 
 def without_calls(measured: Sequence[Sample]) -> list[Sample]:
     """Python and the engine have their share of a call, which is not the link's: two hops less one
-    are a hop."""
+    are a hop. None where one took about as long as two: noise, of which nothing can be said."""
     hops = {each.kind: each.ns for each in measured if each.kind in (Kind.ONE_HOP, Kind.TWO_HOPS)}
-    hop = max(1.0, hops[Kind.TWO_HOPS] - hops[Kind.ONE_HOP])
-    return [each for each in measured if each.kind not in hops] + [Sample(Kind.HOP, SMALL, hop)]
+    hop = hops[Kind.TWO_HOPS] - hops[Kind.ONE_HOP]
+    others = [each for each in measured if each.kind not in hops]
+    if hop < _LEAST_HOP * hops[Kind.ONE_HOP]:
+        return others
+    return [*others, Sample(Kind.HOP, SMALL, hop)]
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,18 @@ def test_what_a_call_takes_is_taken_out() -> None:
     assert {each.kind for each in others} == {Kind.STREAM, Kind.BOTH}
 
 
+def test_hops_that_noise_has_swallowed_say_nothing() -> None:
+    """Two of them took no longer than one: no message is free for that."""
+    busy = [
+        replace(each, ns=CALL) if each.kind is Kind.TWO_HOPS else each
+        for each in measured_by(model(True, 200, 2e9, 1e9, 300))
+    ]
+    found = fit(busy, BUILT_IN, True).model
+    assert Kind.HOP not in {each.kind for each in without_calls(busy)}
+    assert 100 < found.latency < 400
+    assert 150 < found.message < 600
+
+
 def test_a_line_between_hosts_has_two_ways() -> None:
     slow = model(False, 200, 0.25e9, 1e9, 300)
     assert slow.predict(Sample(Kind.BOTH, 1000, 0)) == pytest.approx(1072 * 4)
