@@ -63,7 +63,7 @@ test-cpp:
 	  --parallel $$(tools/jobs.sh)
 
 test-python: build
-	$(VENV)/python -m pytest tests/python -q
+	$(VENV)/python -m pytest tests/python -q --durations=25
 
 bench: build
 	$(VENV)/python -m benchmarks.host $(ARGS)

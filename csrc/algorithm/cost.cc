@@ -45,6 +45,20 @@ CostLayout::CostLayout(int ranks, const Topology& topology, int root)
   }
 }
 
+ByHosts by_hosts(const CostQuestion& question, double ranks) {
+  const double hosts = question.layout.hosts;
+  const double columns = question.layout.most;
+  const double mine = std::ceil(columns / ranks);
+  const bool whole = question.kind == Collective::kAllreduce;
+  return {.hosts = hosts,
+          .columns = columns,
+          .mine = mine,
+          .others = ranks > 1 ? columns - mine : 0,
+          .range = whole ? question.bytes / columns / hosts : question.bytes,
+          .reduced = question.kind != Collective::kAllgather,
+          .gathered = question.kind != Collective::kReduceScatter};
+}
+
 Ranges::Ranges(const CostQuestion& question, double range_bytes)
     : costs_(question.costs),
       bytes_(range_bytes),

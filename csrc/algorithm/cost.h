@@ -131,6 +131,18 @@ class CostSum {
   Ranges::Way way_;
 };
 
+// What a rank of a host of so many ranks has to do with an op by hosts (hosts.h).
+struct ByHosts {
+  double hosts;
+  double columns;
+  double mine;    // columns that it carries
+  double others;  // that others of its host do
+  double range;   // bytes
+  bool reduced;
+  bool gathered;
+};
+ByHosts by_hosts(const CostQuestion& question, double ranks);
+
 // What a send inside a host copies of what a reduce or a relay has just stored.
 inline constexpr double kStoredCopy = 0.5;
 

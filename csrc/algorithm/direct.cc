@@ -8,6 +8,7 @@
 #include "algorithm/cost.h"
 #include "algorithm/ranges.h"
 #include "algorithm/schedule.h"
+#include "base/check.h"
 
 namespace ringdist {
 namespace {
@@ -114,12 +115,13 @@ void exchange_in_turns(const Shape& shape, Sent sent, Place place, Schedule& out
     const int from = wrap(shape.rank - k, shape.size);
     std::vector<int> now;
     Step mine = Step::send(sent(to), {to}, EdgeMark::kResult);
-    if (!on_one_host(shape, shape.rank, to)) {
+    if (!shape.topology.same_host(shape.rank, to)) {
       if (mine.range.count >= kTurnCount) mine.follows = last;
       now.push_back(static_cast<int>(out.steps.size()));
     }
     out.steps.push_back(std::move(mine));
-    if (!on_one_host(shape, shape.rank, from)) now.push_back(static_cast<int>(out.steps.size()));
+    if (!shape.topology.same_host(shape.rank, from))
+      now.push_back(static_cast<int>(out.steps.size()));
     out.steps.push_back(Step::recv(place(from), from, EdgeMark::kResult));
     if (!now.empty()) last = std::move(now);
   }
@@ -155,44 +157,15 @@ Schedule broadcast(const Shape& shape) {
   return out;
 }
 
-Schedule build(Collective kind, const Shape& shape) {
-  switch (kind) {
-    case Collective::kAllreduce:
-      return allreduce(shape);
-    case Collective::kReduceScatter:
-      return reduce_scatter(shape);
-    case Collective::kReduce:
-      return reduce(shape);
-    case Collective::kAllgather:
-      return allgather(shape);
-    case Collective::kGather:
-      return gather(shape);
-    case Collective::kScatter:
-      return scatter(shape);
-    case Collective::kAlltoall:
-      return alltoall(shape);
-    case Collective::kBroadcast:
-      return broadcast(shape);
-    default:
-      unsupported("direct", kind);
-  }
-}
-
-constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
-                                  Collective::kReduce,    Collective::kAllgather,
-                                  Collective::kGather,    Collective::kScatter,
-                                  Collective::kAlltoall,  Collective::kBroadcast};
-
-constexpr std::array kBestFor{Collective::kAllgather, Collective::kGather, Collective::kScatter,
-                              Collective::kAlltoall};
-
-constexpr std::array kForFew{Collective::kAllreduce, Collective::kReduceScatter,
-                             Collective::kAllgather, Collective::kBroadcast};
-
-int64_t longest_range(Collective kind, int64_t count, int shards) {
-  const bool sharded = kind == Collective::kAllreduce;
-  return sharded ? longest_shard(count, shards) : count;
-}
+constexpr std::array kServes{
+    Served{Collective::kAllreduce, allreduce, longest_shard, {.for_few = true}},
+    Served{Collective::kReduceScatter, reduce_scatter, whole, {.for_few = true}},
+    Served{Collective::kReduce, reduce, whole},
+    Served{Collective::kAllgather, allgather, whole, {.best = true, .for_few = true}},
+    Served{Collective::kGather, gather, whole, {.best = true}},
+    Served{Collective::kScatter, scatter, whole, {.best = true}},
+    Served{Collective::kAlltoall, alltoall, whole, {.best = true}},
+    Served{Collective::kBroadcast, broadcast, whole, {.for_few = true}}};
 
 }  // namespace
 
@@ -200,11 +173,7 @@ Algorithm direct_algorithm() {
   return {.name = "direct",
           .description = "all to all; rank order, one rounding, 2 steps",
           .rank_ordered = true,
-          .collectives = kCollectives,
-          .best_for = kBestFor,
-          .for_few = kForFew,
-          .build = build,
-          .longest_range = longest_range,
+          .serves = kServes,
           .cost = direct_cost};
 }
 

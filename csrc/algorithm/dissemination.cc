@@ -14,8 +14,7 @@
 namespace ringdist {
 namespace {
 
-Schedule build(Collective kind, const Shape& shape) {
-  if (kind != Collective::kBarrier) unsupported("dissemination", kind);
+Schedule barrier(const Shape& shape) {
   Schedule out;
   // A round's message must not leave before those of all earlier rounds came. Order is by data
   // dependence on ranges, and empty ranges have none: so all rounds share one element of scratch.
@@ -48,7 +47,9 @@ Duration cost(const CostQuestion& question) {
   return CostSum(question).then(token, rounds - far).then(other, far).total();
 }
 
-constexpr std::array kCollectives{Collective::kBarrier};
+int64_t one_element(int64_t, int) { return 1; }
+
+constexpr std::array kServes{Served{Collective::kBarrier, barrier, one_element, {.best = true}}};
 
 }  // namespace
 
@@ -56,10 +57,7 @@ Algorithm dissemination_algorithm() {
   return {.name = "dissemination",
           .description = "barrier in ceil(log2(size)) rounds",
           .rank_ordered = false,
-          .collectives = kCollectives,
-          .best_for = kCollectives,
-          .build = build,
-          .longest_range = [](Collective, int64_t, int) { return int64_t{1}; },
+          .serves = kServes,
           .cost = cost};
 }
 

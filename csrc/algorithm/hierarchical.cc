@@ -170,30 +170,12 @@ Schedule reduce(const Shape& shape) {
   return out;
 }
 
-Schedule build(Collective kind, const Shape& shape) {
-  switch (kind) {
-    case Collective::kAllreduce:
-      return allreduce(shape);
-    case Collective::kReduceScatter:
-      return reduce_scatter(shape);
-    case Collective::kAllgather:
-      return allgather(shape);
-    case Collective::kBroadcast:
-      return broadcast(shape);
-    case Collective::kReduce:
-      return reduce(shape);
-    default:
-      unsupported("hierarchical", kind);
-  }
-}
-
-constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
-                                  Collective::kReduce, Collective::kAllgather,
-                                  Collective::kBroadcast};
-
-int64_t longest_range(Collective kind, int64_t count, int shards) {
-  return kind == Collective::kAllreduce ? longest_shard(count, shards) : count;
-}
+constexpr std::array kServes{
+    Served{Collective::kAllreduce, allreduce, longest_shard, {.best_between_hosts = true}},
+    Served{Collective::kReduceScatter, reduce_scatter, whole, {.best_between_hosts = true}},
+    Served{Collective::kReduce, reduce, whole, {.best_between_hosts = true}},
+    Served{Collective::kAllgather, allgather, whole, {.best_between_hosts = true}},
+    Served{Collective::kBroadcast, broadcast, whole, {.best_between_hosts = true}}};
 
 }  // namespace
 
@@ -201,12 +183,8 @@ Algorithm hierarchical_algorithm() {
   return {.name = "hierarchical",
           .description = "a ring of hosts, whose ranks share its line; a chain to or from a root",
           .rank_ordered = false,
-          .collectives = kCollectives,
-          .best_for = {},
-          .best_between_hosts = kCollectives,
+          .serves = kServes,
           .by_hosts = true,
-          .build = build,
-          .longest_range = longest_range,
           .cost = hierarchical_cost};
 }
 

@@ -2,7 +2,6 @@
 // them. The busiest rank is one of the host with most, or one of the host with fewest, which
 // carries several columns.
 #include <algorithm>
-#include <cmath>
 
 #include "algorithm/cost.h"
 
@@ -11,15 +10,7 @@ namespace {
 
 // Of a host of that many ranks.
 Duration cost_at(const CostQuestion& question, double ranks) {
-  const CostLayout& at = question.layout;
-  const double hosts = at.hosts;
-  const double columns = at.most;
-  const double mine = std::ceil(columns / ranks);  // columns that a rank carries
-  const double others = ranks > 1 ? columns - mine : 0;
-  const bool reduced = question.kind != Collective::kAllgather;
-  const bool gathered = question.kind != Collective::kReduceScatter;
-  const double range =
-      question.kind == Collective::kAllreduce ? question.bytes / columns / hosts : question.bytes;
+  const auto [hosts, columns, mine, others, range, reduced, gathered] = by_hosts(question, ranks);
   Ranges onward(question, range);
   onward.send(false, mine).receive(false, mine).cross(columns);
   CostSum sum(question);

@@ -281,40 +281,14 @@ Schedule scatter(const Shape& shape) {
   return out;
 }
 
-Schedule build(Collective kind, const Shape& shape) {
-  switch (kind) {
-    case Collective::kAllreduce:
-      return allreduce(shape);
-    case Collective::kReduceScatter:
-      return reduce_scatter(shape);
-    case Collective::kReduce:
-      return reduce(shape);
-    case Collective::kAllgather:
-      return allgather(shape);
-    case Collective::kBroadcast:
-      return broadcast(shape);
-    case Collective::kGather:
-      return gather(shape);
-    case Collective::kScatter:
-      return scatter(shape);
-    default:
-      unsupported("hierarchical_direct", kind);
-  }
-}
-
-constexpr std::array kCollectives{
-    Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduce, Collective::kAllgather,
-    Collective::kBroadcast, Collective::kGather,        Collective::kScatter};
-constexpr std::array kForFew{Collective::kAllreduce, Collective::kReduceScatter,
-                             Collective::kReduce, Collective::kAllgather, Collective::kBroadcast};
-constexpr std::array kBestForCodecs{Collective::kAllreduce, Collective::kReduceScatter,
-                                    Collective::kAllgather};
-
-int64_t longest_range(Collective kind, int64_t count, int shards) {
-  // All ranks of a host in one message: no more than there are shards.
-  if (kind == Collective::kGather || kind == Collective::kScatter) return count * shards;
-  return kind == Collective::kAllreduce ? longest_shard(count, shards) : count;
-}
+constexpr Preference kForCodecs{.best_for_codecs_between_hosts = true, .for_few = true};
+constexpr std::array kServes{Served{Collective::kAllreduce, allreduce, longest_shard, kForCodecs},
+                             Served{Collective::kReduceScatter, reduce_scatter, whole, kForCodecs},
+                             Served{Collective::kReduce, reduce, whole, {.for_few = true}},
+                             Served{Collective::kAllgather, allgather, whole, kForCodecs},
+                             Served{Collective::kBroadcast, broadcast, whole, {.for_few = true}},
+                             Served{Collective::kGather, gather, all_parts},
+                             Served{Collective::kScatter, scatter, all_parts}};
 
 }  // namespace
 
@@ -322,13 +296,8 @@ Algorithm hierarchical_direct_algorithm() {
   return {.name = "hierarchical_direct",
           .description = "sums inside hosts, then all hosts to all; 2 steps between hosts",
           .rank_ordered = false,
-          .collectives = kCollectives,
-          .best_for = {},
-          .best_for_codecs_between_hosts = kBestForCodecs,
+          .serves = kServes,
           .by_hosts = true,
-          .for_few = kForFew,
-          .build = build,
-          .longest_range = longest_range,
           .cost = hierarchical_direct_cost};
 }
 

@@ -14,8 +14,7 @@
 namespace ringdist {
 namespace {
 
-Schedule build(Collective kind, const Shape& shape) {
-  if (kind != Collective::kAllreduce) unsupported("one_shot", kind);
+Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const Range all{BufferId::kOutput, 0, shape.count};
@@ -36,9 +35,7 @@ Duration cost(const CostQuestion& question) {
   return CostSum(question).then(all).add((at.size - 1) * question.bytes).total();
 }
 
-constexpr std::array kCollectives{Collective::kAllreduce};
-
-int64_t longest_range(Collective, int64_t count, int) { return count; }
+constexpr std::array kServes{Served{Collective::kAllreduce, allreduce, whole, {.for_few = true}}};
 
 }  // namespace
 
@@ -47,12 +44,8 @@ Algorithm one_shot_algorithm() {
           .description = "all to all, whole tensors; rank order, one rounding, 1 step",
           .rank_ordered = true,
           .serves_codecs = false,
-          .collectives = kCollectives,
-          .best_for = {},
-          .for_few = kCollectives,
+          .serves = kServes,
           .only_for_few = true,
-          .build = build,
-          .longest_range = longest_range,
           .cost = cost};
 }
 

@@ -2,14 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "algorithm/schedule.h"
-#include "base/check.h"
 
 namespace ringdist {
 
@@ -19,18 +17,15 @@ inline int wrap(int rank, int size) {
   return r < 0 ? r + size : r;
 }
 
-// Elements of the longest of even_shards(count, size).
-inline int64_t longest_shard(int64_t count, int size) { return (count + size - 1) / size; }
+// Served::longest: the longest of even_shards(count, shards), the whole, or no more than all parts.
+inline int64_t longest_shard(int64_t count, int shards) { return (count + shards - 1) / shards; }
+inline int64_t whole(int64_t count, int) { return count; }
+inline int64_t all_parts(int64_t count, int parts) { return count * parts; }
 
 // The i-th shard or part of `buffer`; `bounds` as even_shards and input_bounds return them.
 inline Range part(BufferId buffer, const std::vector<int64_t>& bounds, int i) {
   const auto at = static_cast<size_t>(i);
   return {buffer, bounds[at], bounds[at + 1] - bounds[at]};
-}
-
-inline bool on_one_host(const Shape& shape, int a, int b) {
-  const std::vector<int>& host_of = shape.topology.host_of;
-  return host_of.empty() || host_of[static_cast<size_t>(a)] == host_of[static_cast<size_t>(b)];
 }
 
 // All other ranks, beginning with the next: not all ranks start with the same peer.
@@ -54,13 +49,6 @@ inline Schedule copy_of_own_part(const Shape& shape) {
   Schedule out;
   out.steps.push_back(Step::copy({BufferId::kOutput, 0, mine.count}, mine));
   return out;
-}
-
-// A build() was asked for a collective that is not in its algorithm's list: a bug of the caller.
-[[noreturn]] inline void unsupported(std::string_view algorithm, Collective kind) {
-  check_failed(
-      std::string(algorithm) + " has no schedule for " + std::string(collective_name(kind)),
-      std::source_location::current());
 }
 
 }  // namespace ringdist

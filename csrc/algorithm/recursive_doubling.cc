@@ -40,8 +40,7 @@ Step add(const Range& all, int rank, int peer, bool finish) {
   return Step::reduce(all, std::move(sources), finish);
 }
 
-Schedule build(Collective kind, const Shape& shape) {
-  if (kind != Collective::kAllreduce) unsupported("recursive_doubling", kind);
+Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const Range all{BufferId::kOutput, 0, shape.count};
@@ -93,9 +92,7 @@ Duration cost(const CostQuestion& question) {
   return sum.add(rounds * question.bytes).total();
 }
 
-constexpr std::array kCollectives{Collective::kAllreduce};
-
-int64_t longest_range(Collective, int64_t count, int) { return count; }
+constexpr std::array kServes{Served{Collective::kAllreduce, allreduce, whole}};
 
 }  // namespace
 
@@ -104,10 +101,7 @@ Algorithm recursive_doubling_algorithm() {
           .description = "exchanges with ranks 1, 2, 4, ... away; whole tensors, log2(size) steps",
           .rank_ordered = false,
           .serves_codecs = false,
-          .collectives = kCollectives,
-          .best_for = {},
-          .build = build,
-          .longest_range = longest_range,
+          .serves = kServes,
           .cost = cost};
 }
 

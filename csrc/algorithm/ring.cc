@@ -130,31 +130,11 @@ Schedule allgather(const Shape& shape) {
   return out;
 }
 
-Schedule build(Collective kind, const Shape& shape) {
-  switch (kind) {
-    case Collective::kAllreduce:
-      return allreduce(shape);
-    case Collective::kReduceScatter:
-      return reduce_scatter(shape);
-    case Collective::kReduce:
-      return reduce(shape);
-    case Collective::kAllgather:
-      return allgather(shape);
-    default:
-      unsupported("ring", kind);
-  }
-}
-
-constexpr std::array kCollectives{Collective::kAllreduce, Collective::kReduceScatter,
-                                  Collective::kReduce, Collective::kAllgather};
-
-constexpr std::array kBestFor{Collective::kAllreduce, Collective::kReduceScatter,
-                              Collective::kReduce};
-
-int64_t longest_range(Collective kind, int64_t count, int shards) {
-  const bool sharded = kind == Collective::kAllreduce || kind == Collective::kReduce;
-  return sharded ? longest_shard(count, shards) : count;
-}
+constexpr std::array kServes{
+    Served{Collective::kAllreduce, allreduce, longest_shard, {.best = true}},
+    Served{Collective::kReduceScatter, reduce_scatter, whole, {.best = true}},
+    Served{Collective::kReduce, reduce, longest_shard, {.best = true}},
+    Served{Collective::kAllgather, allgather, whole}};
 
 }  // namespace
 
@@ -162,10 +142,7 @@ Algorithm ring_algorithm() {
   return {.name = "ring",
           .description = "neighbours only; fewest bytes on the wire, 2 (size - 1) steps",
           .rank_ordered = false,
-          .collectives = kCollectives,
-          .best_for = kBestFor,
-          .build = build,
-          .longest_range = longest_range,
+          .serves = kServes,
           .cost = ring_cost};
 }
 

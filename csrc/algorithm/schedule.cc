@@ -123,8 +123,23 @@ std::vector<int64_t> output_bounds(const Shape& shape) {
   return bounds_of(shape, shape.output_parts);
 }
 
-bool Algorithm::supports(Collective kind) const {
-  return std::find(collectives.begin(), collectives.end(), kind) != collectives.end();
+const Served* Algorithm::find(Collective kind) const {
+  const auto found = std::ranges::find(serves, kind, &Served::kind);
+  return found == serves.end() ? nullptr : &*found;
+}
+
+std::vector<Collective> Algorithm::collectives() const {
+  std::vector<Collective> out;
+  for (const Served& one : serves) out.push_back(one.kind);
+  return out;
+}
+
+const Served& Algorithm::served(Collective kind) const {
+  const Served* found = find(kind);
+  if (found == nullptr)
+    check_failed(std::string(name) + " has no schedule for " + std::string(collective_name(kind)),
+                 std::source_location::current());
+  return *found;
 }
 
 int Algorithm::shard_count(int size, const Topology& topology) const {

@@ -127,37 +127,52 @@ std::vector<int64_t> shards_of(const Shape& shape, int shards);
 std::vector<int64_t> input_bounds(const Shape& shape);
 std::vector<int64_t> output_bounds(const Shape& shape);
 
+// When the planner takes an algorithm for a collective, besides where it costs least.
+struct Preference {
+  // Where others cost no less.
+  bool best = false;
+  // The same, and before those, where the group spans hosts.
+  bool best_between_hosts = false;
+  // The same of ops whose codecs lose something, where several ranks share a host.
+  bool best_for_codecs_between_hosts = false;
+  // A rank has messages for, or from, all others: a connection to each. In large groups only where
+  // nothing else serves, or a codec wants it.
+  bool for_few = false;
+};
+
+// What an algorithm has for a collective.
+struct Served {
+  Collective kind;
+  Schedule (*build)(const Shape& shape);
+  // No step of such a schedule moves more elements, of `count` as in Shape and parts of that size,
+  // and so many even shards. By arithmetic, because every op is planned, while its schedule is
+  // built once; a test holds it against the schedules.
+  int64_t (*longest)(int64_t count, int shards);
+  Preference preference = {};
+};
+
 struct Algorithm {
   std::string_view name;
   std::string_view description;
   bool rank_ordered;  // reduces in rank order: an element's bits do not depend on where it lies
   // Its edges may have codecs: no rank uses a value of its own that others get encoded.
   bool serves_codecs = true;
-  std::span<const Collective> collectives;
-  // Those for which the planner takes it where others cost no less.
-  std::span<const Collective> best_for;
-  // The same, and before those, where the group spans hosts.
-  std::span<const Collective> best_between_hosts = {};
-  // The same of ops whose codecs lose something, where several ranks share a host.
-  std::span<const Collective> best_for_codecs_between_hosts = {};
+  std::span<const Served> serves;
   // By hosts (hosts.h), and for groups that span hosts only: sums begin inside them
   // (EdgeMark::kInside), and an allreduce has a shard for each column of each host. Else it has one
   // for each rank.
   bool by_hosts = false;
-  // Those in which a rank has messages for, or from, all others: a connection to each. In large
-  // groups the planner takes it for them only where nothing else serves.
-  std::span<const Collective> for_few = {};
   // Never by itself in large groups: all ranks' whole tensors come to each at once.
   bool only_for_few = false;
-  Schedule (*build)(Collective kind, const Shape& shape);
-  // No step of such a schedule moves more elements, of `count` as in Shape and parts of
-  // that size, and even shards. By arithmetic, because every op is planned, while its schedule is
-  // built once; a test holds it against the schedules.
-  int64_t (*longest_range)(Collective kind, int64_t count, int shards);
   // What such an op takes, about: algorithm/cost.h.
   Duration (*cost)(const CostQuestion& question);
 
-  bool supports(Collective kind) const;
+  const Served* find(Collective kind) const;  // nullptr: it has none
+  bool supports(Collective kind) const { return find(kind) != nullptr; }
+  std::vector<Collective> collectives() const;
+  // Of one that it supports.
+  const Served& served(Collective kind) const;
+  Schedule build(Collective kind, const Shape& shape) const { return served(kind).build(shape); }
   // Of an allreduce.
   int shard_count(int size, const Topology& topology) const;
 };

@@ -29,8 +29,7 @@ Place place_of(const Shape& shape) {
   return out;
 }
 
-Schedule build(Collective kind, const Shape& shape) {
-  if (kind != Collective::kBroadcast) unsupported("tree", kind);
+Schedule broadcast(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const Range all{BufferId::kOutput, 0, shape.count};
@@ -77,7 +76,7 @@ Duration cost(const CostQuestion& question) {
   return std::max(by_root, CostSum(question).load(relay).chain(hops).after(last).total());
 }
 
-constexpr std::array kCollectives{Collective::kBroadcast};
+constexpr std::array kServes{Served{Collective::kBroadcast, broadcast, whole}};
 
 }  // namespace
 
@@ -85,10 +84,7 @@ Algorithm tree_algorithm() {
   return {.name = "tree",
           .description = "binomial tree; ceil(log2(size)) steps from any root",
           .rank_ordered = false,
-          .collectives = kCollectives,
-          .best_for = {},
-          .build = build,
-          .longest_range = [](Collective, int64_t count, int) { return count; },
+          .serves = kServes,
           .cost = cost};
 }
 

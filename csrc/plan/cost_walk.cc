@@ -76,13 +76,10 @@ Schedule Walk::schedule_of(int rank) const {
 }
 
 bool Walk::load() {
-  // Some have more than most, as a root has.
-  size_t least = kMostWalkedSteps;
-  for (const int rank : {0, alike_ / 2, alike_ - 1})
-    least = std::min(least, schedule_of(rank).steps.size());
-  size_t steps = least * static_cast<size_t>(alike_);
-  if (steps > static_cast<size_t>(kMostWalkedSteps)) return false;
-  steps = 0;
+  Shape shape = request_.shape;
+  shape.topology = request_.topology;
+  if (too_many_to_walk(*request_.algorithm, request_.kind, std::move(shape), alike_)) return false;
+  size_t steps = 0;
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < alike_; ++rank) {
     schedules.push_back(schedule_of(rank));
@@ -112,6 +109,7 @@ void Walk::join(const std::vector<Schedule>& schedules) {
       messages += segments * static_cast<int64_t>(step.to.size());
     }
   walked_.messages = messages;
+  check(request_.most_messages > 0, "a walk of no messages");
   if (messages > request_.most_messages)
     joined_ = std::min(longest, (messages - 1) / request_.most_messages + 1);
   costs_ = request_.costs;
@@ -245,6 +243,15 @@ Walked Walk::totals(Duration time) const {
 }
 
 }  // namespace
+
+bool too_many_to_walk(const Algorithm& algorithm, Collective kind, Shape shape, int alike) {
+  size_t least = kMostWalkedSteps;
+  for (const int rank : {0, alike / 2, alike - 1}) {  // some have more than most, as a root has
+    shape.rank = rank;
+    least = std::min(least, algorithm.build(kind, shape).steps.size());
+  }
+  return least * static_cast<size_t>(alike) > static_cast<size_t>(kMostWalkedSteps);
+}
 
 Result<Walked> walk(const WalkRequest& request) {
   const Shape& shape = request.shape;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -79,10 +78,6 @@ bool serves(const Algorithm& algorithm, const PlanRequest& request) {
   return algorithm.serves_codecs || request.coding_loss == CodingLoss::kUncoded;
 }
 
-bool has(std::span<const Collective> kinds, Collective kind) {
-  return std::ranges::count(kinds, kind) > 0;
-}
-
 double part_bytes(const PlanRequest& request) {
   const auto element = static_cast<double>(dtype_size(request.dtype));
   if (request.parts.empty()) return static_cast<double>(request.count) * element;
@@ -99,15 +94,16 @@ std::vector<const Algorithm*> candidates(const PlanRequest& request, bool ordere
       if (ordered && !algorithm.rank_ordered) continue;
       if (!spans_hosts(request) && algorithm.by_hosts) continue;
       if (request.size > kFewRanks && algorithm.only_for_few) continue;
-      if (!large || !has(algorithm.for_few, request.kind)) out.push_back(&algorithm);
+      if (!large || !algorithm.served(request.kind).preference.for_few) out.push_back(&algorithm);
     }
     if (!out.empty()) break;
   }
   check(!out.empty(), "no algorithm has this collective");
   const auto rank = [&request](const Algorithm* one) {
-    if (spans_hosts(request) && has(one->best_between_hosts, request.kind)) return 0;
-    if (has(one->best_for, request.kind)) return 1;
-    return has(one->for_few, request.kind) ? 3 : 2;  // fewer connections
+    const Preference& preference = one->served(request.kind).preference;
+    if (spans_hosts(request) && preference.best_between_hosts) return 0;
+    if (preference.best) return 1;
+    return preference.for_few ? 3 : 2;  // fewer connections
   };
   std::ranges::stable_sort(out, {}, rank);
   return out;
@@ -145,7 +141,8 @@ struct Choice {
 Choice default_choice(const PlanRequest& request) {
   if (spares_hosts(request))
     for (const Algorithm& algorithm : algorithms())
-      if (has(algorithm.best_for_codecs_between_hosts, request.kind))
+      if (const Served* served = algorithm.find(request.kind);
+          served != nullptr && served->preference.best_for_codecs_between_hosts)
         return {&algorithm, "what stays inside a host is not encoded"};
   if (request.coding_loss == CodingLoss::kNothing) {
     PlanRequest plain = request;
@@ -239,7 +236,7 @@ Result<Plan> make_plan(const PlanRequest& request) {
   plan.segment_count =
       parts_differ
           ? most
-          : even_segment(plan.algorithm->longest_range(request.kind, request.count, shards), most);
+          : even_segment(plan.algorithm->served(request.kind).longest(request.count, shards), most);
   return plan;
 }
 

@@ -100,17 +100,15 @@ Result<std::vector<Round>> rounds_of(const Algorithm& algorithm, Collective kind
   const bool lists = shape.size <= shown;
   const int alike = lists ? shape.size : likeness(algorithm, kind, shape, topology, true);
   std::vector<std::shared_ptr<const CompiledSchedule>> ranks;
-  size_t steps = 0;
+  Shape mine = shape;
+  mine.topology = topology;
+  if (too_many_to_walk(algorithm, kind, mine, alike))
+    return Error(ErrorKind::kNotSupported,
+                 std::to_string(shape.size) + " ranks that are not alike have more than " +
+                     std::to_string(kMostWalkedSteps) + " steps to look at");
   for (int rank = 0; rank < alike; ++rank) {
-    Shape mine = shape;
     mine.rank = rank;
-    mine.topology = topology;
     Schedule schedule = algorithm.build(kind, mine);
-    steps += schedule.steps.size();
-    if (steps > static_cast<size_t>(kMostWalkedSteps))
-      return Error(ErrorKind::kNotSupported,
-                   std::to_string(shape.size) + " ranks that are not alike have more than " +
-                       std::to_string(kMostWalkedSteps) + " steps to look at");
     int64_t longest = 1;
     for (const Step& step : schedule.steps) longest = std::max(longest, step.range.count);
     ranks.push_back(compile(std::move(schedule), longest));

@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,7 +151,6 @@ def tune(*words: str, environment: dict[str, str] | None = None) -> subprocess.C
 
 def test_a_short_run_writes_a_file_that_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
-    begin = time.monotonic()
     # The variables of a training do not disturb it, and the file need not be there yet.
     environment = {
         "RINGDIST_COSTS": str(path),
@@ -162,7 +160,6 @@ def test_a_short_run_writes_a_file_that_reads_back(tmp_path: Path) -> None:
     words = ["--seconds", "1", "--rate", "1gbit", "--latency", "50us", "--details"]
     done = tune(*words, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert time.monotonic() - begin < 60
     costs = Costs.from_file(path)
     assert costs.between == Costs.built_in(1e9, 50_000).between
     inside = costs.inside

@@ -33,7 +33,7 @@ struct Row {
 std::vector<Row> rows() {
   std::vector<Row> out;
   for (const Algorithm& algorithm : algorithms())
-    for (Collective kind : algorithm.collectives) out.push_back({&algorithm, kind});
+    for (const Collective kind : algorithm.collectives()) out.push_back({&algorithm, kind});
   return out;
 }
 

@@ -255,7 +255,7 @@ TEST(EqualBitsElsewhere, AreNotThoseOfOtherAlgorithms) {
   constexpr int64_t kCount = 300;
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.rank_ordered || !algorithm.supports(Collective::kAllreduce) ||
-        algorithm.longest_range(Collective::kAllreduce, kCount, 3) == kCount)
+        algorithm.served(Collective::kAllreduce).longest(kCount, 3) == kCount)
       continue;
     if (algorithm.by_hosts) continue;  // it adds those of one host in order
     Buckets buckets({{"algorithm", std::string(algorithm.name)}}, draw_seed("values and places"));

@@ -34,7 +34,7 @@ Duration simulate(const SimRanksOptions& options, Collective kind, int64_t count
 
 TEST(Simulated, EveryCollectiveByEveryAlgorithm) {
   for (const Algorithm& algorithm : algorithms())
-    for (const Collective kind : algorithm.collectives)
+    for (const Collective kind : algorithm.collectives())
       for (const auto& [size, per_host] : {std::pair(2, 1), {3, 2}, {8, 4}, {13, 5}})
         for (const int64_t count : {0, 5, 3001}) {
           SCOPED_TRACE(std::string(algorithm.name) + " " + std::string(collective_name(kind)) +
@@ -170,7 +170,7 @@ TEST(Simulated, ADeadRankIsNamedOnEveryOther) {
 TEST(Simulated, ADeadHostIsNamedWhereverTheOpIs) {
   for (const Algorithm& algorithm : algorithms()) {
     if (!algorithm.by_hosts) continue;
-    for (const Collective kind : algorithm.collectives) {
+    for (const Collective kind : algorithm.collectives()) {
       int named = 0;
       for (const int milliseconds : {1, 3, 9, 27}) {
         SCOPED_TRACE(std::string(algorithm.name) + " " + std::string(collective_name(kind)) +

@@ -64,7 +64,7 @@ TEST(CompiledSchedule, WhatWasOverwrittenWholeNeedNotBeWaitedFor) {
 TEST(CompiledSchedule, DependsOnFewStepsWhateverTheSize) {
   constexpr int kSize = 2048;
   for (const Algorithm& algorithm : algorithms()) {
-    for (const Collective kind : algorithm.collectives) {
+    for (const Collective kind : algorithm.collectives()) {
       Shape shape{.rank = kSize / 3, .size = kSize, .count = 5 * kSize + 7};
       const auto compiled = compile(algorithm.build(kind, shape), 1000);
       size_t all = 0;

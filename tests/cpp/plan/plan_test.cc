@@ -319,7 +319,7 @@ TEST(Plan, UnevenHalfSumsCountAllParts) {
 // No range of any schedule takes more segments than its bytes need.
 TEST(Plan, SegmentsSuitEverySchedule) {
   for (const Algorithm& algorithm : algorithms()) {
-    for (Collective kind : algorithm.collectives) {
+    for (const Collective kind : algorithm.collectives()) {
       for (int size : {1, 2, 3, 8, 64}) {
         for (int64_t count : {int64_t{1}, int64_t{777}, int64_t{1'000'003}, int64_t{1} << 33}) {
           PlanRequest wanted = request(kind, DType::kFloat64, count);

@@ -85,7 +85,7 @@ TEST(Rounds, OneRankSendsNothing) {
 // They are all there, whether all ranks are looked at or some stand for them.
 TEST(Rounds, HoldWhatAWalkSends) {
   for (const Algorithm& algorithm : algorithms())
-    for (const Collective kind : algorithm.collectives)
+    for (const Collective kind : algorithm.collectives())
       for (const auto& [size, per_host] : {std::pair(2, 1), {6, 2}, {7, 3}, {24, 8}}) {
         const std::string what = std::string(algorithm.name) + " " +
                                  std::string(collective_name(kind)) + " of " + std::to_string(size);
