@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import Any
 
 from torch_ringdist import _native, _show
+from torch_ringdist._bar import Bar
 
 _COLUMNS = {
     "codec": "codec",
@@ -52,12 +52,11 @@ def run(args: argparse.Namespace) -> None:
     if pairs := [spec for spec in specs if ">" in spec]:
         raise ValueError(f"{pairs[0]!r} is a pair; name its codecs one by one to time them")
     figures = []
+    bar = Bar()
     for i, spec in enumerate(specs):
-        if sys.stderr.isatty():
-            print(f"\r{i} of {len(specs)}: {spec:20}", end="", file=sys.stderr)
+        bar.show("codecs", i / len(specs), spec)
         figures.append(native.measure_codec(spec, args.mib << 18, args.seconds))
-    if sys.stderr.isatty():
-        print("\r" + " " * 40, end="\r", file=sys.stderr)
+    bar.clear()
     print(json.dumps(figures, indent=2) if args.json else _as_text(figures))
 
 

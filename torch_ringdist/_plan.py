@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from torch_ringdist import _native, _plan_plot, _plan_text, _units
+from torch_ringdist._bar import Bar
 from torch_ringdist._costs import Costs
 
 MOST_RANKS = 4096
@@ -312,15 +312,14 @@ def _run_scale(args: argparse.Namespace) -> None:
         raise ValueError(f"--per-host: expected 1 to {MOST_RANKS}, got {per_host}")
     sizes = [2**power for power in range(1, most.bit_length()) if 2**power <= most]
     rows = []
-    for size in sizes:
-        if sys.stderr.isatty():
-            print(f"\r{size} of {sizes[-1]} ranks", end="", file=sys.stderr, flush=True)
+    bar = Bar()
+    for number, size in enumerate(sizes):
+        bar.show("plan", number / len(sizes), f"{size} of {sizes[-1]} ranks")
         counts = [per_host] * (size // per_host) + [size % per_host] * (size % per_host > 0)
         layout = ",".join(map(str, counts))
         question = question_of(args, hosts_of(None, None, layout), "100MB")
         rows.append((size, question.ask(-1)))
-    if sys.stderr.isatty():
-        print("\r" + " " * 40, end="\r", file=sys.stderr)
+    bar.clear()
     if args.json:
         print(json.dumps([{"ranks": size, **answer} for size, answer in rows], indent=2))
     else:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from torch_ringdist import _units
+from torch_ringdist._bar import Bar
 from torch_ringdist._costs import Costs, Link, made_here
 from torch_ringdist._tune_fit import Fit, fit
 from torch_ringdist._tune_hosts import Between, Found, Launch, TuneError, inside, naming
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
     writes = launch.host == 0
     if writes:
         check_writable(out, "--out" if args.out else _VARIABLE)
-    bar = _Bar(writes)
+    bar = Bar(writes)
     with naming(launch):
         costs = _measure(args, launch, built_in, bar)
     if not writes:
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
         print("On other hosts than rank 0's: nothing, or a copy of the file.")
 
 
-def _measure(args: argparse.Namespace, launch: Launch, built_in: Costs, bar: _Bar) -> Costs:
+def _measure(args: argparse.Namespace, launch: Launch, built_in: Costs, bar: Bar) -> Costs:
     """Prints what is found. The constants, and how they were made."""
     several = launch.hosts > 1
     writes = launch.host == 0
@@ -123,14 +123,14 @@ def _measure(args: argparse.Namespace, launch: Launch, built_in: Costs, bar: _Ba
     between = Between(launch) if several else None
     costs, made = built_in, made_here()
     if writes:
-        found = inside(each, lambda what, share: bar.show("inside a host", what, share))
+        found = inside(each, lambda what, share: bar.show("inside a host", share, what))
         costs = replace(costs, inside=_report("inside a host", found, costs.inside, args, bar))
         made["inside"] = found.by
     if between is None:
         made["between"] = f"not measured: {_assumed(args)}"
         print(f"\nbetween hosts: {made['between']}\n{_constants(costs.between)}")
     else:
-        of_hosts = between.measure(each, lambda what, s: bar.show("between hosts", what, s))
+        of_hosts = between.measure(each, lambda what, s: bar.show("between hosts", s, what))
         if of_hosts:
             link = _report("between hosts", of_hosts, costs.between, args, bar)
             costs, made["between"] = replace(costs, between=link), of_hosts.by
@@ -166,7 +166,7 @@ def check_writable(path: Path, argument: str) -> None:
         raise ValueError(f"{argument}: {str(path)!r} cannot be written: {reason}") from None
 
 
-def _report(what: str, found: Found, built_in: Link, args: argparse.Namespace, bar: _Bar) -> Link:
+def _report(what: str, found: Found, built_in: Link, args: argparse.Namespace, bar: Bar) -> Link:
     """Prints what was found, and gives the constants."""
     fitted = fit(found.samples, built_in, inside=what == "inside a host")
     bar.clear()
@@ -205,25 +205,6 @@ def _details(fitted: Fit) -> str:
         )
         lines.append(f"  {sample.name:22} {measured:>10} {says:>10}  {fitted.off(sample):+.0%}")
     return "\n".join(lines)
-
-
-class _Bar:
-    """A line on a terminal's stderr."""
-
-    _WIDTH = 30
-
-    def __init__(self, wanted: bool) -> None:
-        self._shown = wanted and sys.stderr.isatty()
-
-    def show(self, where: str, what: str, share: float) -> None:
-        if self._shown:
-            full = "#" * round(share * self._WIDTH)
-            text = f"\r{where} [{full:.<{self._WIDTH}}] {share:4.0%} {what:24}"
-            print(text, end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._shown:
-            print("\r" + " " * 79, end="\r", file=sys.stderr, flush=True)
 
 
 __all__ = ["TuneError", "add_arguments", "run"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from torch_ringdist._costs import Link
+from torch_ringdist._units import format_bytes
 
 SMALL = 8  # bytes
 _LEAST_HOP = 0.05  # of an operation that waits for one, whatever its call takes
@@ -35,11 +36,7 @@ class Sample:
 
     @property
     def name(self) -> str:
-        return f"{self.kind.value} of {_size(self.bytes)}"
-
-
-def _size(count: int) -> str:
-    return f"{count >> 10} KiB" if count >= 1024 else f"{count} B"
+        return f"{self.kind.value} of {format_bytes(self.bytes)}"
 
 
 def without_calls(measured: Sequence[Sample]) -> list[Sample]:
