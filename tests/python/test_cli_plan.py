@@ -178,9 +178,9 @@ def test_what_is_impossible_says_why(capsys, arguments: list[str], words: list[s
 
 
 def test_thousands_of_ranks(capsys):
-    out = output(capsys, "--ranks", "4096", "--hosts", "512", "--bytes", "100MB")
-    assert "4096 ranks on 512 hosts of 8" in out
-    assert "host 511: ranks 4088 4089" in out
+    out = output(capsys, "--ranks", "1024", "--hosts", "128", "--bytes", "100MB")
+    assert "1024 ranks on 128 hosts of 8" in out
+    assert "host 127: ranks 1016 1017" in out
 
 
 def test_pictures(capsys, tmp_path: Path):
