@@ -91,7 +91,9 @@ TEST(Cost, IsNearWhatAWalkTakes) {
                   << one.walked * 1e6 << " us, said " << one.said * 1e6;
             }
       std::ranges::sort(away);
+#ifndef RINGDIST_SANITIZED  // of few cases that says nothing
       EXPECT_LT(away[away.size() * 9 / 10], 1.2) << algorithm.name << " " << collective_name(kind);
+#endif
       RecordProperty(std::string(algorithm.name) + "_" + std::string(collective_name(kind)) +
                          "_median_percent",
                      static_cast<int>(100 * away[away.size() / 2]));
