@@ -11,7 +11,6 @@ import importlib.metadata
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -95,9 +94,10 @@ class Kept:
             "surroundings": self.surroundings,
             **found,
         }
-        with tempfile.NamedTemporaryFile("w", dir=self.folder, delete=False) as file:
-            file.write(json.dumps(result) + "\n")
-        os.replace(file.name, self.path(settings))  # whole, or not at all
+        path = self.path(settings)
+        written = path.with_suffix(".new")
+        written.write_text(json.dumps(result) + "\n")
+        written.replace(path)  # whole, or not at all
         return result
 
     def path(self, settings: Named) -> Path:

@@ -41,11 +41,11 @@ def draw(question: Question, answer: dict[str, Any], path: str) -> None:
     )
     figure.suptitle(_plan_text.title(question))
     _draw_times(left, answer)
-    rounds = answer.get("rounds") or []
-    if any(one["messages"] for one in rounds):
+    rounds = answer.get("rounds")
+    if rounds and any(one["messages"] for one in rounds):
         _draw_arrows(right, question, rounds)
     else:
-        _draw_bytes(right, question, rounds, answer.get("rounds") is not None)
+        _draw_bytes(right, question, rounds)
     _save(figure, path)
 
 
@@ -97,18 +97,18 @@ def _draw_arrows(axes: Any, question: Question, rounds: list[dict[str, Any]]) ->
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_bytes(axes: Any, question: Question, rounds: list[dict[str, Any]], known: bool) -> None:
-    numbers = range(1, len(rounds) + 1)
-    scale = question.element_bytes / (1 << 20)
-    inside = [one["elements_inside"] * scale for one in rounds]
-    between = [one["elements_between"] * scale for one in rounds]
+def _draw_bytes(axes: Any, question: Question, rounds: list[dict[str, Any]] | None) -> None:
     axes.set_xlabel("round")
     encoded = ", before they are encoded" if question.codec else ""
     axes.set_ylabel(f"MiB that all ranks send{encoded}")
     if not rounds:
         axes.set(xticks=[], yticks=[])
-        axes.text(0.5, 0.5, _plan_text.without_rounds(known), ha="center", va="center")
+        axes.text(0.5, 0.5, _plan_text.without_rounds(rounds), ha="center", va="center")
         return
+    numbers = range(1, len(rounds) + 1)
+    scale = question.element_bytes / (1 << 20)
+    inside = [one["elements_inside"] * scale for one in rounds]
+    between = [one["elements_between"] * scale for one in rounds]
     width = 0.8 if len(rounds) < 100 else 1
     axes.bar(numbers, inside, width, label="inside hosts", color=_INSIDE)
     axes.bar(numbers, between, width, bottom=inside, label="between", color=_BETWEEN)

@@ -126,7 +126,7 @@ def _alternatives(answer: dict[str, Any]) -> str:
 def _picture(question: Question, answer: dict[str, Any]) -> str:
     rounds = answer.get("rounds")
     if not rounds:
-        return without_rounds(rounds is not None)
+        return without_rounds(rounds)
     arrows = question.ranks <= _MOST_ARROWS
     describe = _arrows if arrows else _sums
     lines = [_places(question.hosts)]
@@ -154,11 +154,11 @@ def _picture(question: Question, answer: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def without_rounds(known: bool) -> str:
-    """Why there are none to show: nothing is sent, or who sends what is not `known`."""
-    if known:
-        return "Nothing is sent."
-    return "Its ranks differ and have too many steps for a picture."
+def without_rounds(rounds: list[dict[str, Any]] | None) -> str:
+    """Why there are none to show: nothing is sent, or (None) who sends what is not known."""
+    if rounds is None:
+        return "Its ranks differ and have too many steps for a picture."
+    return "Nothing is sent."
 
 
 def _places(hosts: list[list[int]]) -> str:

@@ -55,7 +55,7 @@ RATES = {
     SCRIPT: ["1gbit"],
 }
 LAYOUTS = ("2x1", "4x1", "2x2")
-WHOLE = {"seconds": 1.0, "rounds": 3}
+WHOLE = {"layouts": [Layout.parse(text) for text in LAYOUTS], "seconds": 1.0, "rounds": 3}
 QUICK = {
     **{"rate": ["1gbit"], "layouts": [Layout.parse("2x2")], "sizes": [8, 1 << 20]},
     **{"seconds": 0.3, "rounds": 2},
@@ -161,7 +161,6 @@ def complete(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
                 setattr(args, name, value)
         if args.quick:
             args.out /= "quick"
-        args.layouts = args.layouts or [Layout.parse(text) for text in LAYOUTS]
     if args.mode != SCRIPT and (args.rounds < 1 or not 0 < args.seconds < math.inf):
         parser.error("--rounds and --seconds: expected more than 0")
     args.rate = args.rate or RATES[args.mode]

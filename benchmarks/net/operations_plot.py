@@ -28,7 +28,7 @@ def draw(path: Path) -> list[Path]:
 
 
 def _draw(path: Path, what: str, rows: list[dict], panel_of) -> Path:
-    names = sorted({row["operation"] for row in rows})
+    names = list(dict.fromkeys(row["operation"] for row in rows))
     height = -(-len(names) // COLUMNS)
     figure, panels = pyplot.subplots(
         height, COLUMNS, figsize=(5 * COLUMNS, 0.6 + 3.6 * height), squeeze=False

@@ -54,35 +54,24 @@ Duration reduce_cost(const CostQuestion& question) {
   return sum.total();
 }
 
-// What the root has of the ranks of its host, and the leaders of theirs.
-Ranges parts(const CostQuestion& question) { return Ranges(question, question.bytes); }
-
-// A leader's: one message for all ranks of its host.
-Ranges of_hosts(const CostQuestion& question) {
+// A gather or a scatter: the root has a message for each rank of its host, and for each other host.
+// The leaders' own ranks come before, or after.
+Duration rooted_cost(const CostQuestion& question) {
   const CostLayout& at = question.layout;
-  const double ranks = at.elsewhere(at.at_root) / (at.hosts - 1.0);
-  return Ranges(question, ranks * question.bytes).cross(at.hosts - 1).one_sided();
-}
-
-Duration gather_cost(const CostQuestion& question) {
-  const CostLayout& at = question.layout;
+  const auto moved = [&](Ranges ranges, bool inside, double count) {
+    return question.kind == Collective::kGather ? ranges.receive(inside, count)
+                                                : ranges.send(inside, count);
+  };
+  const auto inside = [&](double ranks) {
+    return moved(Ranges(question, question.bytes), /*inside=*/true, ranks).share(ranks);
+  };
+  const double others = at.hosts - 1.0;
+  const Ranges of_host(question, at.elsewhere(at.at_root) / others * question.bytes);
   CostSum sum(question);
-  const double here = at.at_root - 1;
-  sum.load(parts(question).receive(true, here).share(here));
-  sum.then(of_hosts(question).receive(false, at.hosts - 1));
+  sum.load(inside(at.at_root - 1));
+  sum.then(moved(of_host, /*inside=*/false, others).cross(others).one_sided());
   const double led = at.most - 1;
-  if (led > 0) sum.pass_on(parts(question).receive(true, led).share(led).one_sided().alone());
-  return sum.total();
-}
-
-Duration scatter_cost(const CostQuestion& question) {
-  const CostLayout& at = question.layout;
-  CostSum sum(question);
-  const double here = at.at_root - 1;
-  sum.load(parts(question).send(true, here).share(here));
-  sum.then(of_hosts(question).send(false, at.hosts - 1));
-  const double led = at.most - 1;
-  if (led > 0) sum.pass_on(parts(question).send(true, led).share(led).one_sided().alone());
+  if (led > 0) sum.pass_on(inside(led).one_sided().alone());
   return sum.total();
 }
 
@@ -93,8 +82,8 @@ Duration hierarchical_direct_cost(const CostQuestion& question) {
   if (!at.spans()) return direct_cost(question);
   if (question.kind == Collective::kBroadcast) return broadcast_cost(question);
   if (question.kind == Collective::kReduce) return reduce_cost(question);
-  if (question.kind == Collective::kGather) return gather_cost(question);
-  if (question.kind == Collective::kScatter) return scatter_cost(question);
+  if (question.kind == Collective::kGather || question.kind == Collective::kScatter)
+    return rooted_cost(question);
   return std::max(cost_at(question, at.most), cost_at(question, at.least));
 }
 

@@ -40,7 +40,6 @@ class Walk final : private WireEvents {
   };
 
   int size() const { return request_.shape.size; }
-  Schedule schedule_of(int rank) const;
   void join(const std::vector<Schedule>& schedules);
   void connect();
   void add_cores();
@@ -68,26 +67,13 @@ class Walk final : private WireEvents {
   std::vector<Lines> lines_;  // by host
 };
 
-Schedule Walk::schedule_of(int rank) const {
-  Shape shape = request_.shape;
-  shape.rank = rank;
-  shape.topology = request_.topology;
-  return request_.algorithm->build(request_.kind, shape);
-}
-
 bool Walk::load() {
   Shape shape = request_.shape;
   shape.topology = request_.topology;
-  if (too_many_to_walk(*request_.algorithm, request_.kind, std::move(shape), alike_)) return false;
-  size_t steps = 0;
-  std::vector<Schedule> schedules;
-  for (int rank = 0; rank < alike_; ++rank) {
-    schedules.push_back(schedule_of(rank));
-    steps += schedules.back().steps.size();
-    if (steps > static_cast<size_t>(kMostWalkedSteps)) return false;
-  }
-  join(schedules);
-  for (Schedule& schedule : schedules)
+  auto schedules = schedules_to_walk(*request_.algorithm, request_.kind, std::move(shape), alike_);
+  if (!schedules) return false;
+  join(*schedules);
+  for (Schedule& schedule : *schedules)
     ranks_.emplace_back(*compile(std::move(schedule), joined_ * request_.segment_count),
                         std::max<int64_t>(2, request_.window / joined_));
   ended_.resize(ranks_.size());
@@ -244,13 +230,25 @@ Walked Walk::totals(Duration time) const {
 
 }  // namespace
 
-bool too_many_to_walk(const Algorithm& algorithm, Collective kind, Shape shape, int alike) {
-  size_t least = kMostWalkedSteps;
-  for (const int rank : {0, alike / 2, alike - 1}) {  // some have more than most, as a root has
+std::optional<std::vector<Schedule>> schedules_to_walk(const Algorithm& algorithm, Collective kind,
+                                                       Shape shape, int alike) {
+  const auto made = [&](int rank) {
     shape.rank = rank;
-    least = std::min(least, algorithm.build(kind, shape).steps.size());
+    return algorithm.build(kind, shape);
+  };
+  constexpr auto kMost = static_cast<size_t>(kMostWalkedSteps);
+  // Before all are made; some have more than most, as a root has.
+  size_t least = kMost;
+  for (const int rank : {0, alike / 2, alike - 1}) least = std::min(least, made(rank).steps.size());
+  if (least * static_cast<size_t>(alike) > kMost) return std::nullopt;
+  std::vector<Schedule> out;
+  size_t steps = 0;
+  for (int rank = 0; rank < alike; ++rank) {
+    out.push_back(made(rank));
+    steps += out.back().steps.size();
+    if (steps > kMost) return std::nullopt;
   }
-  return least * static_cast<size_t>(alike) > static_cast<size_t>(kMostWalkedSteps);
+  return out;
 }
 
 Result<Walked> walk(const WalkRequest& request) {

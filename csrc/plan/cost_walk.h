@@ -12,6 +12,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "algorithm/schedule.h"
 #include "base/error.h"
@@ -55,8 +57,9 @@ Result<Walked> walk(const WalkRequest& request);
 // Of all ranks that are walked together: about a gigabyte, and ten seconds.
 inline constexpr int64_t kMostWalkedSteps = 3'000'000;
 
-// The schedules of ranks 0 to `alike` - 1 have more, as three of them tell: before all are made.
-// `shape`: with its topology; its rank is not read.
-bool too_many_to_walk(const Algorithm& algorithm, Collective kind, Shape shape, int alike);
+// Of ranks 0 to `alike` - 1; none where they have more steps. `shape`: with its topology; its rank
+// is not read.
+std::optional<std::vector<Schedule>> schedules_to_walk(const Algorithm& algorithm, Collective kind,
+                                                       Shape shape, int alike);
 
 }  // namespace ringdist

@@ -102,13 +102,12 @@ Result<std::vector<Round>> rounds_of(const Algorithm& algorithm, Collective kind
   std::vector<std::shared_ptr<const CompiledSchedule>> ranks;
   Shape mine = shape;
   mine.topology = topology;
-  if (too_many_to_walk(algorithm, kind, mine, alike))
+  auto schedules = schedules_to_walk(algorithm, kind, std::move(mine), alike);
+  if (!schedules)
     return Error(ErrorKind::kNotSupported,
                  std::to_string(shape.size) + " ranks that are not alike have more than " +
                      std::to_string(kMostWalkedSteps) + " steps to look at");
-  for (int rank = 0; rank < alike; ++rank) {
-    mine.rank = rank;
-    Schedule schedule = algorithm.build(kind, mine);
+  for (Schedule& schedule : *schedules) {
     int64_t longest = 1;
     for (const Step& step : schedule.steps) longest = std::max(longest, step.range.count);
     ranks.push_back(compile(std::move(schedule), longest));

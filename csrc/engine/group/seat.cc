@@ -34,7 +34,6 @@ void Seat::form(const Membership& membership) {
   check(membership.rank == rank_ && membership.size() == size_, "other members than were sought");
   group_ = std::make_unique<Group>(host_, membership, config_);
   nonce_ = membership.nonce;
-  spans_hosts_ = membership.topology.hosts.size() > 1;
   state_ = State::kFormed;
   for (; !waiting_.empty(); waiting_.pop_front()) group_->enqueue(waiting_.front());
 }

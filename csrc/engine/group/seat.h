@@ -45,8 +45,9 @@ class Seat {
 
   int rank() const { return rank_; }
   const std::string& name() const { return config_.name; }
-  uint64_t nonce() const { return nonce_; }          // 0 until expect() or form()
-  bool spans_hosts() const { return spans_hosts_; }  // once it has formed
+  uint64_t nonce() const { return nonce_; }  // 0 until expect() or form()
+  // Once it has formed.
+  bool spans_hosts() const { return group_ && group_->flow.topology.hosts.size() > 1; }
   bool idle() const { return group_ ? group_->idle() : waiting_.empty() && aftermath_.settled(); }
   const Error& failure() const { return group_ ? group_->failure() : failure_; }
   GroupVerdict verdict() const;
@@ -64,7 +65,6 @@ class Seat {
   const GroupConfig config_;
   State state_ = State::kSeeking;
   uint64_t nonce_ = 0;
-  bool spans_hosts_ = false;
   uint64_t last_number_ = 0;
   std::deque<std::shared_ptr<Op>> waiting_;
   Error failure_;

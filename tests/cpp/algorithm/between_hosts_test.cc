@@ -119,8 +119,10 @@ TEST(Turns, OfAnAlltoallAreTakenBetweenHosts) {
       }
       const bool taken = hosts.size() > 1 && count > 1000;
       EXPECT_EQ(turns > 0, taken) << hosts.size() << " hosts, " << count;
-      if (!taken || hosts.size() == 2) continue;
-      EXPECT_EQ(turns, hosts.size() == 4 ? 8 : 6);
+      if (!taken) continue;
+      if (hosts.size() == 4) {
+        EXPECT_EQ(turns, 4 * 2);
+      }
       const auto segments = symbolic::cut(schedules, 1 << 13);
       ASSERT_EQ(symbolic::structural_problem(what, segments), "");
       ASSERT_EQ(symbolic::Checker(what, segments).run_in_random_order(kTurnSeed), "");
