@@ -105,25 +105,30 @@ Schedule scatter(const Shape& shape) {
 }
 
 // In turn k each rank sends to the k-th after it and receives from the k-th before it. A long part
-// for another host waits for both of the turn before: else all send to all at once, and whose line
-// is free at the end is luck. Who waits for whom goes to smaller k, so nobody waits for himself.
+// for another host waits for the one sent before: else all send to all at once, and whose line is
+// free at the end is luck. It waits, too, for what came two turns ago, not one: ranks stay in step,
+// and a late one holds up nobody but those that it has nothing for yet. Who waits for whom goes to
+// smaller k, so nobody waits for himself.
 template <typename Sent, typename Place>
 void exchange_in_turns(const Shape& shape, Sent sent, Place place, Schedule& out) {
-  std::vector<int> last;  // between hosts
+  constexpr size_t kAhead = 2;
+  std::vector<int> sends;  // between hosts, as the others
+  std::vector<int> receipts;
   for (int k = 1; k < shape.size; ++k) {
     const int to = wrap(shape.rank + k, shape.size);
     const int from = wrap(shape.rank - k, shape.size);
-    std::vector<int> now;
     Step mine = Step::send(sent(to), {to}, EdgeMark::kResult);
     if (!shape.topology.same_host(shape.rank, to)) {
-      if (mine.range.count >= kTurnCount) mine.follows = last;
-      now.push_back(static_cast<int>(out.steps.size()));
+      if (mine.range.count >= kTurnCount) {
+        if (!sends.empty()) mine.follows.push_back(sends.back());
+        if (receipts.size() >= kAhead) mine.follows.push_back(*(receipts.end() - kAhead));
+      }
+      sends.push_back(static_cast<int>(out.steps.size()));
     }
     out.steps.push_back(std::move(mine));
     if (!shape.topology.same_host(shape.rank, from))
-      now.push_back(static_cast<int>(out.steps.size()));
+      receipts.push_back(static_cast<int>(out.steps.size()));
     out.steps.push_back(Step::recv(place(from), from, EdgeMark::kResult));
-    if (!now.empty()) last = std::move(now);
   }
 }
 

@@ -47,9 +47,12 @@ class Rounds {
       };
       for (const int later : one.before) {
         const CompiledStep& what = steps(rank)[static_cast<size_t>(later)];
-        const auto times = std::ranges::count(what.after, step, &Dependency::on) +
-                           std::ranges::count(what.step.follows, step);
-        let_go(rank, later, round, static_cast<size_t>(times));
+        const auto turns = std::ranges::count(what.step.follows, step);
+        const auto times = std::ranges::count(what.after, step, &Dependency::on) + turns;
+        // A turn comes after the message that this step sends; a receipt is in the next round
+        // already.
+        const bool sent = turns > 0 && !one.step.to.empty();
+        let_go(rank, later, sent ? round + 1 : round, static_cast<size_t>(times));
       }
       // The one that stands for the receiver sees this rank where it would be from there.
       for (const EdgeName& edge : one.out) {

@@ -1,5 +1,6 @@
-// The messages of an op in rounds: those of round k wait for one of round k - 1 and for none later,
-// each range taken as one segment. What a picture of the op shows; it says nothing of time.
+// The messages of an op in rounds: those of round k wait for one of round k - 1, or take their turn
+// after one, and wait for none later; each range taken as one segment. What a picture of the op
+// shows; it says nothing of time.
 //
 // Pure. Any thread.
 #pragma once
