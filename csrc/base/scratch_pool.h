@@ -40,7 +40,7 @@ class ScratchPool {
   }
 
  private:
-  static constexpr size_t kMaxKept = size_t{64} << 20;
+  static constexpr size_t kMaxKept = size_t{256} << 20;
   static size_t size_of(size_t bytes) { return std::bit_ceil(bytes); }
   static size_t size_class(size_t bytes) {
     return static_cast<size_t>(std::countr_zero(size_of(bytes)));
