@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study conformance differential matrix build lint format sanitize fuzz clean
+.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study conformance differential matrix build cuda lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -35,6 +35,7 @@ help:
 	@echo '  make matrix       the Python tests with every algorithm forced, over every transport, with small segments,'
 	@echo '                    with shared tensors; hours; resumable (ARGS="--sample 4m"; ARGS=--help)'
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
+	@echo '  make cuda         also build the library for NVIDIA GPUs (its kernels; no operation uses them yet); needs nvcc'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
 	@echo '  make format       rewrite the files so that lint is content'
 	@echo '  make sanitize     the C++ tests under ASan + UBSan, then under TSan'
@@ -92,6 +93,9 @@ matrix: build
 build:
 	@tools/bootstrap.sh
 	@tools/build.sh python
+
+cuda: build
+	@tools/build.sh cuda
 
 lint:
 	@tools/bootstrap.sh

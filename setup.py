@@ -1,6 +1,7 @@
 """Builds the native module with CMake and puts it into the package; the rest is in pyproject.toml.
 
 Variables: RINGDIST_UCX=wheel|system   which UCX to build against (CMakeLists.txt)
+           RINGDIST_CUDA=ON            also build the library for NVIDIA GPUs; needs nvcc
            RINGDIST_WERROR=ON          treat warnings as errors
            RINGDIST_BUILD_DIR          where to build
            MAX_JOBS                    how many compilers at once; else one per core
@@ -53,13 +54,19 @@ class CMakeBuild(build_ext):
         cmake = self._cmake(build)
         subprocess.check_call([*cmake, *self._arguments(build, in_source)], env=ENVIRONMENT)
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
-        subprocess.check_call(
-            [*cmake, "--build", str(build), "--target", "python", "--parallel", jobs],
-            env=ENVIRONMENT,
-        )
         package = (ROOT if in_source else Path(self.build_lib).resolve()) / PACKAGE
-        install = ["--install", str(build), "--component", "python", "--prefix", str(package)]
-        subprocess.check_call([*cmake, *install], env=ENVIRONMENT)
+        for target, component in self._targets():
+            make = ["--build", str(build), "--target", target, "--parallel", jobs]
+            subprocess.check_call([*cmake, *make], env=ENVIRONMENT)
+            install = ["--install", str(build), "--component", component, "--prefix", str(package)]
+            subprocess.check_call([*cmake, *install], env=ENVIRONMENT)
+
+    def _targets(self) -> list[tuple[str, str]]:
+        """What is built, and the component that installs it."""
+        return [("python", "python")] + [("ringdist_cuda", "cuda")] * self._with_cuda()
+
+    def _with_cuda(self) -> bool:
+        return os.environ.get("RINGDIST_CUDA", "").upper() in ("ON", "1", "TRUE", "YES")
 
     def _cmake(self, build: Path) -> list[str]:
         """The command that runs CMake; fetches one if there is none."""
@@ -84,6 +91,8 @@ class CMakeBuild(build_ext):
             arguments.append("-GNinja")
         if "RINGDIST_WERROR" in os.environ:
             arguments.append(f"-DRINGDIST_WERROR={os.environ['RINGDIST_WERROR']}")
+        if self._with_cuda():
+            arguments.append("-DRINGDIST_CUDA=ON")
         ucx = os.environ.get("RINGDIST_UCX") or "wheel"
         arguments.append(f"-DRINGDIST_UCX={ucx}")
         if ucx == "wheel" and importlib.util.find_spec("libucx") is None:
@@ -93,7 +102,9 @@ class CMakeBuild(build_ext):
 
     def _files(self) -> list[str]:
         module = os.path.basename(self.get_ext_filename(f"{PACKAGE}._C"))
-        return [f"{PACKAGE}/{name}" for name in (module, "libringdist_ucx.so", "_build_info.py")]
+        names = [module, "libringdist_ucx.so", "_build_info.py"]
+        names += ["libringdist_cuda.so"] * self._with_cuda()
+        return [f"{PACKAGE}/{name}" for name in names]
 
     def get_outputs(self) -> list[str]:
         return [f"{self.build_lib}/{name}" for name in self._files()]

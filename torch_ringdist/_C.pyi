@@ -19,10 +19,16 @@ class _Ucx(TypedDict):
     path: str
     origin: str  # "wheel", "system", or "not loaded: <why>"
 
+class _Cuda(TypedDict):
+    built_for: str  # architectures, "80, 90, 100"; "" where it is not loaded
+    devices: list[tuple[str, str, int]]  # name, compute capability, bytes of memory
+    state: str  # "ok", why there is no device, or "not loaded: <why>"
+
 class _Info(TypedDict):
     version: str
     torch: str  # the minor version that this was built for, as "2.13"
     ucx: _Ucx
+    cuda: _Cuda
     transports: list[tuple[str, str, str]]  # name, description, "ok" or why not
     algorithms: list[tuple[str, str]]  # name, description
     codecs: list[tuple[str, str]]  # name, description

@@ -10,7 +10,8 @@ from torch_ringdist import _native
 def info() -> dict[str, Any]:
     """What this build and this process can do, and how they are set.
 
-    Keys: version, torch (built for), ucx (version, path, origin), transports, algorithms, codecs,
+    Keys: version, torch (built for), ucx (version, path, origin), cuda (built_for: architectures;
+    devices: name, compute capability and bytes of each; state), transports, algorithms, codecs,
     operations, limits, variables, costs (origin; inside and between, the constants that a group of
     which this process is rank 0 would plan by). ``python -m torch_ringdist info`` prints it.
 

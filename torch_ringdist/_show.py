@@ -44,6 +44,7 @@ def as_text(info: dict[str, Any]) -> str:
             ("built for torch", f"{info['torch']} (running {torch.__version__})"),
             ("Python", platform.python_version()),
             ("UCX", loaded),
+            ("CUDA", _cuda_text(info["cuda"])),
             ("operations", ", ".join(info["operations"])),
         ]
     )
@@ -63,6 +64,14 @@ def as_text(info: dict[str, Any]) -> str:
             _section(f"costs, {info['costs']['origin']}", _cost_rows(info["costs"])),
         ]
     )
+
+
+def _cuda_text(cuda: dict[str, Any]) -> str:
+    if not cuda["built_for"]:
+        return str(cuda["state"])
+    devices = [f"{name} ({capability})" for name, capability, _ in cuda["devices"]]
+    found = ", ".join(devices) or cuda["state"]
+    return f"kernels for {cuda['built_for']}; {found}; no operation takes CUDA tensors yet"
 
 
 def _cost_rows(costs: dict[str, Any]) -> list[tuple[str, ...]]:

@@ -8,6 +8,7 @@
 #include "bindings/bind.h"
 #include "codec/codec.h"
 #include "engine/communicator.h"
+#include "engine/devices.h"
 #include "os/shared_blocks.h"
 #include "torch/errors.h"
 #include "torch/process_context.h"
@@ -26,6 +27,20 @@ py::dict ucx_info(const Config& config) {
   out["version"] = plugin.ok() ? plugin.value()->info().version : "";
   out["path"] = plugin.ok() ? plugin.value()->info().path : "";
   out["origin"] = plugin.ok() ? config.ucx : "not loaded: " + plugin.error().message();
+  return out;
+}
+
+py::dict cuda_info() {
+  py::dict out;
+  py::list devices;
+  const auto library = load_cuda();
+  const DevicesFound found = library.ok() ? library.value()->devices() : DevicesFound{};
+  for (const DeviceFound& device : found.devices)
+    devices.append(py::make_tuple(device.name, device.capability, device.bytes));
+  out["built_for"] = found.built_for;
+  out["devices"] = devices;
+  out["state"] = library.ok() ? found.problem.empty() ? "ok" : found.problem
+                              : "not loaded: " + library.error().message();
   return out;
 }
 
@@ -63,6 +78,7 @@ py::dict info() {
   out["torch"] = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
   out["version"] = RINGDIST_VERSION;
   out["ucx"] = ucx_info(config.value());
+  out["cuda"] = cuda_info();
   out["transports"] = transport_rows(config.value());
   py::list algorithm_rows;
   for (const Algorithm& row : algorithms())

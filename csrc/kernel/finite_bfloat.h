@@ -8,7 +8,7 @@ namespace ringdist {
 inline constexpr uint16_t kLargestBFloat = 0x7f7f;  // bits of 3.39e38
 
 // x, finite, rounded to nearest even, but no further from zero than the largest finite bf16.
-inline uint16_t finite_bfloat(float x) {
+constexpr uint16_t finite_bfloat(float x) {
   const uint16_t rounded = float_to_bfloat(x);
   return (rounded & 0x7fff) > kLargestBFloat ? static_cast<uint16_t>(rounded - 1) : rounded;
 }

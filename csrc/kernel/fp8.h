@@ -22,7 +22,7 @@ struct Fp8Format {
   static constexpr float kLargest =
       std::bit_cast<float>((static_cast<uint32_t>(kTop) << kDropped) + kRebias);
 
-  [[gnu::always_inline]] static uint8_t narrow(float x) {
+  [[gnu::always_inline]] static constexpr uint8_t narrow(float x) {
     // Its last mantissa bit counts units of the subnormals: adding it rounds to them.
     constexpr uint32_t kUnits = kRebias + ((24 - kMantissaBits) << 23);
     const auto u = std::bit_cast<uint32_t>(x);
@@ -38,7 +38,7 @@ struct Fp8Format {
     return static_cast<uint8_t>(out | ((u >> 24) & 0x80));
   }
 
-  [[gnu::always_inline]] static float widen(uint8_t code) {
+  [[gnu::always_inline]] static constexpr float widen(uint8_t code) {
     const uint32_t magnitude = static_cast<uint32_t>(code & 0x7f) << kDropped;
     const uint32_t normal = magnitude + kRebias;
     // m subnormal units: build the first normal + m units and subtract the first normal.

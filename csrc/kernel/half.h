@@ -15,17 +15,17 @@ inline constexpr uint16_t kBFloatNaN = 0x7fc0;
 
 // a or b, by masks: a plain `?:` may become a branch, and then its loop does not vectorise.
 template <typename Bits>
-[[gnu::always_inline]] inline Bits select(bool take_a, Bits a, Bits b) {
+[[gnu::always_inline]] constexpr Bits select(bool take_a, Bits a, Bits b) {
   const Bits mask = Bits{0} - static_cast<Bits>(take_a);
   return (a & mask) | (b & ~mask);
 }
 
 // bfloat16: the upper half of a float.
-[[gnu::always_inline]] inline float bfloat_to_float(uint16_t b) {
+[[gnu::always_inline]] constexpr float bfloat_to_float(uint16_t b) {
   return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
 }
 
-[[gnu::always_inline]] inline uint16_t float_to_bfloat(float f) {
+[[gnu::always_inline]] constexpr uint16_t float_to_bfloat(float f) {
   const auto u = std::bit_cast<uint32_t>(f);
   const uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
   const bool nan = (u & 0x7fffffff) > 0x7f800000;
@@ -33,7 +33,7 @@ template <typename Bits>
 }
 
 // fp16: 5 exponent bits with bias 15, 10 mantissa bits.
-[[gnu::always_inline]] inline float half_to_float(uint16_t h) {
+[[gnu::always_inline]] constexpr float half_to_float(uint16_t h) {
   constexpr uint32_t kRebias = (127 - 15) << 23;
   constexpr uint32_t kExponent = 0x7c00 << 13;
   const uint32_t magnitude = static_cast<uint32_t>(h & 0x7fff) << 13;
@@ -47,7 +47,7 @@ template <typename Bits>
   return std::bit_cast<float>(out | static_cast<uint32_t>(h & 0x8000) << 16);
 }
 
-[[gnu::always_inline]] inline uint16_t float_to_half(float f) {
+[[gnu::always_inline]] constexpr uint16_t float_to_half(float f) {
   constexpr uint32_t kTooLarge = (127 + 16) << 23;     // 2^16
   constexpr uint32_t kFirstNormal = (127 - 14) << 23;  // 2^-14
   const auto u = std::bit_cast<uint32_t>(f);

@@ -8,20 +8,13 @@
 #include <mutex>
 
 #include "os/descriptors.h"
+#include "os/library_beside.h"
 
 namespace ringdist {
 namespace {
 
 constexpr const char* kLibrary = "libringdist_ucx.so";
 constexpr size_t kUcxDescriptors = 20;
-
-std::string own_directory() {
-  Dl_info info{};
-  if (!dladdr(reinterpret_cast<const void*>(&load_ucx), &info) || !info.dli_fname) return ".";
-  const std::string path = info.dli_fname;
-  const auto slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
-}
 
 // UCX reads these once, when it is loaded, for the whole process. What the user set wins.
 void set_process_wide_ucx_settings() {
@@ -40,18 +33,14 @@ Result<const UcxPlugin*> load(bool system_ucx) {
     return Error(ErrorKind::kSystem,
                  std::string("RINGDIST_UCX=system, but the system has no libucp.so.0: ") +
                      dlerror() + "; install libucx0 or use RINGDIST_UCX=wheel");
-  const std::string path = own_directory() + "/" + kLibrary;
-  // UCX must stay mapped: its threads and fork handlers outlive us.
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (!handle)
+  auto entry = symbol_beside(kLibrary, "ringdist_ucx_plugin");
+  if (!entry.ok())
     return Error(ErrorKind::kSystem,
-                 std::string("cannot load UCX: ") + dlerror() +
+                 "cannot load UCX: " + entry.error().message() +
                      "; install the libucx-cu13 wheel, or set RINGDIST_UCX=system for the "
                      "system's UCX");
   using Entry = const UcxPlugin* (*)();
-  auto entry = reinterpret_cast<Entry>(dlsym(handle, "ringdist_ucx_plugin"));
-  if (!entry) return Error(ErrorKind::kSystem, path + " is not of this build; rebuild");
-  return entry();
+  return reinterpret_cast<Entry>(entry.value())();
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "kernel/block_scale.h"
 #include "kernel/fp8.h"
 #include "kernel/quantize_isa.h"
+#include "support/block_values.h"
 #include "support/floats.h"
 
 namespace ringdist {
@@ -45,35 +46,12 @@ Coded code(const QuantizeLoops& loops, BlockFormat format, const Floats& in, Flo
   return out;
 }
 
-// Of two NaNs in an operation, which one comes out is the processor's choice.
-bool same_but_for_nans(const Floats& a, const Floats& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
-    return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y) ||
-           (std::isnan(x) && std::isnan(y));
-  });
-}
-
 class Quantize : public testing::TestWithParam<BlockFormat> {
  protected:
   const BlockFormat format = GetParam();
   const uint32_t seed = std::random_device()();
   std::mt19937 random{seed};
   testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(seed)};
-
-  // Blocks of all sizes, some of them zero, tiny, huge or not finite.
-  Floats any_values(size_t count) {
-    std::normal_distribution<float> normal;
-    Floats out(count);
-    for (size_t at = 0; at < count; at += kQuantizeBlock) {
-      const int exponent = static_cast<int>(random() % 280) - 150;
-      const size_t end = std::min(count, at + kQuantizeBlock);
-      for (size_t i = at; i < end; ++i) out[i] = std::ldexp(normal(random), exponent);
-      if (random() % 8 == 0) std::fill_n(out.begin() + static_cast<ptrdiff_t>(at), end - at, 0.0f);
-      if (random() % 8 == 0)
-        out[at + random() % (end - at)] = std::bit_cast<float>(static_cast<uint32_t>(random()));
-    }
-    return out;
-  }
 };
 
 TEST_P(Quantize, EveryInstructionSetGivesTheBaselinesBits) {
@@ -82,8 +60,9 @@ TEST_P(Quantize, EveryInstructionSetGivesTheBaselinesBits) {
     if (loops == nullptr) continue;
     for (int round = 0; round < 300; ++round) {
       const size_t count = 1 + random() % 1500;
-      const Floats in = any_values(count);
-      const Floats residual = random() % 2 == 0 ? Floats() : any_values(count);
+      const Floats in = block_values(count, kQuantizeBlock, random);
+      const Floats residual =
+          random() % 2 == 0 ? Floats() : block_values(count, kQuantizeBlock, random);
       const Stochastic rounding{format == BlockFormat::kInt8 && random() % 2 == 0, random()};
       const Coded a = code(baseline, format, in, residual, rounding);
       const Coded b = code(*loops, format, in, residual, rounding);

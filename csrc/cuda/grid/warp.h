@@ -1,0 +1,39 @@
+// A warp as bodies of kernels see it: 32 lanes in step, each with its own variables, which hand
+// values to each other. A body is a template over a type that models this; there are two:
+// DeviceWarp (grid/device_warp.h) is the one that nvcc runs, and tests have one that takes the
+// lanes in turn.
+//
+// What is the same in all lanes is an ordinary variable, and only on such may a body branch. What a
+// lane has of its own is a Lanes<T>, reached as x[lane] in a function that each() calls:
+//
+//   Lanes<float> x;
+//   warp.each([&](int lane) { x[lane] = in[lane] * 2; });
+//   const uint32_t most = warp.maximum(bits);      // of all lanes, known to all
+//   const auto other = warp.shuffled(x, 16);       // of lane ^ 16
+//
+// Memory that one lane writes and another reads is fenced by warp.sync().
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+namespace ringdist {
+
+inline constexpr int kWarp = 32;
+
+template <typename W>
+concept Warp = requires(W warp, void (*body)(int), typename W::template Lanes<uint32_t> bits,
+                        typename W::template Lanes<float> x) {
+  warp.each(body);
+  { warp.maximum(bits) } -> std::same_as<uint32_t>;
+  { warp.ballot(bits) } -> std::same_as<uint32_t>;  // bit i: lane i's is not 0
+  { warp.shuffled(x, 16) } -> std::same_as<typename W::template Lanes<float>>;
+  { warp.of(x, 0) } -> std::same_as<float>;      // that lane's, known to all
+  { warp.scratch() } -> std::same_as<uint8_t*>;  // kWarpScratch bytes of its own
+  warp.sync();
+};
+
+// Bytes of fast memory that each warp has.
+inline constexpr int kWarpScratch = 256;
+
+}  // namespace ringdist

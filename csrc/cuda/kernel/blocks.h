@@ -1,0 +1,37 @@
+// A kernel that lets each warp work on blocks of its own, and its launch. nvcc only.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "cuda/grid/device_warp.h"
+#include "cuda/kernel/launch.h"
+
+namespace ringdist::gpu {
+
+inline constexpr int kWarps = 8;  // of a thread block
+inline constexpr int64_t kMostBlocks =
+    4096;  // thread blocks: all that a device runs at once, and some
+
+// body(warp, index) for every index below `count`.
+template <typename Body>
+__global__ void __launch_bounds__(kWarps* kWarp) each_block(int64_t count, Body body) {
+  __shared__ uint8_t scratch[kWarps][kWarpScratch];
+  const int warp_index = static_cast<int>(threadIdx.x) / kWarp;
+  DeviceWarp warp(scratch[warp_index]);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index; i < count; i += step)
+    body(warp, i);
+}
+
+template <typename Body>
+LaunchError for_each_block(int64_t count, void* stream, Body body) {
+  if (count == 0) return cudaSuccess;
+  const int64_t wanted = (count + kWarps - 1) / kWarps;
+  const auto blocks = static_cast<unsigned>(wanted < kMostBlocks ? wanted : kMostBlocks);
+  each_block<<<blocks, kWarps * kWarp, 0, static_cast<cudaStream_t>(stream)>>>(count, body);
+  return cudaGetLastError();
+}
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,23 @@
+#include "engine/devices.h"
+
+#include <gtest/gtest.h>
+
+namespace ringdist {
+namespace {
+
+// Both ends that a machine without a GPU can have: it may have been built here or not.
+TEST(Devices, AreFoundOrItIsSaidWhyNot) {
+  const auto library = load_cuda();
+  if (!library.ok()) {
+    EXPECT_NE(library.error().message().find("make cuda"), std::string::npos);
+    return;
+  }
+  const DevicesFound found = library.value()->devices();
+  EXPECT_NE(found.built_for, "");
+  EXPECT_EQ(found.devices.empty(), !found.problem.empty()) << found.problem;
+  for (const DeviceFound& device : found.devices) EXPECT_GT(device.bytes, 0) << device.name;
+  EXPECT_EQ(load_cuda().value(), library.value());
+}
+
+}  // namespace
+}  // namespace ringdist

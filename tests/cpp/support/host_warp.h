@@ -1,0 +1,56 @@
+// A warp on the host (csrc/cuda/grid/warp.h): its lanes take turns, and see what a device's would.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "cuda/grid/warp.h"
+
+namespace ringdist {
+
+class HostWarp {
+ public:
+  template <typename T>
+  using Lanes = std::array<T, kWarp>;
+
+  HostWarp() : scratch_(kWarpScratch) {}
+
+  template <typename Body>
+  void each(Body body) const {
+    for (int lane = 0; lane < kWarp; ++lane) body(lane);
+  }
+  uint32_t maximum(const Lanes<uint32_t>& x) const { return *std::ranges::max_element(x); }
+  uint32_t ballot(const Lanes<uint32_t>& x) const {
+    uint32_t out = 0;
+    for (int lane = 0; lane < kWarp; ++lane) out |= static_cast<uint32_t>(x[at(lane)] != 0) << lane;
+    return out;
+  }
+  template <typename T>
+  Lanes<T> shuffled(const Lanes<T>& x, int flip) const {
+    Lanes<T> out;
+    for (int lane = 0; lane < kWarp; ++lane) out[at(lane)] = x[at(lane ^ flip)];
+    return out;
+  }
+  template <typename T>
+  T of(const Lanes<T>& x, int lane) const {
+    return x[at(lane)];
+  }
+  uint8_t* scratch() { return scratch_.data(); }
+  void sync() const {}
+
+ private:
+  static constexpr size_t at(int lane) { return static_cast<size_t>(lane); }
+
+  std::vector<uint8_t> scratch_;  // on the heap, for AddressSanitizer
+};
+
+// What a launch of `body` over `count` blocks does.
+template <typename Body>
+void for_each_block(int64_t count, const Body& body) {
+  HostWarp warp;
+  for (int64_t index = 0; index < count; ++index) body(warp, index);
+}
+
+}  // namespace ringdist
