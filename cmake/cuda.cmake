@@ -22,7 +22,7 @@ set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 
-file(GLOB cuda_files CONFIGURE_DEPENDS csrc/cuda/*.cc)
+file(GLOB cuda_files CONFIGURE_DEPENDS csrc/cuda/*.cc csrc/cuda/kernel/*.cc)
 file(GLOB cuda_kernels CONFIGURE_DEPENDS csrc/cuda/kernel/*.cu)
 
 # Bytes are those of the CPU's codecs: nothing is contracted, nothing flushed to zero (nvcc's

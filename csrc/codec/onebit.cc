@@ -78,10 +78,13 @@ class OnebitCodec final : public BlockCodec {
           sign_loops().take(in.data() + at, owed.from, n, sum.data(), to + kScaleBytes);
       const uint16_t field = scale_field(total, sum, n);
       std::memcpy(to, &field, sizeof field);
-      if (field == kBFloatNaN)
+      if (field == kBFloatNaN) {
+        // The sign of a NaN is the processor's choice.
+        std::memset(to + kScaleBytes, 0, block_bytes(static_cast<int64_t>(n)) - kScaleBytes);
         owed.keep();
-      else if (!owed.empty())
+      } else if (!owed.empty()) {
         lose(field, sum, n, owed.to);
+      }
       to += block_bytes(static_cast<int64_t>(n));
     }
   }

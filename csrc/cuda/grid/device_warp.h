@@ -20,8 +20,8 @@ class DeviceWarp {
     T own_;
   };
 
-  // `scratch`: kWarpScratch bytes of shared memory that no other warp has.
-  __device__ explicit DeviceWarp(uint8_t* scratch)
+  // `scratch`: shared memory that no other warp has.
+  __device__ explicit DeviceWarp(void* scratch)
       : scratch_(scratch), lane_(static_cast<int>(threadIdx.x) % kWarp) {}
 
   template <typename Body>
@@ -29,6 +29,7 @@ class DeviceWarp {
     body(lane_);
   }
   __device__ uint32_t maximum(Lanes<uint32_t> x) const { return __reduce_max_sync(kAll, x[lane_]); }
+  __device__ uint32_t sum(Lanes<uint32_t> x) const { return __reduce_add_sync(kAll, x[lane_]); }
   __device__ uint32_t ballot(Lanes<uint32_t> x) const { return __ballot_sync(kAll, x[lane_] != 0); }
   template <typename T>
   __device__ Lanes<T> shuffled(Lanes<T> x, int flip) const {
@@ -39,13 +40,13 @@ class DeviceWarp {
   __device__ T of(Lanes<T> x, int lane) const {
     return __shfl_sync(kAll, x[lane_], lane);
   }
-  __device__ uint8_t* scratch() const { return scratch_; }
+  __device__ void* scratch() const { return scratch_; }
   __device__ void sync() const { __syncwarp(kAll); }
 
  private:
   static constexpr unsigned kAll = 0xffffffff;
 
-  uint8_t* scratch_;
+  void* scratch_;
   int lane_;
 };
 

@@ -28,12 +28,13 @@ concept Warp = requires(W warp, void (*body)(int), typename W::template Lanes<ui
   { warp.maximum(bits) } -> std::same_as<uint32_t>;
   { warp.ballot(bits) } -> std::same_as<uint32_t>;  // bit i: lane i's is not 0
   { warp.shuffled(x, 16) } -> std::same_as<typename W::template Lanes<float>>;
-  { warp.of(x, 0) } -> std::same_as<float>;      // that lane's, known to all
-  { warp.scratch() } -> std::same_as<uint8_t*>;  // kWarpScratch bytes of its own
+  { warp.of(x, 0) } -> std::same_as<float>;  // that lane's, known to all
+  { warp.sum(bits) } -> std::same_as<uint32_t>;
+  { warp.scratch() } -> std::same_as<void*>;  // memory of its own, as much as its launch asked for
   warp.sync();
 };
 
-// Bytes of fast memory that each warp has.
-inline constexpr int kWarpScratch = 256;
+// The bits of the lanes before `lane`.
+constexpr uint32_t lanes_before(int lane) { return (uint32_t{1} << lane) - 1; }
 
 }  // namespace ringdist

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "cuda/grid/device_warp.h"
-#include "cuda/kernel/launch.h"
+#include "cuda/kernel/calls.h"
 
 namespace ringdist::gpu {
 
@@ -14,10 +14,11 @@ inline constexpr int kWarps = 8;  // of a thread block
 inline constexpr int64_t kMostBlocks =
     4096;  // thread blocks: all that a device runs at once, and some
 
-// body(warp, index) for every index below `count`.
-template <typename Body>
+// body(warp, index) for every index below `count`, with kScratch bytes for each warp.
+template <int kScratch, typename Body>
 __global__ void __launch_bounds__(kWarps* kWarp) each_block(int64_t count, Body body) {
-  __shared__ uint8_t scratch[kWarps][kWarpScratch];
+  constexpr int kEach = kScratch == 0 ? 1 : kScratch;
+  __shared__ alignas(16) uint8_t scratch[kWarps][kEach];
   const int warp_index = static_cast<int>(threadIdx.x) / kWarp;
   DeviceWarp warp(scratch[warp_index]);
   const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
@@ -25,12 +26,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) each_block(int64_t count, Body 
     body(warp, i);
 }
 
-template <typename Body>
+template <int kScratch, typename Body>
 LaunchError for_each_block(int64_t count, void* stream, Body body) {
   if (count == 0) return cudaSuccess;
   const int64_t wanted = (count + kWarps - 1) / kWarps;
   const auto blocks = static_cast<unsigned>(wanted < kMostBlocks ? wanted : kMostBlocks);
-  each_block<<<blocks, kWarps * kWarp, 0, static_cast<cudaStream_t>(stream)>>>(count, body);
+  each_block<kScratch>
+      <<<blocks, kWarps * kWarp, 0, static_cast<cudaStream_t>(stream)>>>(count, body);
   return cudaGetLastError();
 }
 

@@ -1,26 +1,27 @@
-#include "cuda/kernel/blocks.h"
-#include "cuda/kernel/round16.h"
-#include "cuda/kernel/round16_body.h"
+// Kernels of fp16 and bf16.
+#include "cuda/kernel/families.h"
+#include "cuda/kernel/launch.h"
+#include "cuda/kernel/round16_coder.h"
 
 namespace ringdist::gpu {
+namespace {
 
-LaunchError round16(Type16 type, const float* in, const float* from, float* to, int64_t count,
-                    Stochastic rounding, uint16_t* out, void* stream) {
-  const auto launch = [&]<typename Type>(Type) {
-    const Rounding<Type> body{in, {from, to}, count, rounding.key, out};
-    return for_each_block(blocks(count, kRoundBlock), stream, body);
-  };
-  if (type == Type16::kHalf) return launch(rounding16::Half());
-  return rounding.on ? launch(rounding16::StochasticBFloat()) : launch(rounding16::BFloat());
+template <typename Call>
+LaunchError launch_any(Coding coding, const Call& call, void* stream) {
+  if (coding.code == Code::kHalf)
+    return launch(coding, Round16Coder<rounding16::Half>(), call, stream);
+  if (coding.stochastic)
+    return launch(coding, Round16Coder<rounding16::StochasticBFloat>(), call, stream);
+  return launch(coding, Round16Coder<rounding16::BFloat>(), call, stream);
 }
 
-LaunchError widen16(Type16 type, const uint16_t* in, bool accumulate, float* out, int64_t count,
-                    void* stream) {
-  const auto launch = [&]<typename Type>(Type) {
-    const Widening<Type> body{in, accumulate, out, count};
-    return for_each_block(blocks(count, kRoundBlock), stream, body);
-  };
-  return type == Type16::kHalf ? launch(rounding16::Half()) : launch(rounding16::BFloat());
+}  // namespace
+
+LaunchError launch_round16(Coding coding, const EncodeCall& call, void* stream) {
+  return launch_any(coding, call, stream);
+}
+LaunchError launch_round16(Coding coding, const DecodeCall& call, void* stream) {
+  return launch_any(coding, call, stream);
 }
 
 }  // namespace ringdist::gpu

@@ -1,19 +1,15 @@
-#include "cuda/kernel/blocks.h"
-#include "cuda/kernel/sign.h"
-#include "cuda/kernel/sign_body.h"
+// Kernels of onebit.
+#include "cuda/kernel/families.h"
+#include "cuda/kernel/launch.h"
+#include "cuda/kernel/sign_coder.h"
 
 namespace ringdist::gpu {
 
-LaunchError take_signs(const float* in, const float* from, float* to, int64_t count, uint8_t* out,
-                       void* stream) {
-  const TakingSigns body{in, {from, to}, count, out};
-  return for_each_block(blocks(count, kSignCount), stream, body);
+LaunchError launch_sign(Coding coding, const EncodeCall& call, void* stream) {
+  return launch(coding, SignCoder(), call, stream);
 }
-
-LaunchError read_signs(const uint8_t* in, bool accumulate, float* out, int64_t count,
-                       int* malformed, void* stream) {
-  const ReadingSigns body{in, accumulate, out, count, malformed};
-  return for_each_block(blocks(count, kSignCount), stream, body);
+LaunchError launch_sign(Coding coding, const DecodeCall& call, void* stream) {
+  return launch(coding, SignCoder(), call, stream);
 }
 
 }  // namespace ringdist::gpu

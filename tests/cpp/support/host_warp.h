@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "cuda/grid/warp.h"
@@ -15,13 +17,16 @@ class HostWarp {
   template <typename T>
   using Lanes = std::array<T, kWarp>;
 
-  HostWarp() : scratch_(kWarpScratch) {}
+  explicit HostWarp(int scratch = 0) : scratch_(static_cast<size_t>(scratch) / sizeof(Unit)) {}
 
   template <typename Body>
   void each(Body body) const {
     for (int lane = 0; lane < kWarp; ++lane) body(lane);
   }
   uint32_t maximum(const Lanes<uint32_t>& x) const { return *std::ranges::max_element(x); }
+  uint32_t sum(const Lanes<uint32_t>& x) const {
+    return std::accumulate(x.begin(), x.end(), uint32_t{0});
+  }
   uint32_t ballot(const Lanes<uint32_t>& x) const {
     uint32_t out = 0;
     for (int lane = 0; lane < kWarp; ++lane) out |= static_cast<uint32_t>(x[at(lane)] != 0) << lane;
@@ -37,19 +42,20 @@ class HostWarp {
   T of(const Lanes<T>& x, int lane) const {
     return x[at(lane)];
   }
-  uint8_t* scratch() { return scratch_.data(); }
+  void* scratch() { return scratch_.data(); }
   void sync() const {}
 
  private:
   static constexpr size_t at(int lane) { return static_cast<size_t>(lane); }
 
-  std::vector<uint8_t> scratch_;  // on the heap, for AddressSanitizer
+  using Unit = uint64_t;       // aligned for whatever a body puts there
+  std::vector<Unit> scratch_;  // on the heap, for AddressSanitizer
 };
 
 // What a launch of `body` over `count` blocks does.
-template <typename Body>
+template <int kScratch, typename Body>
 void for_each_block(int64_t count, const Body& body) {
-  HostWarp warp;
+  HostWarp warp(kScratch);
   for (int64_t index = 0; index < count; ++index) body(warp, index);
 }
 

@@ -1,0 +1,34 @@
+// Kernels of fp8, int8, int4 and int2.
+#include "cuda/kernel/families.h"
+#include "cuda/kernel/launch.h"
+#include "cuda/kernel/quantized_coder.h"
+
+namespace ringdist::gpu {
+namespace {
+
+template <typename Call>
+LaunchError launch_any(Coding coding, const Call& call, void* stream) {
+  switch (coding.code) {
+    case Code::kFp8E4M3:
+      return launch(coding, QuantizedCoder<Fp8<E4M3>>(), call, stream);
+    case Code::kFp8E5M2:
+      return launch(coding, QuantizedCoder<Fp8<E5M2>>(), call, stream);
+    case Code::kInt8:
+      return launch(coding, QuantizedCoder<Int8>{coding.stochastic}, call, stream);
+    case Code::kInt4:
+      return launch(coding, QuantizedCoder<Signed<4>>(), call, stream);
+    default:
+      return launch(coding, QuantizedCoder<Signed<2>>(), call, stream);
+  }
+}
+
+}  // namespace
+
+LaunchError launch_quantized(Coding coding, const EncodeCall& call, void* stream) {
+  return launch_any(coding, call, stream);
+}
+LaunchError launch_quantized(Coding coding, const DecodeCall& call, void* stream) {
+  return launch_any(coding, call, stream);
+}
+
+}  // namespace ringdist::gpu

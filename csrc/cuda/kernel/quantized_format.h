@@ -1,0 +1,150 @@
+// The formats of kernel/quantize.h on a device: how a warp chooses the codes of one block and its
+// scale. Twins of the types in kernel/quantize_loops.h: the same operations in the same order, so
+// that both give the same bits. codec/<name>.spec.md has what they have to be.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "cuda/grid/device.h"
+#include "cuda/grid/warp.h"
+#include "cuda/kernel/seed.h"
+#include "cuda/kernel/values.h"
+#include "kernel/block_format.h"
+#include "kernel/block_scale.h"
+#include "kernel/fp8.h"
+
+namespace ringdist::gpu {
+
+inline constexpr int kQuantizedParts = static_cast<int>(kQuantizeBlock) / kWarp;
+inline constexpr float kRound = 0x1.8p23f;  // added, it rounds to integers
+
+// A block between being read and being packed.
+template <Warp W>
+struct QuantizedValues {
+  Values<W, kQuantizedParts> t;                                // what the codes stand for, unscaled
+  typename W::template Lanes<uint32_t> code[kQuantizedParts];  // as fields on the wire
+};
+
+// The largest magnitude of a block, by its bits, and its sign bit, set if both signs have it.
+struct Largest {
+  uint32_t bits = 0;
+  uint32_t sign = 0;
+};
+
+struct Int8 {
+  static constexpr int kBits = 8;
+  static constexpr int kTinyBits = 7;
+  RINGDIST_DEVICE static uint32_t field(int t) { return static_cast<uint32_t>(t) & 0xff; }
+  RINGDIST_DEVICE static float value(uint32_t field) {
+    return static_cast<float>(static_cast<int8_t>(field));
+  }
+
+  // `at`: the block's first element, for its random bits.
+  template <Warp W>
+  RINGDIST_DEVICE static uint16_t quantize(W& warp, const Values<W, kQuantizedParts>& x,
+                                           Largest largest, Stochastic rounding, uint64_t at,
+                                           QuantizedValues<W>& out) {
+    const uint16_t scale = scale_up(std::bit_cast<float>(largest.bits), 127);
+    const float inverse = 1 / bfloat_to_float(scale);
+    each_element<kQuantizedParts>(warp, kQuantizeBlock, [&](int part, int lane, int i) {
+      float moved = x.part[part][lane] * inverse;
+      if (rounding.on)
+        moved = dithered(moved, random_bits(rounding.key, at + static_cast<uint64_t>(i)));
+      const float shifted = moved + kRound;
+      out.t.part[part][lane] = shifted - kRound;
+      out.code[part][lane] = float_bits(shifted) & 0xff;
+    });
+    return scale;
+  }
+
+ private:
+  RINGDIST_DEVICE static float dithered(float x, uint32_t random) {
+    const float offset = (static_cast<float>(random) - 32767.5f) * 0x1p-16f;
+    const float moved = x + offset;
+    const float low = moved < -127.0f ? -127.0f : moved;
+    return low > 127.0f ? 127.0f : low;
+  }
+};
+
+template <int kBitCount>
+struct Signed {
+  static constexpr int kBits = kBitCount;
+  static constexpr int kLow = 1 << (kBits - 1);
+  static constexpr int kTinyBits = kBits - 1;
+  RINGDIST_DEVICE static uint32_t field(int t) { return static_cast<uint32_t>(t + kLow); }
+  RINGDIST_DEVICE static float value(uint32_t field) {
+    return static_cast<float>(static_cast<int>(field) - kLow);
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE static uint16_t quantize(W& warp, const Values<W, kQuantizedParts>& x,
+                                           Largest largest, Stochastic, uint64_t,
+                                           QuantizedValues<W>& out) {
+    constexpr float kHighest = kRound + (kLow - 1);
+    const float first = std::bit_cast<float>(largest.bits | (largest.sign ^ kSignBit)) / kLow;
+    const float inverse = 1 / first;
+    Values<W, kQuantizedParts> xt, tt;
+    each_element<kQuantizedParts>(warp, kQuantizeBlock, [&](int part, int lane, int) {
+      const float c = x.part[part][lane] * inverse;
+      const float shifted = c + kRound;
+      const float bounded = shifted < kHighest ? shifted : kHighest;
+      const float t = bounded - kRound;
+      out.t.part[part][lane] = t;
+      out.code[part][lane] = (float_bits(bounded) + kLow) & ((1u << kBits) - 1);
+      xt.part[part][lane] = c * t;
+      tt.part[part][lane] = t * t;
+    });
+    return scale_nearest(first * (total(warp, xt) / total(warp, tt)), kLow);
+  }
+
+ private:
+  // Sixteen running sums, element i in sum i % 16, then pairwise.
+  template <Warp W>
+  RINGDIST_DEVICE static float total(W& warp, const Values<W, kQuantizedParts>& products) {
+    typename W::template Lanes<float> sum;
+    warp.each([&](int lane) { sum[lane] = 0; });
+    for (const auto& part : products.part) {
+      const auto other = warp.shuffled(part, 16);
+      warp.each([&](int lane) {
+        const bool upper = lane >= 16;
+        sum[lane] += upper ? other[lane] : part[lane];
+        sum[lane] += upper ? part[lane] : other[lane];
+      });
+    }
+    for (const int flip : {8, 4, 2, 1}) {
+      const auto other = warp.shuffled(sum, flip);
+      warp.each([&](int lane) { sum[lane] += other[lane]; });
+    }
+    return warp.of(sum, 0);
+  }
+};
+
+template <typename Format>
+struct Fp8 {
+  static constexpr int kBits = 8;
+  static constexpr int kTinyBits = 1;
+  // 1 or -1, the only codes that tiny blocks use.
+  RINGDIST_DEVICE static uint32_t field(int t) {
+    return t == 0 ? 0 : (static_cast<uint32_t>(t) & 0x80) | Format::kOne;
+  }
+  RINGDIST_DEVICE static float value(uint32_t field) {
+    return Format::widen(static_cast<uint8_t>(field));
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE static uint16_t quantize(W& warp, const Values<W, kQuantizedParts>& x,
+                                           Largest largest, Stochastic, uint64_t,
+                                           QuantizedValues<W>& out) {
+    const uint16_t scale = scale_up(std::bit_cast<float>(largest.bits), Format::kLargest);
+    const float inverse = 1 / bfloat_to_float(scale);
+    each_element<kQuantizedParts>(warp, kQuantizeBlock, [&](int part, int lane, int) {
+      const uint8_t code = Format::narrow(x.part[part][lane] * inverse);
+      out.code[part][lane] = code;
+      out.t.part[part][lane] = Format::widen(code);
+    });
+    return scale;
+  }
+};
+
+}  // namespace ringdist::gpu

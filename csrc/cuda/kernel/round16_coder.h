@@ -1,0 +1,49 @@
+// Elements of the codecs fp16 and bf16 between a warp's registers and their bytes: the twin of
+// kernel/round16_loops.h, byte for byte. A Coder (cuda/kernel/coding.h).
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/grid/device.h"
+#include "cuda/grid/warp.h"
+#include "cuda/kernel/seed.h"
+#include "cuda/kernel/values.h"
+#include "kernel/round16_types.h"
+
+namespace ringdist::gpu {
+
+// Each element is coded by itself; so many are one warp's, and rotated together.
+template <typename Type>
+struct Round16Coder {
+  static constexpr int kParts = 8;
+  static constexpr int kCount = kParts * kWarp;
+  static constexpr int kScratch = 0;
+  static constexpr bool kSparse = false;
+
+  static constexpr int64_t bytes(int count) { return int64_t{2} * count; }
+
+  template <Warp W>
+  RINGDIST_DEVICE void encode(W& warp, Values<W, kParts>& x, int count, Seed seed, uint64_t at,
+                              uint8_t* out) const {
+    const uint64_t key = Type::kStochastic ? seed.key() : 0;
+    each_element<kParts>(warp, count, [&](int part, int lane, int i) {
+      const uint32_t random =
+          Type::kStochastic ? random_bits(key, at + static_cast<uint64_t>(i)) : 0;
+      const uint16_t stored = Type::narrow(x.part[part][lane], static_cast<uint16_t>(random));
+      out[2 * i] = static_cast<uint8_t>(stored);
+      out[2 * i + 1] = static_cast<uint8_t>(stored >> 8);
+      x.part[part][lane] = Type::widen(stored);
+    });
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE bool decode(W& warp, const uint8_t* in, int count, Seed, uint64_t, bool,
+                              Values<W, kParts>& x) const {
+    each_element<kParts>(warp, count, [&](int part, int lane, int i) {
+      x.part[part][lane] = Type::widen(load_field(in + 2 * i));
+    });
+    return true;
+  }
+};
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,181 @@
+// A block of the codec `topk` between a warp's registers and its bytes. codec/topk.spec.md has
+// them.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+#include "cuda/grid/device.h"
+#include "cuda/grid/warp.h"
+#include "cuda/kernel/seed.h"
+#include "cuda/kernel/sparse_coder.h"
+#include "cuda/kernel/values.h"
+#include "kernel/finite_bfloat.h"
+#include "kernel/half.h"
+
+namespace ringdist::gpu {
+
+struct TopkCoder : SparseBlock {
+  static constexpr int kScratch = kCount * sizeof(float);
+
+  constexpr int64_t bytes(int count) const { return int64_t{kEntry} * share(count); }
+
+  template <Warp W>
+  RINGDIST_DEVICE void encode(W& warp, Values<W, kParts>& x, int count, Seed, uint64_t,
+                              uint8_t* out) const {
+    if (largest_magnitude(warp, x) >= kInfinity) return poison(warp, x, count, out);
+    const uint32_t bound = least_of_largest(warp, x, count);
+    int sent = 0;
+    int ties = share(count) - static_cast<int>(at_least(warp, x, count, bound + 1));
+    for (int part = 0; part < kParts; ++part) {
+      typename W::template Lanes<uint32_t> above, equal;
+      warp.each([&](int lane) {
+        const bool there = part * kWarp + lane < count;
+        const uint32_t magnitude = magnitude_bits(x.part[part][lane]);
+        above[lane] = there && magnitude > bound ? 1 : 0;
+        equal[lane] = there && magnitude == bound ? 1 : 0;
+      });
+      const uint32_t equals = warp.ballot(equal);
+      const uint32_t first = first_of(equals, ties);
+      const uint32_t chosen = warp.ballot(above) | first;
+      warp.each([&](int lane) {
+        float& own = x.part[part][lane];
+        if (!is_in(chosen, lane)) {
+          own = 0;
+          return;
+        }
+        const Entry entry = make_entry(part * kWarp + lane, own);
+        store_entry(entry, out + kEntry * place(chosen, lane, sent));
+        own = entry_value(entry);
+      });
+      sent += std::popcount(chosen);
+      ties -= std::popcount(first);
+    }
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE bool decode(W& warp, const uint8_t* in, int count, Seed, uint64_t, bool adding,
+                              Values<W, kParts>& x) const {
+    auto* values = static_cast<float*>(warp.scratch());
+    warp.sync();  // after another block's
+    each_element<kParts>(warp, kCount, [&](int, int, int i) { values[i] = absent(adding); });
+    warp.sync();
+    const int entries = share(count);
+    for (int begin = 0; begin < entries; begin += kWarp) {
+      const uint32_t poisons = which(warp, begin, entries, [&](int j) {
+        return load_entry(in + kEntry * j).index == kPoisonIndex;
+      });
+      const uint32_t faults =
+          which(warp, begin, entries, [&](int j) { return is_out_of_order(in, j, count); });
+      if ((poisons | faults) != 0) {
+        const int first = std::countr_zero(poisons | faults);
+        if (!is_in(poisons, first)) return false;
+        fill(warp, x, std::numeric_limits<float>::quiet_NaN());
+        return true;
+      }
+      warp.each([&](int lane) {
+        if (begin + lane >= entries) return;
+        const Entry entry = load_entry(in + kEntry * (begin + lane));
+        values[element_of(entry)] = present(entry_value(entry), adding);
+      });
+    }
+    warp.sync();
+    each_element<kParts>(warp, count,
+                         [&](int part, int lane, int i) { x.part[part][lane] = values[i]; });
+    return true;
+  }
+
+ private:
+  struct Entry {
+    uint16_t index;
+    uint16_t value;
+  };
+  static constexpr int kEntry = 4;  // bytes
+  static constexpr uint16_t kPoisonIndex = 0xffff;
+  // Set in an index whose value is in units of 2^-149, where bf16 might round to zero.
+  static constexpr uint16_t kTiny = 0x8000;
+  static constexpr uint32_t kLargestTiny = 0x7fff;
+
+  RINGDIST_DEVICE static Entry make_entry(int index, float x) {
+    const uint32_t magnitude = magnitude_bits(x);
+    const auto at = static_cast<uint16_t>(index);
+    if (magnitude == 0 || magnitude > kLargestTiny + 1) return {at, finite_bfloat(x)};
+    const uint32_t units = magnitude < kLargestTiny ? magnitude : kLargestTiny;
+    return {static_cast<uint16_t>(at | kTiny),
+            static_cast<uint16_t>((float_bits(x) >> 16 & 0x8000) | units)};
+  }
+  RINGDIST_DEVICE static float entry_value(Entry entry) {
+    if ((entry.index & kTiny) == 0) return bfloat_to_float(entry.value);
+    const uint32_t sign = static_cast<uint32_t>(entry.value & 0x8000) << 16;
+    return std::bit_cast<float>(sign | (entry.value & kLargestTiny));
+  }
+  RINGDIST_DEVICE static int element_of(Entry entry) { return entry.index & ~kTiny & 0xffff; }
+
+  RINGDIST_DEVICE static void store_entry(Entry entry, uint8_t* out) {
+    store16(entry.index, out);
+    store16(entry.value, out + sizeof entry.index);
+  }
+  RINGDIST_DEVICE static Entry load_entry(const uint8_t* in) {
+    return {load_field(in), load_field(in + sizeof(uint16_t))};
+  }
+  RINGDIST_DEVICE static bool is_out_of_order(const uint8_t* in, int j, int count) {
+    const int element = element_of(load_entry(in + kEntry * j));
+    const int before = j == 0 ? -1 : element_of(load_entry(in + kEntry * (j - 1)));
+    return element <= before || element >= count;
+  }
+
+  // The lanes of which such(begin + lane) holds, below `end`.
+  template <Warp W, typename Such>
+  RINGDIST_DEVICE static uint32_t which(W& warp, int begin, int end, const Such& such) {
+    typename W::template Lanes<uint32_t> is_such;
+    warp.each([&](int lane) { is_such[lane] = begin + lane < end && such(begin + lane) ? 1 : 0; });
+    return warp.ballot(is_such);
+  }
+
+  // The lowest `count` of the bits.
+  RINGDIST_DEVICE static uint32_t first_of(uint32_t bits, int count) {
+    uint32_t out = 0;
+    for (; bits != 0 && count > 0; --count) {
+      out |= bits & (0 - bits);
+      bits &= bits - 1;
+    }
+    return out;
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE static uint32_t at_least(W& warp, const Values<W, kParts>& x, int count,
+                                           uint32_t bound) {
+    typename W::template Lanes<uint32_t> own;
+    warp.each([&](int lane) { own[lane] = 0; });
+    each_element<kParts>(warp, count, [&](int part, int lane, int) {
+      if (magnitude_bits(x.part[part][lane]) >= bound) ++own[lane];
+    });
+    return warp.sum(own);
+  }
+
+  // The magnitude that share() elements reach and no more than these by more: bit by bit.
+  template <Warp W>
+  RINGDIST_DEVICE uint32_t least_of_largest(W& warp, const Values<W, kParts>& x, int count) const {
+    const auto wanted = static_cast<uint32_t>(share(count));
+    uint32_t bound = 0;
+    for (uint32_t bit = 1u << 30; bit != 0; bit >>= 1)
+      if (at_least(warp, x, count, bound | bit) >= wanted) bound |= bit;
+    return bound;
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE static void fill(W& warp, Values<W, kParts>& x, float value) {
+    for (auto& part : x.part) warp.each([&](int lane) { part[lane] = value; });
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE void poison(W& warp, Values<W, kParts>& x, int count, uint8_t* out) const {
+    each_element<kParts>(warp, share(count), [&](int, int, int i) {
+      store_entry({kPoisonIndex, kBFloatNaN}, out + kEntry * i);
+    });
+    fill(warp, x, std::numeric_limits<float>::quiet_NaN());
+  }
+};
+
+}  // namespace ringdist::gpu

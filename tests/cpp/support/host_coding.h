@@ -1,0 +1,40 @@
+// The bodies of the device's kernels, run by a warp on the host, as calls on memory of the host.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cuda/kernel/coding.h"
+#include "support/floats.h"
+#include "support/host_warp.h"
+
+namespace ringdist {
+
+using Coded = std::vector<uint8_t>;
+
+template <typename Coder, bool kRotated = false>
+Coded encode_on_host(Coder coder, const Floats& in, gpu::Owed owed = {}, gpu::Seed seed = {}) {
+  const auto count = static_cast<int64_t>(in.size());
+  const auto tail = static_cast<int>(count % Coder::kCount);
+  const int64_t bytes =
+      count / Coder::kCount * coder.bytes(Coder::kCount) + (tail == 0 ? 0 : coder.bytes(tail));
+  Coded out(static_cast<size_t>(bytes));
+  for_each_block<Coder::kScratch>(
+      gpu::blocks_of<Coder>(count),
+      gpu::Encoding<Coder, kRotated>{coder, in.data(), owed, count, seed, out.data()});
+  return out;
+}
+
+// False for bytes that no encoder writes.
+template <typename Coder, bool kRotated = false>
+bool decode_on_host(Coder coder, const Coded& in, bool accumulate, Floats& out,
+                    gpu::Seed seed = {}) {
+  const auto count = static_cast<int64_t>(out.size());
+  int malformed = 0;
+  for_each_block<Coder::kScratch>(gpu::blocks_of<Coder>(count),
+                                  gpu::Decoding<Coder, kRotated>{coder, in.data(), seed, accumulate,
+                                                                 out.data(), count, &malformed});
+  return malformed == 0;
+}
+
+}  // namespace ringdist
