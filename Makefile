@@ -6,7 +6,7 @@ RANKS ?= 2
 # One compute thread per rank, else the ranks of one machine fight for its cores.
 export OMP_NUM_THREADS ?= 1
 
-CPP_FILES = find csrc tests -name '*.h' -o -name '*.cc' -o -name '*.cu'
+CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study conformance differential matrix build cuda lint format sanitize fuzz clean
@@ -94,7 +94,8 @@ build:
 	@tools/bootstrap.sh
 	@tools/build.sh python
 
-cuda: build
+cuda:
+	@tools/bootstrap.sh
 	@tools/build.sh cuda
 
 lint:

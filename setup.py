@@ -22,6 +22,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 PACKAGE = "torch_ringdist"
+CUDA_LIBRARY = "libringdist_cuda.so"
 # `import torch` in a build step must not start the very package that is being built.
 ENVIRONMENT = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
@@ -55,15 +56,12 @@ class CMakeBuild(build_ext):
         subprocess.check_call([*cmake, *self._arguments(build, in_source)], env=ENVIRONMENT)
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
         package = (ROOT if in_source else Path(self.build_lib).resolve()) / PACKAGE
-        for target, component in self._targets():
-            make = ["--build", str(build), "--target", target, "--parallel", jobs]
-            subprocess.check_call([*cmake, *make], env=ENVIRONMENT)
-            install = ["--install", str(build), "--component", component, "--prefix", str(package)]
-            subprocess.check_call([*cmake, *install], env=ENVIRONMENT)
-
-    def _targets(self) -> list[tuple[str, str]]:
-        """What is built, and the component that installs it."""
-        return [("python", "python")] + [("ringdist_cuda", "cuda")] * self._with_cuda()
+        make = ["--build", str(build), "--target", "python", "--parallel", jobs]
+        subprocess.check_call([*cmake, *make], env=ENVIRONMENT)
+        if not self._with_cuda():  # an earlier build may have left one
+            (package / CUDA_LIBRARY).unlink(missing_ok=True)
+        install = ["--install", str(build), "--component", "python", "--prefix", str(package)]
+        subprocess.check_call([*cmake, *install], env=ENVIRONMENT)
 
     def _with_cuda(self) -> bool:
         return os.environ.get("RINGDIST_CUDA", "").upper() in ("ON", "1", "TRUE", "YES")
@@ -91,8 +89,6 @@ class CMakeBuild(build_ext):
             arguments.append("-GNinja")
         if "RINGDIST_WERROR" in os.environ:
             arguments.append(f"-DRINGDIST_WERROR={os.environ['RINGDIST_WERROR']}")
-        if self._with_cuda():
-            arguments.append("-DRINGDIST_CUDA=ON")
         ucx = os.environ.get("RINGDIST_UCX") or "wheel"
         arguments.append(f"-DRINGDIST_UCX={ucx}")
         if ucx == "wheel" and importlib.util.find_spec("libucx") is None:
@@ -103,7 +99,7 @@ class CMakeBuild(build_ext):
     def _files(self) -> list[str]:
         module = os.path.basename(self.get_ext_filename(f"{PACKAGE}._C"))
         names = [module, "libringdist_ucx.so", "_build_info.py"]
-        names += ["libringdist_cuda.so"] * self._with_cuda()
+        names += [CUDA_LIBRARY] * self._with_cuda()
         return [f"{PACKAGE}/{name}" for name in names]
 
     def get_outputs(self) -> list[str]:

@@ -3,7 +3,7 @@
 #
 #   tools/build.sh python       the package: its binaries, and the editable install
 #   tools/build.sh cpp_tests    the C++ tests
-#   tools/build.sh cuda         the library for NVIDIA GPUs, which the package then loads; needs nvcc
+#   tools/build.sh cuda         the package, and its library for NVIDIA GPUs; needs nvcc
 #
 # The editable install of setup.py uses the same folder, so neither repeats the other's work.
 # RINGDIST_UCX, RINGDIST_WERROR and MAX_JOBS mean what they mean in setup.py; here warnings are errors.
@@ -32,14 +32,11 @@ if [ ! -f $build/build.ninja ] || [ "$(cat $build/options 2>/dev/null)" != "${op
   printf '%s\n' "${options[*]}" >$build/options
 fi
 if [ "$target" = cuda ]; then
-  grep -qx 'RINGDIST_CUDA:BOOL=ON' $build/CMakeCache.txt || cmake $build -DRINGDIST_CUDA=ON
-  target=ringdist_cuda
+  grep -qx 'RINGDIST_CUDA:BOOL=ON' $build/CMakeCache.txt || RINGDIST_CUDA=ON cmake $build
+  target=python
 fi
 cmake --build $build --target "$target" --parallel "$(tools/jobs.sh)"
 
-if [ "$target" = ringdist_cuda ]; then
-  cmake --install $build --component cuda --prefix torch_ringdist >/dev/null
-fi
 if [ "$target" = python ]; then
   cmake --install $build --component python --prefix torch_ringdist >/dev/null
   wanted="$PWD $(cat setup.py pyproject.toml | sha256sum)"

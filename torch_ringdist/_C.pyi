@@ -21,8 +21,7 @@ class _Ucx(TypedDict):
 
 class _Cuda(TypedDict):
     built_for: str  # architectures, "80, 90, 100"; "" where it is not loaded
-    devices: list[tuple[str, str, int]]  # name, compute capability, bytes of memory
-    state: str  # "ok", why there is no device, or "not loaded: <why>"
+    state: str  # "ok", or "not loaded: <why>"
 
 class _Info(TypedDict):
     version: str
@@ -58,6 +57,13 @@ def create_backend(
 
 def info() -> _Info:
     """Versions, registries, limits and variables. Any thread may call it."""
+
+def cuda_devices() -> tuple[list[tuple[str, str, int]], str]:
+    """Name, compute capability and bytes of memory of each device; why there is none, or "".
+
+    Starts CUDA in this process: children that it forks from then on cannot use it. Raises
+    RuntimeError where libringdist_cuda.so is not loaded. Any thread may call it.
+    """
 
 def options() -> list[tuple[str, str, str, str]]:
     """The fields of Options: name, type ("str", "int", "float" or "bool"), default, meaning."""

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     try:
         if args.command == "info":
-            info = _inspect.info()
+            info = _inspect.info_with_devices()
             print(_show.as_json(info) if args.json else _show.as_text(info))
         elif args.command == "codecs":
             _codecs.run(args)

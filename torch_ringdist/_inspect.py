@@ -10,10 +10,11 @@ from torch_ringdist import _native
 def info() -> dict[str, Any]:
     """What this build and this process can do, and how they are set.
 
-    Keys: version, torch (built for), ucx (version, path, origin), cuda (built_for: architectures;
-    devices: name, compute capability and bytes of each; state), transports, algorithms, codecs,
-    operations, limits, variables, costs (origin; inside and between, the constants that a group of
-    which this process is rank 0 would plan by). ``python -m torch_ringdist info`` prints it.
+    Keys: version, torch (built for), ucx (version, path, origin), cuda (built_for:
+    architectures; state), transports, algorithms, codecs, operations, limits, variables, costs
+    (origin; inside and between, the constants that a group of which this process is rank 0 would
+    plan by). ``python -m torch_ringdist info`` prints it, and the GPUs that there are: to look for
+    those starts CUDA in a process, whose forked children then cannot use it, so this does not.
 
     Raises:
         ImportError: the native module is missing or was built for another torch.
@@ -27,6 +28,17 @@ def info() -> dict[str, Any]:
     named = next((row[1] for row in out["variables"] if row[0] == "RINGDIST_COSTS"), "")
     costs, origin = Costs.in_force(named)
     return {**out, "costs": {"origin": origin, **costs.numbers()}}
+
+
+def info_with_devices() -> dict[str, Any]:
+    """As info(), and in cuda ``devices``, (name, compute capability, bytes) of each, with ``state``
+    saying why there are none. For a process that does nothing else: see info().
+    """
+    out = info()
+    if out["cuda"]["state"] == "ok":
+        devices, problem = _native.load().cuda_devices()
+        out["cuda"] = {**out["cuda"], "devices": devices, "state": problem or "ok"}
+    return out
 
 
 def stats() -> dict[str, int]:

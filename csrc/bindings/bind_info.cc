@@ -32,16 +32,24 @@ py::dict ucx_info(const Config& config) {
 
 py::dict cuda_info() {
   py::dict out;
-  py::list devices;
   const auto library = load_cuda();
-  const DevicesFound found = library.ok() ? library.value()->devices() : DevicesFound{};
+  out["built_for"] = library.ok() ? library.value()->built_for : "";
+  out["state"] = library.ok() ? "ok" : "not loaded: " + library.error().message();
+  return out;
+}
+
+py::tuple cuda_devices() {
+  const auto library = load_cuda();
+  throw_if(library.error());
+  DevicesFound found;
+  {
+    const py::gil_scoped_release release;
+    found = library.value()->devices();
+  }
+  py::list devices;
   for (const DeviceFound& device : found.devices)
     devices.append(py::make_tuple(device.name, device.capability, device.bytes));
-  out["built_for"] = found.built_for;
-  out["devices"] = devices;
-  out["state"] = library.ok() ? found.problem.empty() ? "ok" : found.problem
-                              : "not loaded: " + library.error().message();
-  return out;
+  return py::make_tuple(devices, found.problem);
 }
 
 py::list transport_rows(const Config& config) {
@@ -136,6 +144,7 @@ std::string dump() {
 
 void bind_info(py::module_& module) {
   module.def("info", &info);
+  module.def("cuda_devices", &cuda_devices);
   module.def("options", &options);
   module.def("stats", &stats);
   module.def("dump", &dump);

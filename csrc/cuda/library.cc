@@ -1,4 +1,4 @@
-// The one symbol that libringdist_cuda.so exports, and the devices that it finds.
+// The two symbols that libringdist_cuda.so exports, and the devices that it finds.
 #include <cuda_runtime_api.h>
 
 #include "engine/devices.h"
@@ -7,7 +7,7 @@ namespace ringdist {
 namespace {
 
 DevicesFound find_devices() {
-  DevicesFound out{.built_for = RINGDIST_CUDA_ARCHITECTURES, .problem = {}, .devices = {}};
+  DevicesFound out;
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
     out.problem = std::string("no device: ") + cudaGetErrorString(error);
@@ -30,8 +30,12 @@ DevicesFound find_devices() {
 }  // namespace
 }  // namespace ringdist
 
+extern "C" __attribute__((visibility("default"))) const int ringdist_cuda_interface =
+    ringdist::kCudaInterface;
+
 extern "C" __attribute__((visibility("default"))) const ringdist::CudaLibrary*
 ringdist_cuda_library() {
-  static constexpr ringdist::CudaLibrary kLibrary{&ringdist::find_devices};
+  static constexpr ringdist::CudaLibrary kLibrary{RINGDIST_CUDA_ARCHITECTURES,
+                                                  &ringdist::find_devices};
   return &kLibrary;
 }

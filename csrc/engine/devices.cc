@@ -5,7 +5,13 @@
 namespace ringdist {
 
 Result<const CudaLibrary*> load_cuda() {
-  auto entry = symbol_beside("libringdist_cuda.so", "ringdist_cuda_library");
+  constexpr const char* kLibrary = "libringdist_cuda.so";
+  const auto interface_number = symbol_beside(kLibrary, "ringdist_cuda_interface");
+  if (interface_number.ok() && *static_cast<const int*>(interface_number.value()) != kCudaInterface)
+    return Error(
+        ErrorKind::kSystem,
+        std::string(kLibrary) + " was left by an earlier build; `make cuda` builds it anew");
+  auto entry = symbol_beside(kLibrary, "ringdist_cuda_library");
   if (!entry.ok())
     return Error(ErrorKind::kSystem, "no library for CUDA (" + entry.error().message() +
                                          "); `make cuda`, or RINGDIST_CUDA=ON at the build, makes "

@@ -17,19 +17,23 @@ struct DeviceFound {
 };
 
 struct DevicesFound {
-  std::string built_for;  // the architectures of the kernels, "80, 90, 100"
-  std::string problem;    // why there are none: in CUDA's words; "" where there are
+  std::string problem;  // why there are none: in CUDA's words; "" where there are
   std::vector<DeviceFound> devices;
 };
 
+// Raised with every change of what is above and below, down to load_cuda(): a library that an
+// earlier build left is then refused.
+inline constexpr int kCudaInterface = 1;
+
 // What libringdist_cuda.so exports.
 struct CudaLibrary {
-  // Asks the driver, which takes a tenth of a second at first.
+  const char* built_for;  // the architectures of the kernels, "80, 90, 100"
+  // Starts CUDA in this process: children that it forks from then on cannot use it.
   DevicesFound (*devices)();
 };
 
-// Loads the library once per process. Error (kSystem): it was not built, or cannot be loaded. Any
-// thread.
+// Loads the library once per process. Error (kSystem): it was not built, is of another build, or
+// cannot be loaded. Any thread.
 Result<const CudaLibrary*> load_cuda();
 
 }  // namespace ringdist

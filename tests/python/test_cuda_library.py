@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -26,12 +27,19 @@ def mapped_after(code: str) -> bool:
 def test_info_says_what_there_is() -> None:
     cuda = torch_ringdist.info()["cuda"]
     if LIBRARY.exists():
-        assert cuda["built_for"] == "80, 90, 100"
-        assert bool(cuda["devices"]) == (cuda["state"] == "ok")
-        assert cuda["state"] == "ok" or cuda["state"].startswith(("no device: ", "device "))
+        assert cuda == {"built_for": "80, 90, 100", "state": "ok"}
     else:
-        assert cuda["built_for"] == "" and cuda["devices"] == []
+        assert cuda["built_for"] == ""
         assert "make cuda" in cuda["state"]
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason=NOT_BUILT)
+def test_the_command_names_devices_or_says_why_not() -> None:
+    command = [sys.executable, "-m", "torch_ringdist", "info", "--json"]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    cuda = json.loads(out.stdout)["cuda"]
+    assert bool(cuda["devices"]) == (cuda["state"] == "ok")
+    assert cuda["state"] == "ok" or cuda["state"].startswith(("no device: ", "device "))
 
 
 def test_a_job_on_cpus_does_not_load_it() -> None:
@@ -48,6 +56,15 @@ def test_a_job_on_cpus_does_not_load_it() -> None:
 @pytest.mark.skipif(not LIBRARY.exists(), reason=NOT_BUILT)
 def test_asking_for_devices_loads_it() -> None:
     assert mapped_after("import torch_ringdist; torch_ringdist.info()")
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason=NOT_BUILT)
+def test_it_exports_no_more_than_it_says() -> None:
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", str(LIBRARY)], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    ours = {line.split()[-1] for line in symbols if "ringdist" in line}
+    assert ours == {"ringdist_cuda_interface", "ringdist_cuda_library"}
 
 
 @pytest.mark.skipif(not LIBRARY.exists(), reason=NOT_BUILT)

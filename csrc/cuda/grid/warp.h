@@ -3,8 +3,9 @@
 // DeviceWarp (grid/device_warp.h) is the one that nvcc runs, and tests have one that takes the
 // lanes in turn.
 //
-// What is the same in all lanes is an ordinary variable, and only on such may a body branch. What a
-// lane has of its own is a Lanes<T>, reached as x[lane] in a function that each() calls:
+// What is the same in all lanes is an ordinary variable, and outside of each() a body branches on
+// such only. What a lane has of its own is a Lanes<T>, reached as x[lane] in a function that each()
+// calls:
 //
 //   Lanes<float> x;
 //   warp.each([&](int lane) { x[lane] = in[lane] * 2; });

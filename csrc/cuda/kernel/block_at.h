@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "cuda/grid/device.h"
+
 namespace ringdist::gpu {
 
 // So many blocks of `block` elements cover `count`.
@@ -16,5 +18,18 @@ struct BlockAt {
   constexpr BlockAt(int64_t index, int64_t all, int block)
       : begin(index * block), count(static_cast<int>(all - begin < block ? all - begin : block)) {}
 };
+
+// Calls body with the block; of a whole one the compiler then knows the count, and needs to look at
+// no element whether it is there.
+template <int kCount, typename Body>
+RINGDIST_DEVICE void for_whole_or_tail(int64_t index, int64_t all, const Body& body) {
+  BlockAt at(index, all, kCount);
+  if (at.count == kCount) {
+    at.count = kCount;
+    body(at);
+  } else {
+    body(at);
+  }
+}
 
 }  // namespace ringdist::gpu

@@ -11,10 +11,8 @@
 namespace ringdist::gpu {
 
 inline constexpr int kWarps = 8;  // of a thread block
-inline constexpr int64_t kMostBlocks =
-    4096;  // thread blocks: all that a device runs at once, and some
-
-// body(warp, index) for every index below `count`, with kScratch bytes for each warp.
+// Many more than run at once, so that the last of them to end are few beside all.
+inline constexpr int64_t kMostThreadBlocks = 1 << 16;
 template <int kScratch, typename Body>
 __global__ void __launch_bounds__(kWarps* kWarp) each_block(int64_t count, Body body) {
   constexpr int kEach = kScratch == 0 ? 1 : kScratch;
@@ -30,9 +28,10 @@ template <int kScratch, typename Body>
 LaunchError for_each_block(int64_t count, void* stream, Body body) {
   if (count == 0) return cudaSuccess;
   const int64_t wanted = (count + kWarps - 1) / kWarps;
-  const auto blocks = static_cast<unsigned>(wanted < kMostBlocks ? wanted : kMostBlocks);
+  const auto thread_blocks =
+      static_cast<unsigned>(wanted < kMostThreadBlocks ? wanted : kMostThreadBlocks);
   each_block<kScratch>
-      <<<blocks, kWarps * kWarp, 0, static_cast<cudaStream_t>(stream)>>>(count, body);
+      <<<thread_blocks, kWarps * kWarp, 0, static_cast<cudaStream_t>(stream)>>>(count, body);
   return cudaGetLastError();
 }
 

@@ -44,7 +44,8 @@ struct DecodeCall {
   bool accumulate = false;  // add to `out`
   float* out = nullptr;
   int64_t count = 0;
-  int* malformed = nullptr;  // set to 1 by bytes that no encoder writes; the rest is decoded
+  int* malformed =
+      nullptr;  // set to 1 by a block of bytes that no encoder writes, which is left out
 };
 
 }  // namespace ringdist::gpu

@@ -55,15 +55,22 @@ struct Encoding {
 
   template <Warp W>
   RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
+    for_whole_or_tail<Coder::kCount>(index, count, [&](BlockAt at) { run(warp, index, at); });
+  }
+
+ private:
+  template <Warp W>
+  RINGDIST_DEVICE void run(W& warp, int64_t index, BlockAt at) const {
     constexpr int kParts = Coder::kParts;
-    const BlockAt at(index, count, Coder::kCount);
     const Owed mine = owed.at(at.begin);
     Values<W, kParts> sum;
     for (auto& part : sum.part) warp.each([&](int lane) { part[lane] = 0; });
     each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
-      const float x = in[at.begin + i];
-      sum.part[part][lane] = mine.empty() ? x : x + mine.from[i];
+      sum.part[part][lane] = in[at.begin + i];
     });
+    if (!mine.empty())
+      each_element<kParts>(
+          warp, at.count, [&](int part, int lane, int i) { sum.part[part][lane] += mine.from[i]; });
     Values<W, kParts> x = sum;
     code(warp, x, at, out + index * coder.bytes(Coder::kCount));
     if (mine.empty()) return;
@@ -73,7 +80,6 @@ struct Encoding {
     });
   }
 
- private:
   // Writes the bytes of x, and makes it what they decode to.
   template <Warp W, int kParts>
   RINGDIST_DEVICE void code(W& warp, Values<W, kParts>& x, BlockAt at, uint8_t* to) const {
@@ -105,8 +111,13 @@ struct Decoding {
 
   template <Warp W>
   RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
+    for_whole_or_tail<Coder::kCount>(index, count, [&](BlockAt at) { run(warp, index, at); });
+  }
+
+ private:
+  template <Warp W>
+  RINGDIST_DEVICE void run(W& warp, int64_t index, BlockAt at) const {
     constexpr int kParts = Coder::kParts;
-    const BlockAt at(index, count, Coder::kCount);
     Values<W, kParts> x;
     for (auto& part : x.part) warp.each([&](int lane) { part[lane] = 0; });
     const bool adding = accumulate && !kRotated;

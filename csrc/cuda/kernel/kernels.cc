@@ -5,6 +5,8 @@
 namespace ringdist::gpu {
 namespace {
 
+constexpr LaunchError kUnknownCode = 1;  // cudaErrorInvalidValue
+
 template <typename Call>
 LaunchError launch_any(Coding coding, const Call& call, void* stream) {
   switch (coding.code) {
@@ -16,9 +18,14 @@ LaunchError launch_any(Coding coding, const Call& call, void* stream) {
     case Code::kTopk:
     case Code::kRandomk:
       return launch_sparse(coding, call, stream);
-    default:
+    case Code::kFp8E4M3:
+    case Code::kFp8E5M2:
+    case Code::kInt8:
+    case Code::kInt4:
+    case Code::kInt2:
       return launch_quantized(coding, call, stream);
   }
+  return kUnknownCode;
 }
 
 }  // namespace

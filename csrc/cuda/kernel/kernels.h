@@ -1,8 +1,10 @@
 // The codecs on a device, on a stream: bytes, residuals and values of codec/*.spec.md.
 //
-// All memory is the device's; `stream` is a cudaStream_t. A call launches one kernel, for any
-// number of elements, and returns what the launch gave, a cudaError_t; nothing waits for it. Floats
-// lie at multiples of 4 bytes, all else anywhere. Any thread.
+// All memory is the device's; `stream` is a cudaStream_t of the device that is current in the
+// calling thread. A call launches one kernel, for any number of elements, none for none; the host
+// waits for nothing but, at its first launch, until the kernel is loaded. Returns a cudaError_t:
+// the launch's, or one that an earlier call of CUDA left in this thread. Floats and `malformed` lie
+// at multiples of 4 bytes, bytes anywhere. Any thread.
 #pragma once
 
 #include "cuda/kernel/calls.h"

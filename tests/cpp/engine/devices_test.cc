@@ -12,8 +12,8 @@ TEST(Devices, AreFoundOrItIsSaidWhyNot) {
     EXPECT_NE(library.error().message().find("make cuda"), std::string::npos);
     return;
   }
+  EXPECT_STREQ(library.value()->built_for, "80, 90, 100");
   const DevicesFound found = library.value()->devices();
-  EXPECT_NE(found.built_for, "");
   EXPECT_EQ(found.devices.empty(), !found.problem.empty()) << found.problem;
   for (const DeviceFound& device : found.devices) EXPECT_GT(device.bytes, 0) << device.name;
   EXPECT_EQ(load_cuda().value(), library.value());

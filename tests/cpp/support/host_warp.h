@@ -19,9 +19,11 @@ class HostWarp {
 
   explicit HostWarp(int scratch = 0) : scratch_(static_cast<size_t>(scratch) / sizeof(Unit)) {}
 
+  // In one order and in the other, by turns: no lane may count on what another has just done.
   template <typename Body>
-  void each(Body body) const {
-    for (int lane = 0; lane < kWarp; ++lane) body(lane);
+  void each(Body body) {
+    backwards_ = !backwards_;
+    for (int lane = 0; lane < kWarp; ++lane) body(backwards_ ? kWarp - 1 - lane : lane);
   }
   uint32_t maximum(const Lanes<uint32_t>& x) const { return *std::ranges::max_element(x); }
   uint32_t sum(const Lanes<uint32_t>& x) const {
@@ -48,7 +50,8 @@ class HostWarp {
  private:
   static constexpr size_t at(int lane) { return static_cast<size_t>(lane); }
 
-  using Unit = uint64_t;       // aligned for whatever a body puts there
+  using Unit = uint64_t;  // aligned for whatever a body puts there
+  bool backwards_ = false;
   std::vector<Unit> scratch_;  // on the heap, for AddressSanitizer
 };
 

@@ -1,0 +1,213 @@
+// The kernels of csrc/cuda on a device: whether they give the bytes of the CPU's codecs, and how
+// fast. Prints lines of JSON; benchmarks/gpu_check/__main__.py builds this, starts it and writes
+// the report.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codec/codec.h"
+#include "cuda/coding_of.h"
+#include "cuda/kernel/kernels.h"
+#include "device.h"
+
+namespace gpu_check {
+namespace {
+
+using namespace ringdist;
+using Floats = std::vector<float>;
+using Coded = std::vector<uint8_t>;
+
+constexpr int64_t kLarge = int64_t{64} << 20;  // elements: beyond every cache
+constexpr int kRounds = 20;
+
+// Blocks of all magnitudes, some of them zero, tiny, huge or not finite.
+Floats any_values(size_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  Floats out(count);
+  constexpr size_t kBlock = 128;
+  for (size_t at = 0; at < count; at += kBlock) {
+    const int exponent = static_cast<int>(random() % 280) - 150;
+    const size_t end = std::min(count, at + kBlock);
+    const bool zero = random() % 8 == 0;
+    for (size_t i = at; i < end; ++i) out[i] = zero ? 0 : std::ldexp(normal(random), exponent);
+    if (random() % 8 == 0)
+      out[at + random() % (end - at)] = std::bit_cast<float>(static_cast<uint32_t>(random()));
+  }
+  return out;
+}
+
+// But for NaNs, of which the processor chooses the bits.
+bool same(const Floats& a, const Floats& b) {
+  return std::ranges::equal(a, b, [](float x, float y) {
+    return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y) ||
+           (std::isnan(x) && std::isnan(y));
+  });
+}
+
+class Check {
+ public:
+  Check(CodecPtr codec, gpu::Coding coding) : codec_(std::move(codec)), coding_(coding) {}
+
+  // How many of the cases differ from the CPU's; `first` becomes what the first of them is.
+  int differences(std::mt19937& random, int& cases, std::string& first) {
+    int out = 0;
+    const auto block = static_cast<size_t>(codec_->block());
+    std::vector<size_t> counts{1, 2, 31, 32, 33, 100, 127, 128, 129, 255, 256, 257, 1023, 1025};
+    for (int i = 0; i < 20; ++i) counts.push_back(1 + random() % (300 * block));
+    counts.push_back(1 << 20);
+    for (const size_t count : counts)
+      for (const bool feedback : {false, true}) {
+        ++cases;
+        const std::string difference = compare(count, feedback, random);
+        if (difference.empty()) continue;
+        if (out++ == 0) first = difference;
+      }
+    return out;
+  }
+
+  // GB/s of what a call reads and writes.
+  struct Speed {
+    double encode, decode;
+  };
+  Speed speed(bool feedback) const {
+    const auto count = static_cast<size_t>(kLarge);
+    const size_t size = codec_->max_bytes(kLarge, DType::kFloat32);
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    Floats values(count);
+    Floats pattern(1 << 20);
+    for (float& x : pattern) x = normal(random);
+    for (size_t at = 0; at < count; at += pattern.size())
+      std::copy_n(pattern.begin(), pattern.size(), values.begin() + static_cast<ptrdiff_t>(at));
+    const DeviceMemory<float> in(values), owed(feedback ? count : 1), out(count);
+    const DeviceMemory<uint8_t> coded(size);
+    const DeviceMemory<int> malformed(1);
+    const double encoding = least_seconds(kRounds, [&](void* stream) {
+      const float* from = feedback ? owed.data() : nullptr;
+      check(
+          gpu::encode(coding_, {in.data(), from, owed.data(), kLarge, kSeed, coded.data()}, stream),
+          "encode");
+    });
+    const double decoding = least_seconds(kRounds, [&](void* stream) {
+      check(gpu::decode(coding_, {coded.data(), kSeed, false, out.data(), kLarge, malformed.data()},
+                        stream),
+            "decode");
+    });
+    const auto floats = static_cast<double>(count * sizeof(float));
+    const auto bytes = static_cast<double>(size);
+    return {(floats * (feedback ? 3 : 1) + bytes) / encoding / 1e9,
+            (floats + bytes) / decoding / 1e9};
+  }
+
+ private:
+  static constexpr gpu::Seed kSeed{.shared = 17, .own = 42};
+
+  // "" or what differs.
+  std::string compare(size_t count, bool feedback, std::mt19937& random) const {
+    const Floats in = any_values(count, random), owed = any_values(count, random);
+    const CodingSeed seed{random(), random()};
+    const gpu::Seed device_seed{seed.shared, seed.own};
+    const std::string what =
+        std::to_string(count) + " elements" + (feedback ? " and a residual: " : ": ");
+    Coded expected(codec_->max_bytes(static_cast<int64_t>(count), DType::kFloat32));
+    Floats lost(count);
+    const ResidualSpan residual =
+        feedback ? ResidualSpan(owed.data(), lost.data(), count) : ResidualSpan();
+    codec_->encode(in, DType::kFloat32, residual, seed,
+                   std::as_writable_bytes(std::span(expected)));
+
+    const auto elements = static_cast<int64_t>(count);
+    const DeviceMemory<float> device_in(in), from(owed), to(count);
+    const DeviceMemory<uint8_t> coded(expected.size());
+    check(gpu::encode(coding_,
+                      {device_in.data(), feedback ? from.data() : nullptr, to.data(), elements,
+                       device_seed, coded.data()},
+                      nullptr),
+          "encode");
+    const Coded bytes = coded.values();
+    if (bytes != expected) {
+      const auto at = std::ranges::mismatch(bytes, expected).in1 - bytes.begin();
+      return what + "byte " + std::to_string(at) + " of " + std::to_string(bytes.size());
+    }
+    if (feedback && !same(to.values(), lost)) return what + "what is owed";
+    for (const bool accumulate : {false, true}) {
+      Floats values = in;
+      const DeviceMemory<float> out(in);
+      const DeviceMemory<int> malformed(1);
+      const bool good = codec_
+                            ->decode(std::as_bytes(std::span(expected)), DType::kFloat32, seed,
+                                     accumulate, values)
+                            .ok();
+      check(gpu::decode(
+                coding_,
+                {coded.data(), device_seed, accumulate, out.data(), elements, malformed.data()},
+                nullptr),
+            "decode");
+      if (!good || malformed.values()[0] != 0) return what + "not decoded";
+      if (!same(out.values(), values)) return what + "what it decodes to";
+    }
+    return "";
+  }
+
+  CodecPtr codec_;
+  gpu::Coding coding_;
+};
+
+// GB/s of a copy from memory of the device to memory of the device, read and written.
+double copy_speed() {
+  const DeviceMemory<float> from(static_cast<size_t>(kLarge)), to(static_cast<size_t>(kLarge));
+  const double took = least_seconds(kRounds, [&](void*) {
+    check(cudaMemcpyAsync(to.data(), from.data(), to.bytes(), cudaMemcpyDeviceToDevice, nullptr),
+          "copy");
+  });
+  return 2 * static_cast<double>(to.bytes()) / took / 1e9;
+}
+
+int run() {
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error != cudaSuccess || devices == 0) {
+    std::fprintf(stderr, "no device: %s\n",
+                 error == cudaSuccess ? "the driver knows of none" : cudaGetErrorString(error));
+    return 2;
+  }
+  cudaDeviceProp device{};
+  check(cudaGetDeviceProperties(&device, 0), "device 0");
+  const uint32_t seed = std::random_device()();
+  std::printf("{\"device\": \"%s\", \"capability\": \"%d.%d\", \"copy\": %.1f, \"seed\": %u}\n",
+              device.name, device.major, device.minor, copy_speed(), seed);
+  std::mt19937 random(seed);
+  bool all_same = true;
+  for (const CodecRow& row : codecs())
+    for (const std::string_view example : row.examples)
+      for (const char* rotation : {"", "+h"}) {
+        auto codec = parse_codec(std::string(example) + rotation);
+        if (!codec.ok()) continue;  // exact ones take no rotation
+        const auto coding = gpu::coding_of(*codec.value());
+        if (!coding) continue;
+        Check one(codec.value(), *coding);
+        int cases = 0;
+        std::string first;
+        const int different = one.differences(random, cases, first);
+        all_same &= different == 0;
+        const Check::Speed plain = one.speed(false), fed_back = one.speed(true);
+        std::printf(
+            "{\"codec\": \"%s\", \"cases\": %d, \"different\": %d, \"first\": \"%s\", \"encode\": "
+            "%.1f, \"encode_feedback\": %.1f, \"decode\": %.1f}\n",
+            std::string(codec.value()->name()).c_str(), cases, different, first.c_str(),
+            plain.encode, fed_back.encode, plain.decode);
+        std::fflush(stdout);
+      }
+  return all_same ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace gpu_check
+
+int main() { return gpu_check::run(); }

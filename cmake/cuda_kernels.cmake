@@ -1,0 +1,37 @@
+# ringdist_cuda_kernels: csrc/cuda/kernel, compiled by nvcc for the architectures that are served:
+# Ampere, Hopper, Blackwell, and PTX of the last for what comes.
+set(cuda_architectures 80 90 100)
+set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
+set(least_nvcc 12.8)  # knows the last of them
+
+# Where this fails, the next build goes on without.
+macro(ringdist_no_cuda why)
+  set(RINGDIST_CUDA OFF CACHE BOOL "" FORCE)
+  message(FATAL_ERROR "RINGDIST_CUDA=ON: ${why}")
+endmacro()
+
+if(RINGDIST_NVCC AND NOT EXISTS "${RINGDIST_NVCC}")
+  unset(RINGDIST_NVCC CACHE)  # it was, when this folder was made
+endif()
+# What is named goes first, then PATH, in which nvcc often is not.
+find_program(RINGDIST_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+if(NOT RINGDIST_NVCC)
+  ringdist_no_cuda("nvcc is not in CUDA_HOME, PATH or /usr/local/cuda")
+endif()
+set(CMAKE_CUDA_COMPILER ${RINGDIST_NVCC})
+enable_language(CUDA)
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS least_nvcc)
+  ringdist_no_cuda("${RINGDIST_NVCC} is ${CMAKE_CUDA_COMPILER_VERSION}; ${least_nvcc} is needed")
+endif()
+find_package(CUDAToolkit REQUIRED)
+
+# Bytes are those of the CPU's codecs: nothing is contracted, rounded otherwise or flushed to zero.
+# constexpr functions of kernel/ run on the device. The standard is given as an option, since older
+# CMakes do not know that newer compilers have it.
+file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/cuda/kernel/*.cu)
+add_library(ringdist_cuda_kernels OBJECT ${cuda_kernels})
+set_target_properties(ringdist_cuda_kernels PROPERTIES CUDA_VISIBILITY_PRESET hidden)
+target_include_directories(ringdist_cuda_kernels PRIVATE ${PROJECT_SOURCE_DIR}/csrc)
+target_compile_options(ringdist_cuda_kernels PRIVATE
+  -std=c++20 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
+  -Xcompiler=-Wall,-Wextra $<$<BOOL:${RINGDIST_WERROR}>:-Werror=all-warnings>)

@@ -1,0 +1,38 @@
+"""benchmarks.gpu_check: its report, and what it says where something is missing."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from benchmarks.gpu_check import __main__ as gpu_check
+
+HEAD = {"device": "NVIDIA H100", "capability": "9.0", "copy": 2000.0, "seed": 7}
+ROW = {
+    "codec": "int4",
+    "cases": 70,
+    "different": 0,
+    "first": "",
+    "encode": 1800.0,
+    "encode_feedback": 1500.0,
+    "decode": 1000.0,
+}
+
+
+def test_the_report_has_shares_of_a_copy() -> None:
+    text = gpu_check.table(HEAD, [ROW])
+    assert "# NVIDIA H100, compute capability 9.0" in text
+    assert "| int4 | 70 | 0 | 1800 GB/s | 0.90 | 1500 GB/s | 0.75 | 1000 GB/s | 0.50 |" in text
+    assert "byte" not in text
+
+
+def test_the_report_says_what_differs() -> None:
+    text = gpu_check.table(HEAD, [{**ROW, "different": 2, "first": "33 elements: byte 4 of 60"}])
+    assert "int4: 33 elements: byte 4 of 60" in text
+
+
+def test_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda tool: None)
+    with pytest.raises(SystemExit, match=r"CMake 3\.22 or newer and g\+\+"):
+        gpu_check.build(gpu_check.ROOT / "build" / "never")
