@@ -26,10 +26,6 @@ namespace {
 
 constexpr size_t kScalarBlock = 256;  // rotated together for codecs without blocks
 constexpr uint32_t kInfinity = 0x7f800000;
-// From here on (2^100) a block is sent scaled down, lest the sums of the transform overflow.
-constexpr uint32_t kHuge = (127 + 100) << 23;
-constexpr float kShrink = 0x1p-28f;
-
 // Both ways scale by a power of two, which does not round; together by 1 / count.
 float forward_scale(size_t count) { return std::ldexp(1.0f, -(std::countr_zero(count) / 2)); }
 float inverse_scale(size_t count) { return std::ldexp(1.0f, -((std::countr_zero(count) + 1) / 2)); }
@@ -122,8 +118,8 @@ size_t RotatedCodec::encode_chunk(std::span<const float> in, DType dtype, Residu
   for_each_block(in.size(), block_, [&](size_t at, size_t n) {
     const ResidualSpan owed = residual.subspan(at, n);
     const uint32_t largest = sum_block(&in[at], owed.from, n, &sum[at]);
-    prepare(largest < kInfinity, largest < kHuge ? 1.0f : kShrink, std::span(sum).subspan(at, n),
-            &values[at]);
+    prepare(largest < kInfinity, largest < kRotationHuge ? 1.0f : kRotationShrink,
+            std::span(sum).subspan(at, n), &values[at]);
   });
   for_each_run(in.size(), block_, [&](size_t at, size_t n, size_t byte) {
     rotation_loops().forward(&values[at], &signs[byte], forward_scale(n), n, &values[at]);

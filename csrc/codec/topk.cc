@@ -3,15 +3,14 @@
 // has the bytes.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <limits>
 
 #include "codec/block_codec.h"
 #include "codec/codec.h"
 #include "codec/share.h"
-#include "kernel/finite_bfloat.h"
 #include "kernel/select.h"
+#include "kernel/topk_entry.h"
 
 namespace ringdist {
 namespace {
@@ -20,34 +19,7 @@ constexpr uint8_t kWireId = 8;
 static_assert(kSelectBlock == kShareBlock);
 constexpr uint32_t kInfinity = 0x7f800000;
 
-struct Entry {
-  uint16_t index;
-  uint16_t value;
-};
-
-constexpr Entry kPoison{0xffff, kBFloatNaN};
-// Set in an index whose value is in units of 2^-149 with a sign bit, where bf16 might round to
-// zero.
-constexpr uint16_t kTiny = 0x8000;
-constexpr uint32_t kLargestTiny = 0x7fff;
-
-Entry make_entry(uint16_t index, float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const uint32_t magnitude = bits & 0x7fffffff;
-  // 0x8000 is half of the smallest bf16.
-  if (magnitude == 0 || magnitude > kLargestTiny + 1) return {index, finite_bfloat(x)};
-  const uint32_t units = std::min(magnitude, kLargestTiny);
-  return {static_cast<uint16_t>(index | kTiny),
-          static_cast<uint16_t>((bits >> 16 & 0x8000) | units)};
-}
-
-float entry_value(Entry entry) {
-  if ((entry.index & kTiny) == 0) return bfloat_to_float(entry.value);
-  const uint32_t sign = static_cast<uint32_t>(entry.value & 0x8000) << 16;
-  return std::bit_cast<float>(sign | (entry.value & kLargestTiny));
-}
-
-uint16_t entry_index(Entry entry) { return entry.index & static_cast<uint16_t>(~kTiny); }
+using Entry = TopkEntry;
 
 class TopkCodec final : public BlockCodec {
  public:
@@ -90,6 +62,7 @@ class TopkCodec final : public BlockCodec {
     const size_t k = share_of(count, k_);
     const uint32_t largest = sum_block(in, residual.from, count, sum.data());
     if (largest >= kInfinity) {
+      constexpr Entry kPoison = Entry::poison();
       for (size_t j = 0; j < k; ++j)
         std::memcpy(out + j * sizeof kPoison, &kPoison, sizeof kPoison);
       return residual.keep();
@@ -98,9 +71,9 @@ class TopkCodec final : public BlockCodec {
     if (!residual.empty()) std::copy_n(sum.begin(), count, residual.to);
     for (size_t j = 0; j < k; ++j) {
       const float x = sum[indices[j]];
-      const Entry entry = make_entry(indices[j], x);
+      const Entry entry = Entry::of(indices[j], x);
       std::memcpy(out + j * sizeof entry, &entry, sizeof entry);
-      if (!residual.empty()) residual.to[indices[j]] = x - entry_value(entry);
+      if (!residual.empty()) residual.to[indices[j]] = x - entry.decoded();
     }
   }
 
@@ -111,17 +84,17 @@ class TopkCodec final : public BlockCodec {
     for (size_t j = 0; j < k; ++j) {
       Entry entry;
       std::memcpy(&entry, in + j * sizeof entry, sizeof entry);
-      if (entry.index == kPoison.index) {
+      if (entry.is_poison()) {
         std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
         return {};
       }
-      const int index = entry_index(entry);
+      const int index = entry.index();
       if (index <= previous || static_cast<size_t>(index) >= out.size())
         return Error(ErrorKind::kProtocol, "codec " + std::string(name()) + ": element " +
                                                std::to_string(index) + " after " +
                                                std::to_string(previous) + " in a block of " +
                                                std::to_string(out.size()));
-      out[static_cast<size_t>(index)] += entry_value(entry);
+      out[static_cast<size_t>(index)] += entry.decoded();
       previous = index;
     }
     return {};

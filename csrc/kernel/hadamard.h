@@ -7,8 +7,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace ringdist {
+
+// From these bits of a magnitude on (2^100) a block is taken scaled down, lest the sums of the
+// transform overflow.
+inline constexpr uint32_t kRotationHuge = (127 + 100) << 23;
+inline constexpr float kRotationShrink = 0x1p-28f;
 
 struct RotationLoops {
   // out = H (scale * signs * in). `in` and `out` may be the same.

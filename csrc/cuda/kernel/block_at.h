@@ -20,11 +20,12 @@ struct BlockAt {
 };
 
 // Calls body with the block; of a whole one the compiler then knows the count, and needs to look at
-// no element whether it is there.
+// no element whether it is there. Not for long blocks, whose elements fill the registers as it is.
 template <int kCount, typename Body>
 RINGDIST_DEVICE void for_whole_or_tail(int64_t index, int64_t all, const Body& body) {
+  constexpr int kMostKnown = 256;
   BlockAt at(index, all, kCount);
-  if (at.count == kCount) {
+  if (kCount <= kMostKnown && at.count == kCount) {
     at.count = kCount;
     body(at);
   } else {

@@ -11,15 +11,12 @@
 #include "cuda/kernel/seed.h"
 #include "cuda/kernel/values.h"
 #include "kernel/counter.h"
+#include "kernel/hadamard.h"
 
 namespace ringdist::gpu {
 
 // Blocks of one chunk share their signs.
 inline constexpr int64_t kRotationChunk = 1024;
-
-// From here on (2^100) a block is sent scaled down, lest the sums of the transform overflow.
-inline constexpr uint32_t kHuge = (127 + 100) << 23;
-inline constexpr float kShrink = 0x1p-28f;
 
 constexpr float power_of_two(int exponent) {
   return std::bit_cast<float>(static_cast<uint32_t>(127 + exponent) << 23);
@@ -50,7 +47,7 @@ class Rotation {
   RINGDIST_DEVICE void forward(W& warp, Values<W, kParts>& x) const {
     const uint32_t largest = largest_magnitude(warp, x);
     const bool poisoned = largest >= kInfinity;
-    const float factor = largest < kHuge ? 1.0f : kShrink;
+    const float factor = largest < kRotationHuge ? 1.0f : kRotationShrink;
     each_element<kParts>(warp, count_, [&](int part, int lane, int i) {
       float& to = x.part[part][lane];
       const float prepared = poisoned ? std::numeric_limits<float>::quiet_NaN() : to * factor;

@@ -11,8 +11,7 @@
 #include "cuda/kernel/seed.h"
 #include "cuda/kernel/sparse_coder.h"
 #include "cuda/kernel/values.h"
-#include "kernel/finite_bfloat.h"
-#include "kernel/half.h"
+#include "kernel/topk_entry.h"
 
 namespace ringdist::gpu {
 
@@ -45,9 +44,9 @@ struct TopkCoder : SparseBlock {
           own = 0;
           return;
         }
-        const Entry entry = make_entry(part * kWarp + lane, own);
+        const Entry entry = Entry::of(static_cast<uint16_t>(part * kWarp + lane), own);
         store_entry(entry, out + kEntry * place(chosen, lane, sent));
-        own = entry_value(entry);
+        own = entry.decoded();
       });
       sent += std::popcount(chosen);
       ties -= std::popcount(first);
@@ -63,9 +62,8 @@ struct TopkCoder : SparseBlock {
     warp.sync();
     const int entries = share(count);
     for (int begin = 0; begin < entries; begin += kWarp) {
-      const uint32_t poisons = which(warp, begin, entries, [&](int j) {
-        return load_entry(in + kEntry * j).index == kPoisonIndex;
-      });
+      const uint32_t poisons = which(
+          warp, begin, entries, [&](int j) { return load_entry(in + kEntry * j).is_poison(); });
       const uint32_t faults =
           which(warp, begin, entries, [&](int j) { return is_out_of_order(in, j, count); });
       if ((poisons | faults) != 0) {
@@ -77,7 +75,7 @@ struct TopkCoder : SparseBlock {
       warp.each([&](int lane) {
         if (begin + lane >= entries) return;
         const Entry entry = load_entry(in + kEntry * (begin + lane));
-        values[element_of(entry)] = present(entry_value(entry), adding);
+        values[entry.index()] = present(entry.decoded(), adding);
       });
     }
     warp.sync();
@@ -87,41 +85,19 @@ struct TopkCoder : SparseBlock {
   }
 
  private:
-  struct Entry {
-    uint16_t index;
-    uint16_t value;
-  };
+  using Entry = TopkEntry;
   static constexpr int kEntry = 4;  // bytes
-  static constexpr uint16_t kPoisonIndex = 0xffff;
-  // Set in an index whose value is in units of 2^-149, where bf16 might round to zero.
-  static constexpr uint16_t kTiny = 0x8000;
-  static constexpr uint32_t kLargestTiny = 0x7fff;
-
-  RINGDIST_DEVICE static Entry make_entry(int index, float x) {
-    const uint32_t magnitude = magnitude_bits(x);
-    const auto at = static_cast<uint16_t>(index);
-    if (magnitude == 0 || magnitude > kLargestTiny + 1) return {at, finite_bfloat(x)};
-    const uint32_t units = magnitude < kLargestTiny ? magnitude : kLargestTiny;
-    return {static_cast<uint16_t>(at | kTiny),
-            static_cast<uint16_t>((float_bits(x) >> 16 & 0x8000) | units)};
-  }
-  RINGDIST_DEVICE static float entry_value(Entry entry) {
-    if ((entry.index & kTiny) == 0) return bfloat_to_float(entry.value);
-    const uint32_t sign = static_cast<uint32_t>(entry.value & 0x8000) << 16;
-    return std::bit_cast<float>(sign | (entry.value & kLargestTiny));
-  }
-  RINGDIST_DEVICE static int element_of(Entry entry) { return entry.index & ~kTiny & 0xffff; }
 
   RINGDIST_DEVICE static void store_entry(Entry entry, uint8_t* out) {
-    store16(entry.index, out);
-    store16(entry.value, out + sizeof entry.index);
+    store16(entry.field, out);
+    store16(entry.value, out + sizeof entry.field);
   }
   RINGDIST_DEVICE static Entry load_entry(const uint8_t* in) {
     return {load_field(in), load_field(in + sizeof(uint16_t))};
   }
   RINGDIST_DEVICE static bool is_out_of_order(const uint8_t* in, int j, int count) {
-    const int element = element_of(load_entry(in + kEntry * j));
-    const int before = j == 0 ? -1 : element_of(load_entry(in + kEntry * (j - 1)));
+    const int element = load_entry(in + kEntry * j).index();
+    const int before = j == 0 ? -1 : load_entry(in + kEntry * (j - 1)).index();
     return element <= before || element >= count;
   }
 
@@ -171,9 +147,8 @@ struct TopkCoder : SparseBlock {
 
   template <Warp W>
   RINGDIST_DEVICE void poison(W& warp, Values<W, kParts>& x, int count, uint8_t* out) const {
-    each_element<kParts>(warp, share(count), [&](int, int, int i) {
-      store_entry({kPoisonIndex, kBFloatNaN}, out + kEntry * i);
-    });
+    each_element<kParts>(warp, share(count),
+                         [&](int, int, int i) { store_entry(Entry::poison(), out + kEntry * i); });
     fill(warp, x, std::numeric_limits<float>::quiet_NaN());
   }
 };

@@ -1,0 +1,42 @@
+// An element as codec `topk` sends it: 4 bytes (codec/topk.spec.md). For loops on a device, too.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "kernel/finite_bfloat.h"
+#include "kernel/half.h"
+
+namespace ringdist {
+
+struct TopkEntry {
+  uint16_t
+      field;  // the index; kTiny beside it where the value is in units of 2^-149 with a sign bit
+  uint16_t value;
+
+  // bf16 might round what is so small to zero.
+  static constexpr uint16_t kTiny = 0x8000;
+  static constexpr uint32_t kLargestTiny = 0x7fff;
+  static constexpr uint16_t kPoisonField = 0xffff;
+
+  static constexpr TopkEntry of(uint16_t index, float x) {
+    const auto bits = std::bit_cast<uint32_t>(x);
+    const uint32_t magnitude = bits & 0x7fffffff;
+    // 0x8000 is half of the smallest bf16.
+    if (magnitude == 0 || magnitude > kLargestTiny + 1) return {index, finite_bfloat(x)};
+    const uint32_t units = magnitude < kLargestTiny ? magnitude : kLargestTiny;
+    return {static_cast<uint16_t>(index | kTiny),
+            static_cast<uint16_t>((bits >> 16 & 0x8000) | units)};
+  }
+  static constexpr TopkEntry poison() { return {kPoisonField, kBFloatNaN}; }
+
+  constexpr bool is_poison() const { return field == kPoisonField; }
+  constexpr int index() const { return field & static_cast<uint16_t>(~kTiny); }
+  constexpr float decoded() const {
+    if ((field & kTiny) == 0) return bfloat_to_float(value);
+    const uint32_t sign = static_cast<uint32_t>(value & 0x8000) << 16;
+    return std::bit_cast<float>(sign | (value & kLargestTiny));
+  }
+};
+
+}  // namespace ringdist
