@@ -6,7 +6,8 @@
 #   tools/build.sh cuda         the package, and its library for NVIDIA GPUs; needs nvcc
 #
 # The editable install of setup.py uses the same folder, so neither repeats the other's work.
-# RINGDIST_UCX, RINGDIST_WERROR and MAX_JOBS mean what they mean in setup.py; here warnings are errors.
+# RINGDIST_UCX, RINGDIST_CUDA, RINGDIST_WERROR and MAX_JOBS mean what they mean in setup.py; here
+# warnings are errors. A folder in which CUDA was built goes on with it until RINGDIST_CUDA=OFF.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -31,9 +32,14 @@ if [ ! -f $build/build.ninja ] || [ "$(cat $build/options 2>/dev/null)" != "${op
   cmake -S . -B $build -G Ninja "${options[@]}"
   printf '%s\n' "${options[*]}" >$build/options
 fi
+cuda=${RINGDIST_CUDA:-}
 if [ "$target" = cuda ]; then
-  grep -qx 'RINGDIST_CUDA:BOOL=ON' $build/CMakeCache.txt || RINGDIST_CUDA=ON cmake $build
+  cuda=ON
   target=python
+fi
+if [ -n "$cuda" ] && ! grep -qx "RINGDIST_CUDA:BOOL=$cuda" $build/CMakeCache.txt; then
+  RINGDIST_CUDA=$cuda cmake $build
+  rm -f torch_ringdist/libringdist_cuda.so $build/out/libringdist_cuda.so  # no more, or of before
 fi
 cmake --build $build --target "$target" --parallel "$(tools/jobs.sh)"
 
