@@ -2,8 +2,6 @@
 // fast. Prints lines of JSON; benchmarks/gpu_check/__main__.py builds this, starts it and writes
 // the report.
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -15,40 +13,18 @@
 #include "cuda/coding_of.h"
 #include "cuda/kernel/kernels.h"
 #include "device.h"
+#include "kernel/block_format.h"
+#include "support/block_values.h"
+#include "support/floats.h"
 
 namespace gpu_check {
 namespace {
 
 using namespace ringdist;
-using Floats = std::vector<float>;
 using Coded = std::vector<uint8_t>;
 
 constexpr int64_t kLarge = int64_t{64} << 20;  // elements: beyond every cache
 constexpr int kRounds = 20;
-
-// Blocks of all magnitudes, some of them zero, tiny, huge or not finite.
-Floats any_values(size_t count, std::mt19937& random) {
-  std::normal_distribution<float> normal;
-  Floats out(count);
-  constexpr size_t kBlock = 128;
-  for (size_t at = 0; at < count; at += kBlock) {
-    const int exponent = static_cast<int>(random() % 280) - 150;
-    const size_t end = std::min(count, at + kBlock);
-    const bool zero = random() % 8 == 0;
-    for (size_t i = at; i < end; ++i) out[i] = zero ? 0 : std::ldexp(normal(random), exponent);
-    if (random() % 8 == 0)
-      out[at + random() % (end - at)] = std::bit_cast<float>(static_cast<uint32_t>(random()));
-  }
-  return out;
-}
-
-// But for NaNs, of which the processor chooses the bits.
-bool same(const Floats& a, const Floats& b) {
-  return std::ranges::equal(a, b, [](float x, float y) {
-    return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y) ||
-           (std::isnan(x) && std::isnan(y));
-  });
-}
 
 class Check {
  public:
@@ -110,7 +86,8 @@ class Check {
 
   // "" or what differs.
   std::string compare(size_t count, bool feedback, std::mt19937& random) const {
-    const Floats in = any_values(count, random), owed = any_values(count, random);
+    const Floats in = block_values(count, kQuantizeBlock, random),
+                 owed = block_values(count, kQuantizeBlock, random);
     const CodingSeed seed{random(), random()};
     const gpu::Seed device_seed{seed.shared, seed.own};
     const std::string what =
@@ -135,7 +112,7 @@ class Check {
       const auto at = std::ranges::mismatch(bytes, expected).in1 - bytes.begin();
       return what + "byte " + std::to_string(at) + " of " + std::to_string(bytes.size());
     }
-    if (feedback && !same(to.values(), lost)) return what + "what is owed";
+    if (feedback && !same_but_for_nans(to.values(), lost)) return what + "what is owed";
     for (const bool accumulate : {false, true}) {
       Floats values = in;
       const DeviceMemory<float> out(in);
@@ -150,7 +127,7 @@ class Check {
                 nullptr),
             "decode");
       if (!good || malformed.values()[0] != 0) return what + "not decoded";
-      if (!same(out.values(), values)) return what + "what it decodes to";
+      if (!same_but_for_nans(out.values(), values)) return what + "what it decodes to";
     }
     return "";
   }

@@ -26,6 +26,7 @@ namespace {
 
 constexpr size_t kScalarBlock = 256;  // rotated together for codecs without blocks
 constexpr uint32_t kInfinity = 0x7f800000;
+
 // Both ways scale by a power of two, which does not round; together by 1 / count.
 float forward_scale(size_t count) { return std::ldexp(1.0f, -(std::countr_zero(count) / 2)); }
 float inverse_scale(size_t count) { return std::ldexp(1.0f, -((std::countr_zero(count) + 1) / 2)); }

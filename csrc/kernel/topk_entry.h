@@ -10,8 +10,8 @@
 namespace ringdist {
 
 struct TopkEntry {
-  uint16_t
-      field;  // the index; kTiny beside it where the value is in units of 2^-149 with a sign bit
+  // The index; kTiny beside it where the value is in units of 2^-149 with a sign bit.
+  uint16_t field;
   uint16_t value;
 
   // bf16 might round what is so small to zero.

@@ -13,6 +13,8 @@ namespace ringdist::gpu {
 inline constexpr int kWarps = 8;  // of a thread block
 // Many more than run at once, so that the last of them to end are few beside all.
 inline constexpr int64_t kMostThreadBlocks = 1 << 16;
+
+// body(warp, index) for every index below `count`, with kScratch bytes for each warp.
 template <int kScratch, typename Body>
 __global__ void __launch_bounds__(kWarps* kWarp) each_block(int64_t count, Body body) {
   constexpr int kEach = kScratch == 0 ? 1 : kScratch;

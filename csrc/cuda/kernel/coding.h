@@ -64,7 +64,7 @@ struct Encoding {
     constexpr int kParts = Coder::kParts;
     const Owed mine = owed.at(at.begin);
     Values<W, kParts> sum;
-    for (auto& part : sum.part) warp.each([&](int lane) { part[lane] = 0; });
+    fill(warp, sum, 0);
     each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
       sum.part[part][lane] = in[at.begin + i];
     });
@@ -119,7 +119,7 @@ struct Decoding {
   RINGDIST_DEVICE void run(W& warp, int64_t index, BlockAt at) const {
     constexpr int kParts = Coder::kParts;
     Values<W, kParts> x;
-    for (auto& part : x.part) warp.each([&](int lane) { part[lane] = 0; });
+    fill(warp, x, 0);
     const bool adding = accumulate && !kRotated;
     const uint8_t* from = in + index * coder.bytes(Coder::kCount);
     const Place<kRotated> place(seed, at.begin);

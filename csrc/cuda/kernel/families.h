@@ -1,17 +1,19 @@
-// Which file has the kernels of a code. Not for others than kernels.cc and these files.
+// Which file has the kernels of a code: each defines its function for both calls. Not for others
+// than kernels.cc and these files.
 #pragma once
 
 #include "cuda/kernel/calls.h"
 
 namespace ringdist::gpu {
 
-LaunchError launch_round16(Coding coding, const EncodeCall& call, void* stream);
-LaunchError launch_round16(Coding coding, const DecodeCall& call, void* stream);
-LaunchError launch_quantized(Coding coding, const EncodeCall& call, void* stream);
-LaunchError launch_quantized(Coding coding, const DecodeCall& call, void* stream);
-LaunchError launch_sign(Coding coding, const EncodeCall& call, void* stream);
-LaunchError launch_sign(Coding coding, const DecodeCall& call, void* stream);
-LaunchError launch_sparse(Coding coding, const EncodeCall& call, void* stream);
-LaunchError launch_sparse(Coding coding, const DecodeCall& call, void* stream);
+// Call: EncodeCall or DecodeCall.
+template <typename Call>
+LaunchError launch_round16(Coding coding, const Call& call, void* stream);
+template <typename Call>
+LaunchError launch_quantized(Coding coding, const Call& call, void* stream);
+template <typename Call>
+LaunchError launch_sign(Coding coding, const Call& call, void* stream);
+template <typename Call>
+LaunchError launch_sparse(Coding coding, const Call& call, void* stream);
 
 }  // namespace ringdist::gpu

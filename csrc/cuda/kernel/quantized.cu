@@ -4,10 +4,9 @@
 #include "cuda/kernel/quantized_coder.h"
 
 namespace ringdist::gpu {
-namespace {
 
 template <typename Call>
-LaunchError launch_any(Coding coding, const Call& call, void* stream) {
+LaunchError launch_quantized(Coding coding, const Call& call, void* stream) {
   switch (coding.code) {
     case Code::kFp8E4M3:
       return launch(coding, QuantizedCoder<Fp8<E4M3>>(), call, stream);
@@ -22,13 +21,7 @@ LaunchError launch_any(Coding coding, const Call& call, void* stream) {
   }
 }
 
-}  // namespace
-
-LaunchError launch_quantized(Coding coding, const EncodeCall& call, void* stream) {
-  return launch_any(coding, call, stream);
-}
-LaunchError launch_quantized(Coding coding, const DecodeCall& call, void* stream) {
-  return launch_any(coding, call, stream);
-}
+template LaunchError launch_quantized(Coding, const EncodeCall&, void*);
+template LaunchError launch_quantized(Coding, const DecodeCall&, void*);
 
 }  // namespace ringdist::gpu

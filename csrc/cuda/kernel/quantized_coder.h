@@ -51,7 +51,7 @@ struct QuantizedCoder {
   RINGDIST_DEVICE bool decode(W& warp, const uint8_t* in, int count, Seed, uint64_t, bool,
                               Values<W, kParts>& x) const {
     constexpr uint32_t kMask = (1u << Format::kBits) - 1;
-    const float scale = scale_value(load_field(in));
+    const float scale = scale_value(load16(in));
     const uint8_t* packed = in + kScaleBytes;
     const int bytes = packed_bytes(count);
     each_element<kParts>(warp, count, [&](int part, int lane, int i) {

@@ -54,7 +54,7 @@ struct RandomkCoder : SparseBlock {
       warp.each([&](int lane) {
         float value = absent(adding);
         if (is_in(lanes, lane)) {
-          const float given = bfloat_to_float(load_field(in + kValue * place(lanes, lane, sent)));
+          const float given = bfloat_to_float(load16(in + kValue * place(lanes, lane, sent)));
           if (!finite(given)) poisons[lane] = 1;
           value = present(given, adding);
         }
@@ -62,9 +62,7 @@ struct RandomkCoder : SparseBlock {
       });
       sent += std::popcount(lanes);
     }
-    if (warp.ballot(poisons) != 0)
-      for (auto& part : x.part)
-        warp.each([&](int lane) { part[lane] = std::numeric_limits<float>::quiet_NaN(); });
+    if (warp.ballot(poisons) != 0) fill(warp, x, std::numeric_limits<float>::quiet_NaN());
     return true;
   }
 

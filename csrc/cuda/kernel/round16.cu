@@ -4,10 +4,9 @@
 #include "cuda/kernel/round16_coder.h"
 
 namespace ringdist::gpu {
-namespace {
 
 template <typename Call>
-LaunchError launch_any(Coding coding, const Call& call, void* stream) {
+LaunchError launch_round16(Coding coding, const Call& call, void* stream) {
   if (coding.code == Code::kHalf)
     return launch(coding, Round16Coder<rounding16::Half>(), call, stream);
   if (coding.stochastic)
@@ -15,13 +14,7 @@ LaunchError launch_any(Coding coding, const Call& call, void* stream) {
   return launch(coding, Round16Coder<rounding16::BFloat>(), call, stream);
 }
 
-}  // namespace
-
-LaunchError launch_round16(Coding coding, const EncodeCall& call, void* stream) {
-  return launch_any(coding, call, stream);
-}
-LaunchError launch_round16(Coding coding, const DecodeCall& call, void* stream) {
-  return launch_any(coding, call, stream);
-}
+template LaunchError launch_round16(Coding, const EncodeCall&, void*);
+template LaunchError launch_round16(Coding, const DecodeCall&, void*);
 
 }  // namespace ringdist::gpu

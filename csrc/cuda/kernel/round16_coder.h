@@ -30,8 +30,7 @@ struct Round16Coder {
       const uint32_t random =
           Type::kStochastic ? random_bits(key, at + static_cast<uint64_t>(i)) : 0;
       const uint16_t stored = Type::narrow(x.part[part][lane], static_cast<uint16_t>(random));
-      out[2 * i] = static_cast<uint8_t>(stored);
-      out[2 * i + 1] = static_cast<uint8_t>(stored >> 8);
+      store16(stored, out + 2 * i);
       x.part[part][lane] = Type::widen(stored);
     });
   }
@@ -40,7 +39,7 @@ struct Round16Coder {
   RINGDIST_DEVICE bool decode(W& warp, const uint8_t* in, int count, Seed, uint64_t, bool,
                               Values<W, kParts>& x) const {
     each_element<kParts>(warp, count, [&](int part, int lane, int i) {
-      x.part[part][lane] = Type::widen(load_field(in + 2 * i));
+      x.part[part][lane] = Type::widen(load16(in + 2 * i));
     });
     return true;
   }

@@ -5,11 +5,12 @@
 
 namespace ringdist::gpu {
 
-LaunchError launch_sign(Coding coding, const EncodeCall& call, void* stream) {
+template <typename Call>
+LaunchError launch_sign(Coding coding, const Call& call, void* stream) {
   return launch(coding, SignCoder(), call, stream);
 }
-LaunchError launch_sign(Coding coding, const DecodeCall& call, void* stream) {
-  return launch(coding, SignCoder(), call, stream);
-}
+
+template LaunchError launch_sign(Coding, const EncodeCall&, void*);
+template LaunchError launch_sign(Coding, const DecodeCall&, void*);
 
 }  // namespace ringdist::gpu

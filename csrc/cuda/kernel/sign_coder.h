@@ -41,7 +41,7 @@ class SignCoder {
   template <Warp W>
   RINGDIST_DEVICE bool decode(W& warp, const uint8_t* in, int count, Seed, uint64_t, bool adding,
                               Values<W, kParts>& x) const {
-    const uint16_t field = load_field(in);
+    const uint16_t field = load16(in);
     if ((field & kSingle) != 0 && single_index(field) >= count) return false;
     const uint8_t* signs = in + kScaleBytes;
     each_element<kParts>(warp, count, [&](int part, int lane, int i) {

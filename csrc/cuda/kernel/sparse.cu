@@ -5,21 +5,14 @@
 #include "cuda/kernel/topk_coder.h"
 
 namespace ringdist::gpu {
-namespace {
 
 template <typename Call>
-LaunchError launch_any(Coding coding, const Call& call, void* stream) {
+LaunchError launch_sparse(Coding coding, const Call& call, void* stream) {
   if (coding.code == Code::kTopk) return launch(coding, TopkCoder{{coding.k}}, call, stream);
   return launch(coding, RandomkCoder{{coding.k}}, call, stream);
 }
 
-}  // namespace
-
-LaunchError launch_sparse(Coding coding, const EncodeCall& call, void* stream) {
-  return launch_any(coding, call, stream);
-}
-LaunchError launch_sparse(Coding coding, const DecodeCall& call, void* stream) {
-  return launch_any(coding, call, stream);
-}
+template LaunchError launch_sparse(Coding, const EncodeCall&, void*);
+template LaunchError launch_sparse(Coding, const DecodeCall&, void*);
 
 }  // namespace ringdist::gpu

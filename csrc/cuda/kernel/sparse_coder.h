@@ -29,11 +29,6 @@ struct SparseBlock {
   }
   RINGDIST_DEVICE static bool is_in(uint32_t lanes, int lane) { return (lanes >> lane & 1) != 0; }
 
-  RINGDIST_DEVICE static void store16(uint16_t value, uint8_t* out) {
-    out[0] = static_cast<uint8_t>(value);
-    out[1] = static_cast<uint8_t>(value >> 8);
-  }
-
   // What an element that was not sent is, and one that was.
   RINGDIST_DEVICE static float absent(bool adding) { return adding ? -0.0f : 0.0f; }
   RINGDIST_DEVICE static float present(float value, bool adding) {

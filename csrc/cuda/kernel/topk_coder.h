@@ -93,7 +93,7 @@ struct TopkCoder : SparseBlock {
     store16(entry.value, out + sizeof entry.field);
   }
   RINGDIST_DEVICE static Entry load_entry(const uint8_t* in) {
-    return {load_field(in), load_field(in + sizeof(uint16_t))};
+    return {load16(in), load16(in + sizeof(uint16_t))};
   }
   RINGDIST_DEVICE static bool is_out_of_order(const uint8_t* in, int j, int count) {
     const int element = load_entry(in + kEntry * j).index();
@@ -138,11 +138,6 @@ struct TopkCoder : SparseBlock {
     for (uint32_t bit = 1u << 30; bit != 0; bit >>= 1)
       if (at_least(warp, x, count, bound | bit) >= wanted) bound |= bit;
     return bound;
-  }
-
-  template <Warp W>
-  RINGDIST_DEVICE static void fill(W& warp, Values<W, kParts>& x, float value) {
-    for (auto& part : x.part) warp.each([&](int lane) { part[lane] = value; });
   }
 
   template <Warp W>

@@ -26,6 +26,11 @@ RINGDIST_DEVICE void each_element(W& warp, int count, const Body& body) {
     });
 }
 
+template <Warp W, int kParts>
+RINGDIST_DEVICE void fill(W& warp, Values<W, kParts>& x, float value) {
+  for (auto& part : x.part) warp.each([&](int lane) { part[lane] = value; });
+}
+
 inline constexpr uint32_t kSignBit = 0x80000000;
 inline constexpr uint32_t kInfinity = 0x7f800000;
 
@@ -45,16 +50,22 @@ RINGDIST_DEVICE uint32_t largest_magnitude(W& warp, const Values<W, kParts>& x) 
   return warp.maximum(largest);
 }
 
-// The field in front of a block's bytes, which lie anywhere.
+// 16 bits of a block's bytes, which lie anywhere.
+RINGDIST_DEVICE void store16(uint16_t value, uint8_t* out) {
+  out[0] = static_cast<uint8_t>(value);
+  out[1] = static_cast<uint8_t>(value >> 8);
+}
+RINGDIST_DEVICE uint16_t load16(const uint8_t* in) {
+  return static_cast<uint16_t>(in[0] | in[1] << 8);
+}
+
+// Those in front of them, which all lanes know.
 template <Warp W>
 RINGDIST_DEVICE void store_field(W& warp, uint16_t field, uint8_t* out) {
   warp.each([&](int lane) {
     if (lane < static_cast<int>(sizeof field))
       out[lane] = static_cast<uint8_t>(field >> (8 * lane));
   });
-}
-RINGDIST_DEVICE uint16_t load_field(const uint8_t* in) {
-  return static_cast<uint16_t>(in[0] | in[1] << 8);
 }
 
 }  // namespace ringdist::gpu
