@@ -11,7 +11,7 @@ endif()
 
 include(cmake/cuda_kernels.cmake)
 
-file(GLOB cuda_files CONFIGURE_DEPENDS csrc/cuda/*.cc csrc/cuda/kernel/*.cc)
+file(GLOB cuda_files CONFIGURE_DEPENDS csrc/cuda/*.cc csrc/cuda/*/*.cc)
 list(JOIN cuda_architectures ", " architectures)
 add_library(ringdist_cuda MODULE ${cuda_files})
 target_compile_definitions(ringdist_cuda PRIVATE RINGDIST_CUDA_ARCHITECTURES="${architectures}")

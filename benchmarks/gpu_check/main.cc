@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "codec/codec.h"
-#include "cuda/coding_of.h"
 #include "cuda/kernel/kernels.h"
+#include "cuda/stream/coding_of.h"
 #include "device.h"
 #include "kernel/block_format.h"
 #include "support/block_values.h"

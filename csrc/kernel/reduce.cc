@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "kernel/reduce_isa.h"
+#include "kernel/reduce_loop.h"
 #include "kernel/reduce_loops.h"
 
 namespace ringdist {
@@ -57,25 +58,7 @@ void run_rare(const ReduceLoop& loop, std::byte* out, Sources sources, int64_t d
   }
 }
 
-DType real_part(DType dtype) {
-  if (dtype == DType::kComplex32) return DType::kFloat16;
-  return dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
-}
-
 }  // namespace
-
-ReduceLoop reduce_loop(DType dtype, ReduceOp op, size_t count) {
-  const bool bits = op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
-  if (dtype == DType::kBool) {
-    if (op == ReduceOp::kSum || op == ReduceOp::kMax) op = ReduceOp::kBor;
-    if (op == ReduceOp::kProduct || op == ReduceOp::kMin) op = ReduceOp::kBand;
-    return {dtype, op, count};
-  }
-  if (bits) return {DType::kBytes, op, count * dtype_size(dtype)};
-  const bool complex = dtype >= DType::kComplex32 && dtype <= DType::kComplex128;
-  if (complex && op != ReduceOp::kProduct) return {real_part(dtype), op, 2 * count};
-  return {dtype, op, count};
-}
 
 void reduce_baseline(DType dtype, ReduceOp op, std::byte* out, Sources sources, size_t count,
                      int64_t divisor) {

@@ -2,6 +2,7 @@
 // the whole file for it would let inline functions of the standard library, compiled for AVX2,
 // replace those that other files need on older processors.
 #include "kernel/reduce_isa.h"
+#include "kernel/reduce_loop.h"
 
 #if defined(__x86_64__)
 

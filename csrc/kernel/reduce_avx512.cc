@@ -1,6 +1,7 @@
 // The loops for x86 with AVX-512. Functions name their instruction set themselves: see
 // reduce_avx2.cc.
 #include "kernel/reduce_isa.h"
+#include "kernel/reduce_loop.h"
 
 #if defined(__x86_64__)
 

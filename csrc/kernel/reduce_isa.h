@@ -13,16 +13,6 @@ using ReduceFunction = void (*)(DType dtype, ReduceOp op, std::byte* out,
                                 std::span<const std::byte* const> sources, size_t count,
                                 int64_t divisor);
 
-// Which loop gives the bits of a reduction: several reductions share one.
-struct ReduceLoop {
-  DType dtype;
-  ReduceOp op;
-  size_t count;
-};
-// Sums of complex numbers are those of twice as many floats. What integers do bit by bit is done on
-// kBytes, and kBool has bit operations only.
-ReduceLoop reduce_loop(DType dtype, ReduceOp op, size_t count);
-
 void reduce_baseline(DType dtype, ReduceOp op, std::byte* out,
                      std::span<const std::byte* const> sources, size_t count, int64_t divisor);
 

@@ -30,7 +30,7 @@ struct Complex {
 // Any NaN as the quiet one: which of two payloads a sum keeps is the order of the operands in an
 // instruction, the compiler's choice.
 template <typename T>
-[[gnu::always_inline]] inline T canonical(T x) {
+[[gnu::always_inline]] constexpr T canonical(T x) {
   if constexpr (std::is_floating_point_v<T>) {
     constexpr auto kNaN = std::bit_cast<BitsOf<T>>(std::numeric_limits<T>::quiet_NaN());
     return std::bit_cast<T>(select(x != x, kNaN, std::bit_cast<BitsOf<T>>(x)));
@@ -39,13 +39,13 @@ template <typename T>
   }
 }
 template <typename T>
-[[gnu::always_inline]] inline Complex<T> canonical(Complex<T> x) {
+[[gnu::always_inline]] constexpr Complex<T> canonical(Complex<T> x) {
   return {canonical(x.real), canonical(x.imaginary)};
 }
 
 struct Sum {
   template <typename T>
-  [[gnu::always_inline]] static T combine(T a, T b) {
+  [[gnu::always_inline]] static constexpr T combine(T a, T b) {
     if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
     else
@@ -55,35 +55,35 @@ struct Sum {
 
 struct Product {
   template <typename T>
-  [[gnu::always_inline]] static T combine(T a, T b) {
+  [[gnu::always_inline]] static constexpr T combine(T a, T b) {
     if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
     else
       return a * b;
   }
   template <typename T>
-  [[gnu::always_inline]] static Complex<T> combine(Complex<T> a, Complex<T> b) {
+  [[gnu::always_inline]] static constexpr Complex<T> combine(Complex<T> a, Complex<T> b) {
     return {a.real * b.real - a.imaginary * b.imaginary,
             a.real * b.imaginary + a.imaginary * b.real};
   }
 };
 
 struct And {
-  [[gnu::always_inline]] static uint8_t combine(uint8_t a, uint8_t b) { return a & b; }
+  [[gnu::always_inline]] static constexpr uint8_t combine(uint8_t a, uint8_t b) { return a & b; }
 };
 
 struct Or {
-  [[gnu::always_inline]] static uint8_t combine(uint8_t a, uint8_t b) { return a | b; }
+  [[gnu::always_inline]] static constexpr uint8_t combine(uint8_t a, uint8_t b) { return a | b; }
 };
 
 struct Xor {
-  [[gnu::always_inline]] static uint8_t combine(uint8_t a, uint8_t b) { return a ^ b; }
+  [[gnu::always_inline]] static constexpr uint8_t combine(uint8_t a, uint8_t b) { return a ^ b; }
 };
 
 template <bool kMax>
 struct Extreme {
   template <typename T>
-  [[gnu::always_inline]] static T combine(T a, T b) {
+  [[gnu::always_inline]] static constexpr T combine(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
       return (kMax ? a > b : a < b) ? a : b;
     } else {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/dtype.h"
+#include "cuda/kernel/owed.h"
 #include "cuda/kernel/seed.h"
 
 namespace ringdist::gpu {
@@ -31,11 +33,10 @@ struct Coding {
 
 struct EncodeCall {
   const float* in = nullptr;
-  const float* from = nullptr;  // added to `in`: what is owed; null for no error feedback
-  float* to = nullptr;          // what will be owed; may be `from`
-  int64_t count = 0;            // elements
-  Seed seed;                    // as codec/codec.h's
-  uint8_t* out = nullptr;       // as many bytes as Codec::max_bytes() says
+  Owed owed;               // added to `in`; none for no error feedback
+  int64_t count = 0;       // elements
+  Seed seed;               // as codec/codec.h's
+  uint8_t* out = nullptr;  // as many bytes as Codec::max_bytes() says
 };
 
 struct DecodeCall {
@@ -46,6 +47,23 @@ struct DecodeCall {
   int64_t count = 0;
   int* malformed =
       nullptr;  // set to 1 by a block of bytes that no encoder writes, which is left out
+};
+
+// A launch carries them.
+struct SourceList {
+  static constexpr int kMost = 256;
+  int count = 0;
+  const void* at[kMost] = {};
+};
+
+// out[i] = sources.at[0][i] op sources.at[1][i] op ..., as kernel/reduce.h has it.
+struct ReduceCall {
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  SourceList sources;
+  int64_t divisor = 1;
+  void* out = nullptr;  // may be one of the sources
+  int64_t count = 0;    // elements
 };
 
 }  // namespace ringdist::gpu

@@ -68,7 +68,8 @@ struct Encoding {
     each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
       sum.part[part][lane] = in[at.begin + i];
     });
-    if (!mine.empty())
+    const bool pays = mine.pays();
+    if (pays)
       each_element<kParts>(
           warp, at.count, [&](int part, int lane, int i) { sum.part[part][lane] += mine.from[i]; });
     Values<W, kParts> x = sum;
@@ -76,7 +77,7 @@ struct Encoding {
     if (mine.empty()) return;
     each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
       const float lost = sum.part[part][lane] - x.part[part][lane];
-      mine.to[i] = finite(lost) ? lost : mine.from[i];
+      mine.to[i] = pays && finite(lost) ? lost : mine.from[i];
     });
   }
 

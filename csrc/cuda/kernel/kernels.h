@@ -1,4 +1,5 @@
-// The codecs on a device, on a stream: bytes, residuals and values of codec/*.spec.md.
+// The codecs on a device, on a stream: bytes, residuals and values of codec/*.spec.md. And what
+// else is done to an op's values.
 //
 // All memory is the device's; `stream` is a cudaStream_t of the device that is current in the
 // calling thread. A call launches one kernel, for any number of elements, none for none; the host
@@ -8,11 +9,17 @@
 #pragma once
 
 #include "cuda/kernel/calls.h"
+#include "cuda/kernel/elements.h"
 
 namespace ringdist::gpu {
 
 LaunchError encode(Coding coding, const EncodeCall& call, void* stream);
 
 LaunchError decode(Coding coding, const DecodeCall& call, void* stream);
+
+// is_reducible(dtype, op) (base/dtype.h).
+LaunchError reduce(const ReduceCall& call, void* stream);
+
+LaunchError run(const Elements& call, void* stream);
 
 }  // namespace ringdist::gpu

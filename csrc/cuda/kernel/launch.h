@@ -9,8 +9,7 @@ namespace ringdist::gpu {
 
 template <bool kRotated, typename Coder>
 LaunchError launch(Coder coder, const EncodeCall& call, void* stream) {
-  const Encoding<Coder, kRotated> body{coder,      call.in,   {call.from, call.to},
-                                       call.count, call.seed, call.out};
+  const Encoding<Coder, kRotated> body{coder, call.in, call.owed, call.count, call.seed, call.out};
   return for_each_block<Coder::kScratch>(blocks_of<Coder>(call.count), stream, body);
 }
 

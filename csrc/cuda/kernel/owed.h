@@ -3,15 +3,21 @@
 
 #include <cstdint>
 
+#include "cuda/grid/device.h"
+
 namespace ringdist::gpu {
 
 struct Owed {
   const float* from = nullptr;  // null: none
   float* to = nullptr;          // may be from
+  // Null, or on the device: 0 if the values are all zero. Nothing is then paid, and what is owed
+  // stays.
+  const uint32_t* awake = nullptr;
 
   constexpr bool empty() const { return from == nullptr; }
+  RINGDIST_DEVICE bool pays() const { return !empty() && (awake == nullptr || *awake != 0); }
   constexpr Owed at(int64_t begin) const {
-    return empty() ? *this : Owed{from + begin, to + begin};
+    return empty() ? *this : Owed{from + begin, to + begin, awake};
   }
 };
 

@@ -4,28 +4,14 @@
 
 #include "base/check.h"
 #include "codec/frame.h"
-#include "codec/none.h"
 #include "kernel/cast.h"
-#include "kernel/counter.h"
 #include "kernel/feedback.h"
 
 namespace ringdist {
-namespace {
-
-// What a part's elements travel as: inside a host as they are, so that only what a wire carries
-// loses anything.
-const Codec& codec_for(EdgeMark mark, const CodecPair& codecs) {
-  if (mark == EdgeMark::kInside) return no_codec();
-  return mark == EdgeMark::kContribution ? *codecs.contribution : *codecs.result;
-}
-
-}  // namespace
 
 ResidualSpan CodedArithmetic::Piece::residual() const {
   if (part->residual == nullptr) return {};
-  float* const next = part->next != nullptr ? part->next : part->residual;
-  const int64_t at = index - part->offset;
-  return {part->residual + at, next + at, count};
+  return {owed(), will_owe(), static_cast<size_t>(count)};
 }
 
 // Values only, and what was owed stays.
@@ -42,7 +28,7 @@ CodedArithmetic::CodedArithmetic(const Op& op, int rank, int size,
   find_silent_parts();
   if (size_ > 1) return;
   for (const BlockPart& part : map_.parts)  // nobody to encode for
-    Piece{&part, true, part.offset, 0, static_cast<size_t>(part.count)}.residual().keep();
+    Piece{{&part, part.offset, 0, part.count}, true}.residual().keep();
 }
 
 void CodedArithmetic::find_silent_parts() {
@@ -67,43 +53,14 @@ const Buffer& CodedArithmetic::buffer(BufferId id) const {
   return id == BufferId::kInput ? op_.request.input : op_.request.output;
 }
 
-// Where a step's range begins in the block map. The map covers an allreduce's output, a
-// reduce-scatter's input, one rank's part of an allgather. Of a partial sum in scratch, the own
-// values that went into it say so.
-int64_t CodedArithmetic::index_of(int step) const {
-  const CompiledStep& compiled = op_.schedule->steps[step];
-  if (compiled.step.kind == StepKind::kSend && compiled.producer >= 0)
-    return index_of(compiled.producer);
-  Range range = compiled.step.range;
-  for (const Source& source : compiled.step.sources)
-    if (source.peer < 0) range = source.range;
-  if (op_.request.kind != Collective::kAllgather) return range.offset;
-  return range.buffer == BufferId::kOutput && op_.request.count > 0
-             ? range.offset % op_.request.count
-             : range.offset;
-}
-
 CodedArithmetic::Pieces CodedArithmetic::pieces(int step, int64_t segment) const {
   const Range range = op_.schedule->slice(step, op_.schedule->steps[step].step.range, segment);
-  const int64_t begin = index_of(step) + op_.schedule->segment_begin(segment);
-  const int64_t end = begin + range.count;
+  const int64_t begin =
+      index_in_map(*op_.schedule, op_.request, step) + op_.schedule->segment_begin(segment);
   Pieces out;
-  auto it = std::upper_bound(map_.parts.begin(), map_.parts.end(), begin,
-                             [](int64_t at, const BlockPart& part) { return at < part.end(); });
-  for (; it != map_.parts.end() && it->offset < end; ++it) {
-    const int64_t from = std::max(begin, it->offset);
-    const int64_t to = std::min(end, it->end());
-    if (from == to) continue;
-    out.push_back({&*it, silent_[static_cast<size_t>(it - map_.parts.begin())], from,
-                   static_cast<size_t>(from - begin), static_cast<size_t>(to - from)});
-  }
+  for (const CodedPiece& piece : pieces_of(map_, begin, range.count))
+    out.push_back({piece, silent_[static_cast<size_t>(piece.part - map_.parts.data())]});
   return out;
-}
-
-// Equal on all ranks for the same elements of the same op, so that a run repeats.
-CodingSeed CodedArithmetic::seed(const Piece& piece) const {
-  const uint64_t shared = random_at(op_.number, static_cast<uint64_t>(piece.index));
-  return {shared, random_at(shared, static_cast<uint64_t>(rank_))};
 }
 
 std::span<float> CodedArithmetic::memory(Memory which, int64_t count) {
@@ -158,8 +115,7 @@ size_t CodedArithmetic::message_bytes(int step, int64_t segment) const {
 size_t CodedArithmetic::most_bytes(const Pieces& pieces, EdgeMark mark) const {
   size_t out = 0;
   for (const Piece& piece : pieces)
-    out += max_frame_bytes(codec_for(mark, piece.part->codecs), static_cast<int64_t>(piece.count),
-                           op_.request.dtype);
+    out += max_frame_bytes(codec_of(mark, piece.part->codecs), piece.count, op_.request.dtype);
   return out;
 }
 
@@ -188,19 +144,10 @@ size_t CodedArithmetic::encode(int step, int64_t segment, Bytes out) {
   const std::span<const float> own = read(slice, Memory::kOwn);
   size_t used = 0;
   for (const Piece& piece : pieces(step, segment))
-    used += encode_frame(codec_for(description.mark, piece.part->codecs), piece.of(own),
-                         op_.request.dtype, piece.take_residual(), seed(piece), out.subspan(used));
+    used += encode_frame(codec_of(description.mark, piece.part->codecs), piece.of(own),
+                         op_.request.dtype, piece.take_residual(), piece.seed(op_.number, rank_),
+                         out.subspan(used));
   return used;
-}
-
-bool CodedArithmetic::adds_raw(const Step& step, const BlockPart& part) const {
-  // A ring's partial sum is encoded with our values in it, and a host's adds what is not encoded.
-  // An owner whose sum is encoded more finely than the contributions would only add noise.
-  const auto inside = [](const Source& source) { return source.mark == EdgeMark::kInside; };
-  return step.sources.size() < static_cast<size_t>(size_) ||
-         std::ranges::any_of(step.sources, inside) ||
-         part.codecs.result->bits() > part.codecs.contribution->bits() ||
-         part.codecs.contribution->exact();
 }
 
 void CodedArithmetic::add_own(const Piece& piece, bool first, bool raw, std::span<const float> own,
@@ -209,11 +156,11 @@ void CodedArithmetic::add_own(const Piece& piece, bool first, bool raw, std::spa
   const ResidualSpan residual = piece.take_residual();
   const Codec& codec = *piece.part->codecs.contribution;
   if (raw) return add_contribution(to, first, piece.of(own), {residual.from, residual.count});
-  own_bytes_.resize(codec.max_bytes(static_cast<int64_t>(piece.count), op_.request.dtype));
-  const size_t used =
-      codec.encode(piece.of(own), op_.request.dtype, residual, seed(piece), own_bytes_);
-  const Result<size_t> read =
-      codec.decode(ConstBytes(own_bytes_).first(used), op_.request.dtype, seed(piece), !first, to);
+  own_bytes_.resize(codec.max_bytes(piece.count, op_.request.dtype));
+  const size_t used = codec.encode(piece.of(own), op_.request.dtype, residual,
+                                   piece.seed(op_.number, rank_), own_bytes_);
+  const Result<size_t> read = codec.decode(ConstBytes(own_bytes_).first(used), op_.request.dtype,
+                                           piece.seed(op_.number, rank_), !first, to);
   check(read.ok(), "a codec cannot decode what it encoded");
 }
 
@@ -221,8 +168,8 @@ Error CodedArithmetic::decode(const Pieces& pieces, EdgeMark mark, ConstBytes by
                               bool accumulate, std::span<float> out) {
   for (const Piece& piece : pieces) {
     const Result<size_t> used =
-        decode_frame(codec_for(mark, piece.part->codecs), bytes, op_.request.dtype, seed(piece),
-                     accumulate, piece.of(out));
+        decode_frame(codec_of(mark, piece.part->codecs), bytes, op_.request.dtype,
+                     piece.seed(op_.number, rank_), accumulate, piece.of(out));
     if (!used.ok()) return used.error();
     bytes = bytes.subspan(used.value());
   }
@@ -237,8 +184,8 @@ HeldBytes CodedArithmetic::encode_sum(const Pieces& pieces, EdgeMark mark,
   HeldBytes out(pool_, most);
   size_t used = 0;
   for (const Piece& piece : pieces)
-    used += encode_frame(codec_for(mark, piece.part->codecs), piece.of(sum), op_.request.dtype, {},
-                         seed(piece), out.bytes().subspan(used));
+    used += encode_frame(codec_of(mark, piece.part->codecs), piece.of(sum), op_.request.dtype, {},
+                         piece.seed(op_.number, rank_), out.bytes().subspan(used));
   out.shorten(used);
   return out;
 }
@@ -251,7 +198,7 @@ void CodedArithmetic::keep_losses(const Step& step, const Pieces& pieces,
   for (const Piece& piece : pieces) {
     const ResidualSpan residual = piece.residual();
     if (residual.empty()) continue;
-    const bool paid = !piece.silent && adds_raw(step, *piece.part);
+    const bool paid = !piece.silent && adds_own_raw(step, *piece.part, size_);
     const float* const owed = paid ? residual.from : residual.to;
     add_loss({owed, residual.to, residual.count}, /*keep=*/!paid,
              averaged ? static_cast<float>(size_) : 1.0f, piece.of(sum), piece.of(stored));
@@ -274,7 +221,7 @@ Error CodedArithmetic::reduce(int step, int64_t segment, std::span<const ConstBy
     }
     const auto own = read(op_.schedule->slice(step, source.range, segment), Memory::kOwn);
     for (const Piece& piece : parts)
-      add_own(piece, s == 0, adds_raw(description, *piece.part), own, sum);
+      add_own(piece, s == 0, adds_own_raw(description, *piece.part, size_), own, sum);
   }
   if (description.finish && op_.request.reduce_op == ReduceOp::kAvg)
     divide(sum, static_cast<float>(size_));  // as reduce() does: exact codecs alter no bit

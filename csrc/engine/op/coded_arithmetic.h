@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "codec/block_map.h"
 #include "engine/op/arithmetic.h"
+#include "plan/coded_pieces.h"
 
 namespace ringdist {
 
@@ -39,20 +40,15 @@ class CodedArithmetic final : public Arithmetic {
   Error copy(int step, int64_t segment, HeldBytes& held) override;
 
  private:
-  // A run of elements that one part covers: `index` in the block map, `at` in the segment.
-  struct Piece {
-    const BlockPart* part;
+  struct Piece : CodedPiece {
     bool silent;  // all of the part's own values are zero: it sends zeros and keeps its residual
-    int64_t index;
-    size_t at;
-    size_t count;
 
     ResidualSpan residual() const;
     // What a contribution is to be encoded with.
     ResidualSpan take_residual() const;
     template <typename T>
     std::span<T> of(std::span<T> segment) const {
-      return segment.subspan(at, count);
+      return segment.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
     }
   };
   using Pieces = std::vector<Piece>;
@@ -63,7 +59,6 @@ class CodedArithmetic final : public Arithmetic {
   };
 
   const Lengths& lengths(int step);
-  int64_t index_of(int step) const;
   size_t most_bytes(const Pieces& pieces, EdgeMark mark) const;
   const Buffer& buffer(BufferId id) const;
   Pieces pieces(int step, int64_t segment) const;
@@ -72,12 +67,9 @@ class CodedArithmetic final : public Arithmetic {
   void write(const Range& range, std::span<const float> values);
   // The elements themselves where fp32 lies in one piece, else empty.
   std::span<float> direct(const Range& range) const;
-  CodingSeed seed(const Piece& piece) const;
   void find_silent_parts();
   void add_own(const Piece& piece, bool first, bool raw, std::span<const float> own,
                std::span<float> sum);
-  // Whether a reduce adds a part's own values as they are, not as others would see them.
-  bool adds_raw(const Step& step, const BlockPart& part) const;
   HeldBytes encode_sum(const Pieces& pieces, EdgeMark mark, std::span<const float> sum,
                        size_t most) const;
   Error store(int step, int64_t segment, ConstBytes bytes);

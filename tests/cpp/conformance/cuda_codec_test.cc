@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "codec/codec.h"
-#include "cuda/coding_of.h"
 #include "cuda/kernel/quantized_coder.h"
 #include "cuda/kernel/randomk_coder.h"
 #include "cuda/kernel/round16_coder.h"
 #include "cuda/kernel/sign_coder.h"
 #include "cuda/kernel/topk_coder.h"
+#include "cuda/stream/coding_of.h"
 #include "support/block_values.h"
 #include "support/floats.h"
 #include "support/host_coding.h"

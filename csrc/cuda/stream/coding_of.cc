@@ -1,4 +1,4 @@
-#include "cuda/coding_of.h"
+#include "cuda/stream/coding_of.h"
 
 #include "codec/block_codec.h"
 

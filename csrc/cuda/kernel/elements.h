@@ -1,0 +1,121 @@
+// What is done element by element to an op's values on a device, besides codecs: the twins of
+// kernel/cast.h and kernel/feedback.h, bit for bit. Each is a call and, on the device, its body:
+// operator()(i) for every i below `count`. Values lie aligned to their size.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <variant>
+
+#include "base/dtype.h"
+#include "cuda/grid/device.h"
+#include "cuda/kernel/owed.h"
+#include "kernel/half.h"
+
+namespace ringdist::gpu {
+
+// What is stored as `dtype`: fp32, bf16 or fp16.
+RINGDIST_DEVICE float stored_at(DType dtype, const void* in, int64_t i) {
+  if (dtype == DType::kFloat32) return static_cast<const float*>(in)[i];
+  const uint16_t bits = static_cast<const uint16_t*>(in)[i];
+  return dtype == DType::kBFloat16 ? bfloat_to_float(bits) : half_to_float(bits);
+}
+
+// Returns what `value` has become.
+RINGDIST_DEVICE float store_at(DType dtype, float value, void* out, int64_t i) {
+  if (dtype == DType::kFloat32) return static_cast<float*>(out)[i] = value;
+  const bool bfloat = dtype == DType::kBFloat16;
+  const uint16_t bits = bfloat ? float_to_bfloat(value) : float_to_half(value);
+  static_cast<uint16_t*>(out)[i] = bits;
+  return bfloat ? bfloat_to_float(bits) : half_to_float(bits);
+}
+
+RINGDIST_DEVICE bool is_finite_on_device(float x) {
+  return (std::bit_cast<uint32_t>(x) & 0x7f800000) != 0x7f800000;
+}
+
+// out[i] = in[i], or out[i] += in[i].
+struct Read {
+  DType dtype = DType::kFloat32;
+  const void* in = nullptr;
+  bool accumulate = false;
+  float* out = nullptr;
+  int64_t count = 0;
+
+  RINGDIST_DEVICE void operator()(int64_t i) const {
+    const float value = stored_at(dtype, in, i);
+    out[i] = accumulate ? out[i] + value : value;
+  }
+};
+
+// out[i] = in[i] + what is owed, as stored; what that lost will be owed.
+struct Write {
+  DType dtype = DType::kFloat32;
+  const float* in = nullptr;
+  Owed owed;
+  void* out = nullptr;
+  int64_t count = 0;
+
+  RINGDIST_DEVICE void operator()(int64_t i) const {
+    const bool pays = owed.pays();
+    const float value = pays ? in[i] + owed.from[i] : in[i];
+    const float lost = value - store_at(dtype, value, out, i);
+    if (!owed.empty()) owed.to[i] = pays && is_finite_on_device(lost) ? lost : owed.from[i];
+  }
+};
+
+// An own contribution that is not encoded: sum[i] += in[i] + what is owed.
+struct Contribute {
+  const float* in = nullptr;
+  Owed owed;
+  bool first = false;  // of the sum
+  float* sum = nullptr;
+  int64_t count = 0;
+
+  RINGDIST_DEVICE void operator()(int64_t i) const {
+    const float mine = owed.pays() ? in[i] + owed.from[i] : in[i];
+    sum[i] = first ? mine : sum[i] + mine;
+  }
+};
+
+// What a sum's owner will owe: the loss on the sum times `weight`, besides what its own
+// contribution left - nothing if that went in as it was (`raw`), with what was owed.
+struct KeepLoss {
+  Owed owed;  // not empty
+  bool raw = false;
+  float weight = 1;
+  const float* sum = nullptr;
+  const float* stored = nullptr;
+  int64_t count = 0;
+
+  RINGDIST_DEVICE void operator()(int64_t i) const {
+    const float before = raw ? owed.from[i] : owed.to[i];
+    const float kept = raw && owed.pays() ? 0.0f : before;
+    const float next = kept + weight * (sum[i] - stored[i]);
+    owed.to[i] = is_finite_on_device(next) ? next : before;
+  }
+};
+
+struct Divide {
+  float* values = nullptr;
+  float divisor = 1;
+  int64_t count = 0;
+
+  RINGDIST_DEVICE void operator()(int64_t i) const { values[i] /= divisor; }
+};
+
+// *found = 1 if any value is neither +0 nor -0; else it stays as it is.
+struct FindValues {
+  const float* in = nullptr;
+  uint32_t* found = nullptr;
+  int64_t count = 0;
+
+  RINGDIST_DEVICE void operator()(int64_t i) const {
+    if (std::bit_cast<uint32_t>(in[i]) << 1 != 0) *found = 1;
+  }
+};
+
+using Elements = std::variant<Read, Write, Contribute, KeepLoss, Divide, FindValues>;
+
+}  // namespace ringdist::gpu

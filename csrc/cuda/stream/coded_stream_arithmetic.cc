@@ -1,0 +1,351 @@
+// Of a compressed op: contributions are encoded with what is owed, sums decoded and added in the
+// order of their sources, encoded once for all who want them; what was lost goes into the
+// residuals. The same values, bit for bit, as engine/op/coded_arithmetic.h. A message has the bytes
+// of its pieces, as codec/*.spec.md has them, each from a multiple of kAlign on.
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "codec/block_map.h"
+#include "cuda/stream/coding_of.h"
+#include "cuda/stream/stream_arithmetic.h"
+#include "plan/coded_pieces.h"
+
+namespace ringdist::gpu {
+namespace {
+
+constexpr size_t kAlign = 16;
+
+class CodedStreamArithmetic final : public StreamArithmetic {
+ public:
+  CodedStreamArithmetic(StreamOp& op, int* malformed)
+      : op_(op), map_(*op.op.request.blocks), dtype_(op.op.request.dtype), malformed_(malformed) {}
+
+  Error begin() override;
+  size_t incoming_bytes(int step, int slot) const override;
+  std::byte* landing(int) const override { return nullptr; }
+  Result<DeviceBytes> run(int step, std::span<const DeviceBytes> arrived) override;
+
+ private:
+  using Pieces = std::vector<CodedPiece>;
+
+  size_t part_of(const CodedPiece& piece) const {
+    return static_cast<size_t>(piece.part - map_.parts.data());
+  }
+  Pieces pieces(int step) const {
+    return pieces_of(map_, index_in_map(op_.schedule, op_.op.request, step),
+                     op_.step(step).step.range.count);
+  }
+  size_t bytes_of(const CodedPiece& piece, EdgeMark mark) const {
+    const size_t bytes = codec_of(mark, piece.part->codecs).max_bytes(piece.count, dtype_);
+    return (bytes + kAlign - 1) / kAlign * kAlign;
+  }
+  size_t bytes_of(const Pieces& pieces, EdgeMark mark) const {
+    size_t out = 0;
+    for (const CodedPiece& piece : pieces) out += bytes_of(piece, mark);
+    return out;
+  }
+  Seed seed(const CodedPiece& piece) const {
+    const CodingSeed of_op = piece.seed(op_.op.number, op_.rank);
+    return {of_op.shared, of_op.own};
+  }
+  // What is owed, and whether it is paid with this op.
+  Owed owed(const CodedPiece& piece) const {
+    if (piece.part->residual == nullptr) return {};
+    return {piece.owed(), piece.will_owe(), awake_.empty() ? nullptr : awake_[part_of(piece)]};
+  }
+
+  // fp32 values that lie in one piece where they are, else null.
+  float* direct(const Range& range) const {
+    return dtype_ == DType::kFloat32 ? reinterpret_cast<float*>(op_.whole(range)) : nullptr;
+  }
+  Result<float*> floats(int64_t count);
+  Result<const float*> read(const Range& range);
+  Error read_into(const Range& range, float* out);
+  Error write(const Range& range, const float* values);
+
+  Error encode(const CodedPiece& piece, EdgeMark mark, const float* in, Owed owed, std::byte* out);
+  Error decode(const CodedPiece& piece, EdgeMark mark, const std::byte* in, bool accumulate,
+               float* out);
+  Error decode(const Pieces& pieces, EdgeMark mark, const std::byte* in, bool accumulate,
+               float* out);
+  Result<DeviceBytes> encode_sum(const Pieces& pieces, EdgeMark mark, const float* sum);
+
+  Result<DeviceBytes> send(int step);
+  Error store(int step, const std::byte* bytes);
+  Error copy(int step);
+  Error reduce(int step, std::span<const DeviceBytes> arrived);
+  Error add_up(int step, std::span<const DeviceBytes> arrived, float* sum);
+  Error add_own(const CodedPiece& piece, bool first, bool raw, const float* own, float* sum);
+  // Makes of a sum what all others will have, and of `step` what its messages are.
+  Error round_sum(int step, const float* sum, float* values);
+  Error keep_losses(int step, const float* sum, const float* stored);
+
+  StreamOp& op_;
+  const BlockMap& map_;
+  const DType dtype_;
+  int* const malformed_;
+  std::vector<const uint32_t*> awake_;  // by part, of those with a residual
+  std::map<int, DeviceBytes> encoded_;  // by the step that is to send it
+};
+
+// Parts whose own values are all zero send zeros and keep their residual.
+Error CodedStreamArithmetic::begin() {
+  const Collective kind = op_.op.request.kind;
+  if (kind == Collective::kAllgather) return {};
+  const BufferId own = kind == Collective::kAllreduce ? BufferId::kOutput : BufferId::kInput;
+  const size_t bytes = map_.parts.size() * sizeof(uint32_t);
+  const auto flags = op_.scratch.take(bytes);
+  if (!flags.ok()) return flags.error();
+  if (Error error = op_.cuda.clear(flags.value(), bytes, op_.stream)) return error;
+  auto* const found = reinterpret_cast<uint32_t*>(flags.value());
+  awake_.resize(map_.parts.size());
+  for (size_t p = 0; p < map_.parts.size(); ++p) {
+    const BlockPart& part = map_.parts[p];
+    if (part.residual == nullptr || part.count == 0) continue;
+    const auto values = read({own, part.offset, part.count});
+    if (!values.ok()) return values.error();
+    awake_[p] = found + p;
+    if (Error error = op_.cuda.run(FindValues{values.value(), found + p, part.count}, op_.stream))
+      return error;
+  }
+  return {};
+}
+
+size_t CodedStreamArithmetic::incoming_bytes(int step, int slot) const {
+  const CompiledStep& compiled = op_.step(step);
+  if (compiled.step.kind != StepKind::kReduce) return bytes_of(pieces(step), compiled.step.mark);
+  const int source = compiled.source_of_in[static_cast<size_t>(slot)];
+  return bytes_of(pieces(step), compiled.step.sources[static_cast<size_t>(source)].mark);
+}
+
+Result<DeviceBytes> CodedStreamArithmetic::run(int step, std::span<const DeviceBytes> arrived) {
+  Error error;
+  switch (op_.step(step).step.kind) {
+    case StepKind::kSend:
+      return send(step);
+    case StepKind::kRecv:
+    case StepKind::kRelay:
+      error = store(step, arrived[0].data);
+      break;
+    case StepKind::kCopy:
+      error = copy(step);
+      break;
+    case StepKind::kReduce:
+      error = reduce(step, arrived);
+      break;
+  }
+  if (error) return error;
+  return arrived.empty() ? DeviceBytes{} : arrived[0];
+}
+
+Result<float*> CodedStreamArithmetic::floats(int64_t count) {
+  const auto memory = op_.scratch.take(static_cast<size_t>(count) * sizeof(float));
+  if (!memory.ok()) return memory.error();
+  return reinterpret_cast<float*>(memory.value());
+}
+
+Result<const float*> CodedStreamArithmetic::read(const Range& range) {
+  if (const float* const there = direct(range)) return there;
+  const auto out = floats(range.count);
+  if (!out.ok()) return out.error();
+  if (Error error = read_into(range, out.value())) return error;
+  return static_cast<const float*>(out.value());
+}
+
+Error CodedStreamArithmetic::read_into(const Range& range, float* out) {
+  Error error;
+  op_.buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
+    const auto count = static_cast<int64_t>(piece.size() / dtype_size(dtype_));
+    if (!error) error = op_.cuda.run(Read{dtype_, piece.data(), false, out, count}, op_.stream);
+    out += count;
+  });
+  return error;
+}
+
+Error CodedStreamArithmetic::write(const Range& range, const float* values) {
+  Error error;
+  op_.buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
+    const auto count = static_cast<int64_t>(piece.size() / dtype_size(dtype_));
+    if (!error) error = op_.cuda.run(Write{dtype_, values, {}, piece.data(), count}, op_.stream);
+    values += count;
+  });
+  return error;
+}
+
+Error CodedStreamArithmetic::encode(const CodedPiece& piece, EdgeMark mark, const float* in,
+                                    Owed owed, std::byte* out) {
+  const Codec& codec = codec_of(mark, piece.part->codecs);
+  if (codec.exact()) return op_.cuda.run(Write{dtype_, in, owed, out, piece.count}, op_.stream);
+  const auto coding = coding_of(codec);
+  check(coding.has_value(), "a codec without kernels");
+  return op_.cuda.encode(
+      *coding, {in, owed, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)}, op_.stream);
+}
+
+Error CodedStreamArithmetic::decode(const CodedPiece& piece, EdgeMark mark, const std::byte* in,
+                                    bool accumulate, float* out) {
+  const Codec& codec = codec_of(mark, piece.part->codecs);
+  if (codec.exact())
+    return op_.cuda.run(Read{dtype_, in, accumulate, out, piece.count}, op_.stream);
+  const auto coding = coding_of(codec);
+  check(coding.has_value(), "a codec without kernels");
+  return op_.cuda.decode(
+      *coding,
+      {reinterpret_cast<const uint8_t*>(in), seed(piece), accumulate, out, piece.count, malformed_},
+      op_.stream);
+}
+
+Error CodedStreamArithmetic::decode(const Pieces& pieces, EdgeMark mark, const std::byte* in,
+                                    bool accumulate, float* out) {
+  for (const CodedPiece& piece : pieces) {
+    if (Error error = decode(piece, mark, in, accumulate, out + piece.at)) return error;
+    in += bytes_of(piece, mark);
+  }
+  return {};
+}
+
+Result<DeviceBytes> CodedStreamArithmetic::encode_sum(const Pieces& pieces, EdgeMark mark,
+                                                      const float* sum) {
+  const size_t bytes = bytes_of(pieces, mark);
+  const auto out = op_.scratch.take(bytes);
+  if (!out.ok()) return out.error();
+  std::byte* to = out.value();
+  for (const CodedPiece& piece : pieces) {
+    if (Error error = encode(piece, mark, sum + piece.at, {}, to)) return error;
+    to += bytes_of(piece, mark);
+  }
+  return DeviceBytes{out.value(), bytes};
+}
+
+Result<DeviceBytes> CodedStreamArithmetic::send(int step) {
+  if (const auto it = encoded_.find(step); it != encoded_.end()) return it->second;
+  const Step& what = op_.step(step).step;
+  const Pieces parts = pieces(step);
+  const size_t bytes = bytes_of(parts, what.mark);
+  const auto own = read(what.range);
+  if (!own.ok()) return own.error();
+  const auto out = op_.scratch.take(bytes);
+  if (!out.ok()) return out.error();
+  std::byte* to = out.value();
+  for (const CodedPiece& piece : parts) {
+    if (Error error = encode(piece, what.mark, own.value() + piece.at, owed(piece), to))
+      return error;
+    to += bytes_of(piece, what.mark);
+  }
+  return DeviceBytes{out.value(), bytes};
+}
+
+Error CodedStreamArithmetic::store(int step, const std::byte* bytes) {
+  const Range& range = op_.step(step).step.range;
+  const Pieces parts = pieces(step);
+  if (float* const there = direct(range))
+    return decode(parts, EdgeMark::kResult, bytes, false, there);
+  const auto values = floats(range.count);
+  if (!values.ok()) return values.error();
+  if (Error error = decode(parts, EdgeMark::kResult, bytes, false, values.value())) return error;
+  return write(range, values.value());
+}
+
+// An allgather's of the own part: its decoded values take its place.
+Error CodedStreamArithmetic::copy(int step) {
+  const CompiledStep& compiled = op_.step(step);
+  const auto own = read(compiled.step.sources[0].range);
+  if (!own.ok()) return own.error();
+  const auto bytes = encode_sum(pieces(step), EdgeMark::kResult, own.value());
+  if (!bytes.ok()) return bytes.error();
+  if (compiled.consumer >= 0) encoded_[compiled.consumer] = bytes.value();
+  return store(step, bytes.value().data);
+}
+
+Error CodedStreamArithmetic::add_own(const CodedPiece& piece, bool first, bool raw,
+                                     const float* own, float* sum) {
+  if (raw)
+    return op_.cuda.run(Contribute{own + piece.at, owed(piece), first, sum + piece.at, piece.count},
+                        op_.stream);
+  const auto bytes = op_.scratch.take(bytes_of(piece, EdgeMark::kContribution));
+  if (!bytes.ok()) return bytes.error();
+  if (Error error =
+          encode(piece, EdgeMark::kContribution, own + piece.at, owed(piece), bytes.value()))
+    return error;
+  return decode(piece, EdgeMark::kContribution, bytes.value(), !first, sum + piece.at);
+}
+
+Error CodedStreamArithmetic::add_up(int step, std::span<const DeviceBytes> arrived, float* sum) {
+  const Step& what = op_.step(step).step;
+  const Pieces parts = pieces(step);
+  size_t slot = 0;
+  for (size_t s = 0; s < what.sources.size(); ++s) {
+    const Source& source = what.sources[s];
+    if (source.peer >= 0) {
+      if (Error error = decode(parts, source.mark, arrived[slot++].data, s > 0, sum)) return error;
+      continue;
+    }
+    const auto own = read(source.range);
+    if (!own.ok()) return own.error();
+    for (const CodedPiece& piece : parts)
+      if (Error error =
+              add_own(piece, s == 0, adds_own_raw(what, *piece.part, op_.size), own.value(), sum))
+        return error;
+  }
+  if (!what.finish || op_.op.request.reduce_op != ReduceOp::kAvg) return {};
+  return op_.cuda.run(Divide{sum, static_cast<float>(op_.size), what.range.count}, op_.stream);
+}
+
+Error CodedStreamArithmetic::round_sum(int step, const float* sum, float* values) {
+  const CompiledStep& compiled = op_.step(step);
+  if (compiled.consumer < 0)
+    return op_.cuda.copy(
+        values, sum, static_cast<size_t>(compiled.step.range.count) * sizeof(float), op_.stream);
+  const EdgeMark mark = op_.step(compiled.consumer).step.mark;
+  const Pieces parts = pieces(step);
+  const auto bytes = encode_sum(parts, mark, sum);
+  if (!bytes.ok()) return bytes.error();
+  encoded_[compiled.consumer] = bytes.value();
+  return decode(parts, mark, bytes.value().data, false, values);
+}
+
+Error CodedStreamArithmetic::reduce(int step, std::span<const DeviceBytes> arrived) {
+  const Step& what = op_.step(step).step;
+  const auto sum = floats(what.range.count);
+  if (!sum.ok()) return sum.error();
+  if (Error error = add_up(step, arrived, sum.value())) return error;
+  float* const there = what.finish ? direct(what.range) : nullptr;
+  const auto values = there != nullptr ? Result<float*>(there) : floats(what.range.count);
+  if (!values.ok()) return values.error();
+  if (Error error = round_sum(step, sum.value(), values.value())) return error;
+  if (what.finish && there == nullptr) {
+    if (Error error = write(what.range, values.value())) return error;
+    // Losses are taken against the value as stored: a half rounds once more.
+    if (Error error = read_into(what.range, values.value())) return error;
+  }
+  return keep_losses(step, sum.value(), values.value());
+}
+
+// In units of a contribution: an average divides the sum, so what that lost weighs more.
+Error CodedStreamArithmetic::keep_losses(int step, const float* sum, const float* stored) {
+  const Step& what = op_.step(step).step;
+  const bool averaged = what.finish && op_.op.request.reduce_op == ReduceOp::kAvg;
+  for (const CodedPiece& piece : pieces(step)) {
+    const Owed residual = owed(piece);
+    if (residual.empty()) continue;
+    const KeepLoss call{residual,
+                        adds_own_raw(what, *piece.part, op_.size),
+                        averaged ? static_cast<float>(op_.size) : 1.0f,
+                        sum + piece.at,
+                        stored + piece.at,
+                        piece.count};
+    if (Error error = op_.cuda.run(call, op_.stream)) return error;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<StreamArithmetic> coded_stream_arithmetic(StreamOp& op, int* malformed) {
+  return std::make_unique<CodedStreamArithmetic>(op, malformed);
+}
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,85 @@
+// Runs those ops of a group whose tensors are on a device. libringdist_cuda.so makes it
+// (engine/devices.h); the group gives every op its number, counts it as in flight until it has
+// ended, and ends it with the group.
+//
+// What crosses this interface is built twice, here and in that library: values and virtual calls
+// only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/buffers.h"
+#include "base/clock.h"
+#include "base/device_place.h"
+#include "base/error.h"
+#include "plan/plan.h"
+#include "plan/request.h"
+
+namespace ringdist {
+
+struct DeviceOp {
+  Request request;
+  Buffer input;  // as OpRequest's; addresses of the device
+  Buffer output;
+  double factor = 1;  // of PREMUL_SUM
+  Plan plan;
+  uint64_t number = 0;  // none of a send or a receive
+  std::string text;     // "all_reduce #12 (float32, 1000 elements, SUM)", for messages
+  DevicePlace place;
+  // Let go on a thread of the runner's, once the op has ended on the device; at once where it was
+  // not started.
+  std::shared_ptr<void> keep_alive;
+};
+
+// An op that was started. Any thread.
+class DeviceWork {
+ public:
+  virtual ~DeviceWork() = default;
+  // What `stream`, a cudaStream_t of the op's device, gets from now on comes after the op. Does not
+  // block.
+  virtual Error order(void* stream) = 0;
+};
+
+class Runner {
+ public:
+  // Ends what is in flight, and returns when no call of an `ended` is under way: none follows.
+  virtual ~Runner() = default;
+
+  // Makes what an op of that kind needs there: the first of a device, and the first between two
+  // ranks, wait for the other ranks, until `deadline` at most. Every op is prepared before it is
+  // started. Errors: kNotSupported, an operation that devices do not have; what CUDA or NCCL
+  // refuse. One thread at a time.
+  virtual Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) = 0;
+
+  // Puts the op on a stream, behind those started before and what its caller's stream holds; waits
+  // for nothing. `ended` is called once, on another thread, when the op has ended on the device, or
+  // with what ended it; of an op that is captured into a graph, at once, in here. The runner holds
+  // no lock meanwhile, and drops it then: it holds the op, and so the DeviceWork. An Error: nothing
+  // was started, and `ended` is not called. One thread at a time, in the order of the numbers.
+  virtual Result<std::shared_ptr<DeviceWork>> start(DeviceOp op,
+                                                    std::function<void(Error)> ended) = 0;
+
+  // The group has failed: nothing on the device waits for another rank any longer, nor prepare().
+  // Whatever is in flight ends with an Error soon, and whatever is prepared or started later at
+  // once. Any thread, also beside prepare() and start(); once.
+  virtual void abort() = 0;
+};
+
+// What a Runner needs of its group.
+class RunnerGroup {
+ public:
+  virtual ~RunnerGroup() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // What each of these ranks gave, in their order: all ranks of the group, or two of them, this one
+  // among them. All of those call it, in one order, with as many bytes. In prepare() only. Blocks;
+  // Errors: of the group's ops.
+  virtual Result<std::vector<std::vector<std::byte>>> exchange(const std::vector<int>& ranks,
+                                                               ConstBytes mine,
+                                                               TimePoint deadline) = 0;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,145 @@
+// What devices do to values besides codecs, run on the host, against the CPU's loops
+// (kernel/cast.h, kernel/feedback.h): the same bits.
+#include "cuda/kernel/elements.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "codec/none.h"
+#include "kernel/cast.h"
+#include "kernel/feedback.h"
+#include "support/floats.h"
+#include "support/host_kernels.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kCount = 777;
+
+class CudaElements : public testing::Test {
+ protected:
+  // Ordinary ones, and some that are zero, tiny, huge, or not finite.
+  Floats values() {
+    std::normal_distribution<float> normal;
+    Floats out(kCount);
+    for (float& x : out) x = normal(random_);
+    out[1] = 0;
+    out[2] = -0.0f;
+    out[3] = std::numeric_limits<float>::infinity();
+    out[4] = std::numeric_limits<float>::quiet_NaN();
+    out[5] = std::numeric_limits<float>::denorm_min();
+    out[6] = std::numeric_limits<float>::max();
+    out[7] = 65519.5f;
+    return out;
+  }
+  static std::vector<std::byte> stored(DType dtype, const Floats& in) {
+    std::vector<std::byte> out(in.size() * dtype_size(dtype));
+    narrow(dtype, in, out);
+    return out;
+  }
+
+  static constexpr auto kWhole = static_cast<int64_t>(kCount);
+  static constexpr DType kStored[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+  const uint32_t seed_ = std::random_device()();
+  std::mt19937 random_{seed_};
+  testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
+};
+
+TEST_F(CudaElements, ReadWidens) {
+  for (const DType dtype : kStored) {
+    const auto in = stored(dtype, values());
+    Floats expected = values(), out = expected;
+    widen_add(dtype, in, expected);
+    host_kernels::run(gpu::Read{dtype, in.data(), true, out.data(), kWhole});
+    EXPECT_TRUE(same_but_for_nans(out, expected)) << dtype_name(dtype);
+    widen(dtype, in, expected);
+    host_kernels::run(gpu::Read{dtype, in.data(), false, out.data(), kWhole});
+    EXPECT_TRUE(same_but_for_nans(out, expected)) << dtype_name(dtype);
+  }
+}
+
+TEST_F(CudaElements, WriteIsTheCodecNone) {
+  for (const DType dtype : kStored)
+    for (const bool feedback : {false, true}) {
+      const Floats in = values(), owed = values();
+      Floats expected_owed(kCount, 7.0f), owes(kCount, 7.0f);
+      std::vector<std::byte> expected(kCount * dtype_size(dtype)), out(expected.size());
+      const ResidualSpan residual =
+          feedback ? ResidualSpan(owed.data(), expected_owed.data(), kCount) : ResidualSpan();
+      no_codec().encode(in, dtype, residual, {}, expected);
+      const gpu::Owed device = feedback ? gpu::Owed{owed.data(), owes.data()} : gpu::Owed{};
+      host_kernels::run(gpu::Write{dtype, in.data(), device, out.data(), kWhole});
+      Floats a(kCount), b(kCount);
+      widen(dtype, out, a);
+      widen(dtype, expected, b);
+      EXPECT_TRUE(same_but_for_nans(a, b)) << dtype_name(dtype);
+      EXPECT_TRUE(same_but_for_nans(owes, expected_owed)) << dtype_name(dtype);
+    }
+}
+
+TEST_F(CudaElements, ContributeAddsWhatIsOwed) {
+  for (const bool first : {false, true})
+    for (const bool feedback : {false, true}) {
+      const Floats in = values();
+      Floats owed = values(), expected = values(), sum = expected;
+      add_contribution(expected, first, in, feedback ? std::span<float>(owed) : std::span<float>());
+      const gpu::Owed device = feedback ? gpu::Owed{owed.data(), owed.data()} : gpu::Owed{};
+      host_kernels::run(gpu::Contribute{in.data(), device, first, sum.data(), kWhole});
+      EXPECT_TRUE(same_but_for_nans(sum, expected));
+    }
+}
+
+TEST_F(CudaElements, KeepLossIsThatOfTheOwner) {
+  const Floats sum = values(), stored = values(), owed = values();
+  for (const bool raw : {false, true}) {
+    Floats expected = values(), owes = expected;
+    const Floats left = expected;  // what encoding left
+    const float* const before = raw ? owed.data() : left.data();
+    add_loss({before, expected.data(), kCount}, /*keep=*/!raw, 3.0f, sum, stored);
+    host_kernels::run(
+        gpu::KeepLoss{{owed.data(), owes.data()}, raw, 3.0f, sum.data(), stored.data(), kWhole});
+    EXPECT_TRUE(same_but_for_nans(owes, expected)) << raw;
+  }
+}
+
+// A part whose values are all zero: nothing is paid, what is owed stays.
+TEST_F(CudaElements, NothingIsPaidOfASilentPart) {
+  const uint32_t awake = 0;
+  const Floats zeros(kCount), owed = values();
+  Floats owes(kCount, 7.0f), out(kCount, 7.0f);
+  const gpu::Owed residual{owed.data(), owes.data(), &awake};
+  host_kernels::run(gpu::Write{DType::kFloat32, zeros.data(), residual, out.data(), kWhole});
+  EXPECT_TRUE(same(out, zeros));
+  EXPECT_TRUE(same(owes, owed));
+  host_kernels::run(gpu::Contribute{zeros.data(), residual, true, out.data(), kWhole});
+  EXPECT_TRUE(same(out, zeros));
+  owes.assign(kCount, 7.0f);
+  host_kernels::run(gpu::KeepLoss{residual, true, 1.0f, zeros.data(), zeros.data(), kWhole});
+  Floats expected(kCount);
+  add_loss({owed.data(), expected.data(), kCount}, /*keep=*/true, 1.0f, zeros, zeros);
+  EXPECT_TRUE(same_but_for_nans(owes, expected));
+}
+
+TEST_F(CudaElements, FindValuesSeesNoZeroOfEitherSign) {
+  Floats in(kCount);
+  in[3] = -0.0f;
+  uint32_t found = 0;
+  host_kernels::run(gpu::FindValues{in.data(), &found, kWhole});
+  EXPECT_EQ(found, 0u);
+  in[kCount - 1] = std::numeric_limits<float>::denorm_min();
+  host_kernels::run(gpu::FindValues{in.data(), &found, kWhole});
+  EXPECT_EQ(found, 1u);
+}
+
+TEST_F(CudaElements, DivideDivides) {
+  Floats expected = values(), out = expected;
+  divide(expected, 3.0f);
+  host_kernels::run(gpu::Divide{out.data(), 3.0f, kWhole});
+  EXPECT_TRUE(same_but_for_nans(out, expected));
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,160 @@
+// Compressed collectives on streams that are not there: the bits of results and residuals that the
+// CPU's engine gives, for every codec that has a kernel.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/stream/coding_of.h"
+#include "cuda/stream/stream_schedule.h"
+#include "plan/coded_plan.h"
+#include "support/compressed.h"
+#include "support/fake_cuda.h"
+#include "support/fake_link.h"
+#include "support/fake_streams.h"
+#include "support/floats.h"
+#include "support/ranks.h"
+
+namespace ringdist::gpu {
+namespace {
+
+constexpr size_t kCount = 5003;
+constexpr uint64_t kSeed = 20261125;
+
+struct Case {
+  std::string codec;
+  const char* algorithm = "direct";
+  int size = 3;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+};
+
+std::string case_name(const testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  std::string out = c.codec + "_" + c.algorithm + "_" + std::to_string(c.size) + "_" +
+                    std::string(dtype_name(c.dtype)) + "_" + std::string(reduce_op_name(c.op));
+  for (char& letter : out)
+    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
+  return out;
+}
+
+bool takes_feedback(const Case& c) {
+  const CodecPair pair = parse_codec_pair(c.codec, c.size).value();
+  return pair.contribution->contraction() && pair.result->contraction();
+}
+
+// What a rank has before and after an op.
+struct RankState {
+  RankState(const Case& c, int rank, int step) : tensor(c.dtype, kCount) {
+    std::vector<float> in = gradient(kSeed, rank, step, kCount);
+    if (step == 1 && rank == 0) std::fill(in.begin(), in.begin() + kCount / 2, 0.0f);
+    if (step == 2 && rank == c.size - 1) in[77] = std::numeric_limits<float>::quiet_NaN();
+    tensor.set(in);
+    if (takes_feedback(c)) owed = gradient(kSeed + 1, rank, step, kCount);
+    next.assign(kCount, 7.0f);
+  }
+  OpRequest request(const Case& c) {
+    OpRequest out = tensor.request(c.op);
+    const bool feedback = !owed.empty();
+    out.blocks =
+        make_map(c.codec, c.size, kCount, feedback ? &owed : nullptr, feedback ? &next : nullptr);
+    return out;
+  }
+
+  Tensor tensor;
+  std::vector<float> owed, next;
+};
+
+using States = std::vector<std::unique_ptr<RankState>>;
+
+States make_states(const Case& c, int step) {
+  States out;
+  for (int rank = 0; rank < c.size; ++rank)
+    out.push_back(std::make_unique<RankState>(c, rank, step));
+  return out;
+}
+
+class CodedStream : public testing::TestWithParam<Case> {
+ protected:
+  void run_on_streams(const States& states, uint64_t number) {
+    FakeStreams streams;
+    FakeCuda cuda(streams);
+    FakeWire wire;
+    std::vector<std::unique_ptr<FakeLink>> links;
+    int malformed = 0;
+    for (int rank = 0; rank < c_.size; ++rank) {
+      OpRequest asked = states[static_cast<size_t>(rank)]->request(c_);
+      DeviceOp device;
+      device.request = asked;
+      device.output = asked.output;
+      device.number = number;
+      Shape shape{rank, c_.size, 0, asked.count};
+      shape.shards = coded_shards(*asked.blocks, c_.size);
+      const StreamSchedule schedule =
+          make_stream_schedule(*find_algorithm(c_.algorithm), Collective::kAllreduce, shape);
+      links.push_back(std::make_unique<FakeLink>(wire, streams, rank));
+      StreamOp op(device, *schedule.steps, rank, c_.size, cuda, streams.make());
+      const auto arithmetic = coded_stream_arithmetic(op, &malformed);
+      const Error error = enqueue(schedule, op, *arithmetic, *links.back());
+      ASSERT_FALSE(error) << error.what();
+      maps_.push_back(asked.blocks);
+    }
+    ASSERT_FALSE(streams.progress()) << "streams that wait for ever";
+    EXPECT_EQ(cuda.alive(), 0u);
+    EXPECT_EQ(malformed, 0);
+  }
+
+  const Case& c_ = GetParam();
+
+ private:
+  std::vector<std::shared_ptr<const BlockMap>> maps_;
+};
+
+TEST_P(CodedStream, GivesTheBitsOfTheCpu) {
+  RanksOptions options;
+  options.size = c_.size;
+  options.config = {{"algorithm", c_.algorithm}};
+  Ranks ranks(options);
+  constexpr int kSteps = 3;
+  for (int step = 0; step < kSteps; ++step) {
+    SCOPED_TRACE("step " + std::to_string(step));
+    const States here = make_states(c_, step);
+    const States there = make_states(c_, step);
+    ranks.run([&](int rank) {
+      const Error error = run_op(ranks[rank], here[static_cast<size_t>(rank)]->request(c_));
+      ASSERT_FALSE(error) << error.what();
+    });
+    run_on_streams(there, static_cast<uint64_t>(step + 1));
+    for (size_t rank = 0; rank < here.size(); ++rank) {
+      EXPECT_TRUE(same_but_for_nans(there[rank]->tensor.values(), here[rank]->tensor.values()))
+          << "result of rank " << rank;
+      EXPECT_TRUE(same_but_for_nans(there[rank]->next, here[rank]->next))
+          << "residual of rank " << rank;
+    }
+  }
+}
+
+// Of those with kernels, each example; then what else can differ.
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (const CodecRow& row : codecs())
+    for (const std::string_view example : row.examples)
+      if (row.name != "none" && coding_of(*parse_codec(example).value())) {
+        out.push_back({std::string(example)});
+        out.push_back({std::string(example) + "+h"});
+      }
+  for (const char* algorithm : {"direct", "ring"})
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg})
+        for (const char* codec : {"int8", "int4>int8", "bf16"})
+          for (const int size : {2, 4}) out.push_back({codec, algorithm, size, dtype, op});
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CodedStream, testing::ValuesIn(cases()), case_name);
+
+}  // namespace
+}  // namespace ringdist::gpu

@@ -1,0 +1,130 @@
+#include "support/fake_cuda.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "support/host_kernels.h"
+
+namespace ringdist {
+
+FakeCuda::~FakeCuda() = default;
+
+void FakeCuda::end_capture() {
+  capturing_.clear();
+  for (auto& [event, state] : events_) state->captured = false;
+}
+
+Error FakeCuda::fails(const std::string& call) {
+  if (fails_.erase(call) == 0) return {};
+  return Error(ErrorKind::kSystem, "CUDA: " + call + ": made up by a test");
+}
+
+Error FakeCuda::push(const std::string& call, gpu::Stream stream, FakeStreams::Work work) {
+  if (Error error = fails(call)) return error;
+  ++launches_;
+  if (!capturing_.contains(stream)) streams_.push(stream, std::move(work));
+  return {};
+}
+
+Result<int> FakeCuda::use(int device) {
+  if (Error error = fails("use")) return error;
+  return std::exchange(device_, device);
+}
+
+Result<gpu::Stream> FakeCuda::make_stream() {
+  if (Error error = fails("make_stream")) return error;
+  return streams_.make();
+}
+
+Result<gpu::Event> FakeCuda::make_event() {
+  if (Error error = fails("make_event")) return error;
+  auto made = std::make_shared<Event>();
+  gpu::Event event = made.get();
+  events_[event] = std::move(made);
+  return event;
+}
+
+void FakeCuda::free_event(gpu::Event event) { events_.erase(event); }
+
+Error FakeCuda::record(gpu::Event event, gpu::Stream stream) {
+  const auto state = events_.at(event);
+  state->captured = capturing_.contains(stream);
+  const uint64_t number = ++state->recorded;
+  return push("record", stream,
+              {{}, [state, number] { state->reached = std::max(state->reached, number); }});
+}
+
+Error FakeCuda::wait(gpu::Stream stream, gpu::Event event) {
+  const auto state = events_.at(event);
+  if (state->captured) capturing_.insert(stream);
+  const uint64_t number = state->recorded;
+  return push("wait", stream, {[state, number] { return state->reached >= number; }, {}});
+}
+
+Result<bool> FakeCuda::reached(gpu::Event event) {
+  if (Error error = fails("reached")) return error;
+  const auto state = events_.at(event);
+  if (state->captured) return Error(ErrorKind::kSystem, "CUDA: an event of a capture is asked for");
+  return state->reached == state->recorded;
+}
+
+Result<void*> FakeCuda::make_memory(size_t bytes) {
+  std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
+  std::memset(memory.get(), 0xff, bytes);
+  void* const at = memory.get();
+  memory_[at] = std::move(memory);
+  return at;
+}
+
+Result<void*> FakeCuda::allocate(size_t bytes, gpu::Stream) {
+  if (Error error = fails("allocate")) return error;
+  return make_memory(bytes);
+}
+
+void FakeCuda::free(void* memory, gpu::Stream stream) {
+  if (capturing_.contains(stream)) return forget(memory);
+  streams_.push(stream, {{}, [this, memory] { forget(memory); }});
+}
+
+Result<void*> FakeCuda::allocate_pinned(size_t bytes) {
+  if (Error error = fails("allocate_pinned")) return error;
+  return make_memory(bytes);
+}
+
+Error FakeCuda::copy(void* to, const void* from, size_t bytes, gpu::Stream stream) {
+  return push("copy", stream, {{}, [=] { std::memmove(to, from, bytes); }});
+}
+
+Error FakeCuda::clear(void* memory, size_t bytes, gpu::Stream stream) {
+  return push("clear", stream, {{}, [=] { std::memset(memory, 0, bytes); }});
+}
+
+Error FakeCuda::call(gpu::Stream stream, std::function<void()> fn) {
+  if (capturing_.contains(stream))
+    return Error(ErrorKind::kSystem, "CUDA: a function of the host in a capture");
+  return push("call", stream, {{}, std::move(fn)});
+}
+
+Error FakeCuda::hold(gpu::Stream stream, const uint32_t* flag, uint32_t value) {
+  if (capturing_.contains(stream))
+    return Error(ErrorKind::kSystem, "CUDA: a wait for the host in a capture");
+  return push("hold", stream, {[=] { return *flag >= value; }, {}});
+}
+
+Error FakeCuda::encode(gpu::Coding coding, const gpu::EncodeCall& call, gpu::Stream stream) {
+  return push("encode", stream, {{}, [=] { host_kernels::encode(coding, call); }});
+}
+
+Error FakeCuda::decode(gpu::Coding coding, const gpu::DecodeCall& call, gpu::Stream stream) {
+  return push("decode", stream, {{}, [=] { host_kernels::decode(coding, call); }});
+}
+
+Error FakeCuda::reduce(const gpu::ReduceCall& call, gpu::Stream stream) {
+  return push("reduce", stream, {{}, [=] { host_kernels::reduce(call); }});
+}
+
+Error FakeCuda::run(const gpu::Elements& call, gpu::Stream stream) {
+  return push("run", stream, {{}, [=] { host_kernels::run(call); }});
+}
+
+}  // namespace ringdist
