@@ -68,6 +68,14 @@ class Runner {
   virtual void abort() = 0;
 };
 
+// An op of the host's that a Runner asks for.
+struct HostOp {
+  Request request;
+  Buffer input;  // as OpRequest's
+  Buffer output;
+  std::shared_ptr<void> keep_alive;
+};
+
 // What a Runner needs of its group.
 class RunnerGroup {
  public:
@@ -80,6 +88,10 @@ class RunnerGroup {
   virtual Result<std::vector<std::vector<std::byte>>> exchange(const std::vector<int>& ranks,
                                                                ConstBytes mine,
                                                                TimePoint deadline) = 0;
+  // Starts an op of the same ranks on memory of the host, apart from the group's own: all of them
+  // call it alike, in one order; sends and receives as anywhere. Does not block. `ended` is called
+  // once, on any thread and maybe at once, but not if an Error is returned.
+  virtual Error run_on_host(HostOp op, std::function<void(Error)> ended) = 0;
 };
 
 }  // namespace ringdist

@@ -5,6 +5,7 @@
 // Any thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,9 @@ class CudaApi {
  public:
   virtual ~CudaApi() = default;
 
+  // Which device it is, whatever number it has in this process: the same for two ranks that share
+  // it.
+  virtual Result<std::array<uint8_t, 16>> identity(int device) = 0;
   // The device is the calling thread's from now on; returns the one that was.
   virtual Result<int> use(int device) = 0;
 

@@ -11,7 +11,7 @@
 #include "codec/block_map.h"
 #include "cuda/stream/coding_of.h"
 #include "cuda/stream/stream_arithmetic.h"
-#include "plan/coded_pieces.h"
+#include "plan/part_pieces.h"
 
 namespace ringdist::gpu {
 namespace {
@@ -29,30 +29,30 @@ class CodedStreamArithmetic final : public StreamArithmetic {
   Result<DeviceBytes> run(int step, std::span<const DeviceBytes> arrived) override;
 
  private:
-  using Pieces = std::vector<CodedPiece>;
+  using Pieces = std::vector<PartPiece>;
 
-  size_t part_of(const CodedPiece& piece) const {
+  size_t part_of(const PartPiece& piece) const {
     return static_cast<size_t>(piece.part - map_.parts.data());
   }
   Pieces pieces(int step) const {
     return pieces_of(map_, index_in_map(op_.schedule, op_.op.request, step),
                      op_.step(step).step.range.count);
   }
-  size_t bytes_of(const CodedPiece& piece, EdgeMark mark) const {
+  size_t bytes_of(const PartPiece& piece, EdgeMark mark) const {
     const size_t bytes = codec_of(mark, piece.part->codecs).max_bytes(piece.count, dtype_);
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }
   size_t bytes_of(const Pieces& pieces, EdgeMark mark) const {
     size_t out = 0;
-    for (const CodedPiece& piece : pieces) out += bytes_of(piece, mark);
+    for (const PartPiece& piece : pieces) out += bytes_of(piece, mark);
     return out;
   }
-  Seed seed(const CodedPiece& piece) const {
+  Seed seed(const PartPiece& piece) const {
     const CodingSeed of_op = piece.seed(op_.op.number, op_.rank);
     return {of_op.shared, of_op.own};
   }
   // What is owed, and whether it is paid with this op.
-  Owed owed(const CodedPiece& piece) const {
+  Owed owed(const PartPiece& piece) const {
     if (piece.part->residual == nullptr) return {};
     return {piece.owed(), piece.will_owe(), awake_.empty() ? nullptr : awake_[part_of(piece)]};
   }
@@ -66,8 +66,8 @@ class CodedStreamArithmetic final : public StreamArithmetic {
   Error read_into(const Range& range, float* out);
   Error write(const Range& range, const float* values);
 
-  Error encode(const CodedPiece& piece, EdgeMark mark, const float* in, Owed owed, std::byte* out);
-  Error decode(const CodedPiece& piece, EdgeMark mark, const std::byte* in, bool accumulate,
+  Error encode(const PartPiece& piece, EdgeMark mark, const float* in, Owed owed, std::byte* out);
+  Error decode(const PartPiece& piece, EdgeMark mark, const std::byte* in, bool accumulate,
                float* out);
   Error decode(const Pieces& pieces, EdgeMark mark, const std::byte* in, bool accumulate,
                float* out);
@@ -78,7 +78,7 @@ class CodedStreamArithmetic final : public StreamArithmetic {
   Error copy(int step);
   Error reduce(int step, std::span<const DeviceBytes> arrived);
   Error add_up(int step, std::span<const DeviceBytes> arrived, float* sum);
-  Error add_own(const CodedPiece& piece, bool first, bool raw, const float* own, float* sum);
+  Error add_own(const PartPiece& piece, bool first, bool raw, const float* own, float* sum);
   // Makes of a sum what all others will have, and of `step` what its messages are.
   Error round_sum(int step, const float* sum, float* values);
   Error keep_losses(int step, const float* sum, const float* stored);
@@ -175,7 +175,7 @@ Error CodedStreamArithmetic::write(const Range& range, const float* values) {
   return error;
 }
 
-Error CodedStreamArithmetic::encode(const CodedPiece& piece, EdgeMark mark, const float* in,
+Error CodedStreamArithmetic::encode(const PartPiece& piece, EdgeMark mark, const float* in,
                                     Owed owed, std::byte* out) {
   const Codec& codec = codec_of(mark, piece.part->codecs);
   if (codec.exact()) return op_.cuda.run(Write{dtype_, in, owed, out, piece.count}, op_.stream);
@@ -185,7 +185,7 @@ Error CodedStreamArithmetic::encode(const CodedPiece& piece, EdgeMark mark, cons
       *coding, {in, owed, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)}, op_.stream);
 }
 
-Error CodedStreamArithmetic::decode(const CodedPiece& piece, EdgeMark mark, const std::byte* in,
+Error CodedStreamArithmetic::decode(const PartPiece& piece, EdgeMark mark, const std::byte* in,
                                     bool accumulate, float* out) {
   const Codec& codec = codec_of(mark, piece.part->codecs);
   if (codec.exact())
@@ -200,7 +200,7 @@ Error CodedStreamArithmetic::decode(const CodedPiece& piece, EdgeMark mark, cons
 
 Error CodedStreamArithmetic::decode(const Pieces& pieces, EdgeMark mark, const std::byte* in,
                                     bool accumulate, float* out) {
-  for (const CodedPiece& piece : pieces) {
+  for (const PartPiece& piece : pieces) {
     if (Error error = decode(piece, mark, in, accumulate, out + piece.at)) return error;
     in += bytes_of(piece, mark);
   }
@@ -213,7 +213,7 @@ Result<DeviceBytes> CodedStreamArithmetic::encode_sum(const Pieces& pieces, Edge
   const auto out = op_.scratch.take(bytes);
   if (!out.ok()) return out.error();
   std::byte* to = out.value();
-  for (const CodedPiece& piece : pieces) {
+  for (const PartPiece& piece : pieces) {
     if (Error error = encode(piece, mark, sum + piece.at, {}, to)) return error;
     to += bytes_of(piece, mark);
   }
@@ -230,7 +230,7 @@ Result<DeviceBytes> CodedStreamArithmetic::send(int step) {
   const auto out = op_.scratch.take(bytes);
   if (!out.ok()) return out.error();
   std::byte* to = out.value();
-  for (const CodedPiece& piece : parts) {
+  for (const PartPiece& piece : parts) {
     if (Error error = encode(piece, what.mark, own.value() + piece.at, owed(piece), to))
       return error;
     to += bytes_of(piece, what.mark);
@@ -260,8 +260,8 @@ Error CodedStreamArithmetic::copy(int step) {
   return store(step, bytes.value().data);
 }
 
-Error CodedStreamArithmetic::add_own(const CodedPiece& piece, bool first, bool raw,
-                                     const float* own, float* sum) {
+Error CodedStreamArithmetic::add_own(const PartPiece& piece, bool first, bool raw, const float* own,
+                                     float* sum) {
   if (raw)
     return op_.cuda.run(Contribute{own + piece.at, owed(piece), first, sum + piece.at, piece.count},
                         op_.stream);
@@ -285,7 +285,7 @@ Error CodedStreamArithmetic::add_up(int step, std::span<const DeviceBytes> arriv
     }
     const auto own = read(source.range);
     if (!own.ok()) return own.error();
-    for (const CodedPiece& piece : parts)
+    for (const PartPiece& piece : parts)
       if (Error error =
               add_own(piece, s == 0, adds_own_raw(what, *piece.part, op_.size), own.value(), sum))
         return error;
@@ -328,7 +328,7 @@ Error CodedStreamArithmetic::reduce(int step, std::span<const DeviceBytes> arriv
 Error CodedStreamArithmetic::keep_losses(int step, const float* sum, const float* stored) {
   const Step& what = op_.step(step).step;
   const bool averaged = what.finish && op_.op.request.reduce_op == ReduceOp::kAvg;
-  for (const CodedPiece& piece : pieces(step)) {
+  for (const PartPiece& piece : pieces(step)) {
     const Owed residual = owed(piece);
     if (residual.empty()) continue;
     const KeepLoss call{residual,

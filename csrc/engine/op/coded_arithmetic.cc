@@ -58,7 +58,7 @@ CodedArithmetic::Pieces CodedArithmetic::pieces(int step, int64_t segment) const
   const int64_t begin =
       index_in_map(*op_.schedule, op_.request, step) + op_.schedule->segment_begin(segment);
   Pieces out;
-  for (const CodedPiece& piece : pieces_of(map_, begin, range.count))
+  for (const PartPiece& piece : pieces_of(map_, begin, range.count))
     out.push_back({piece, silent_[static_cast<size_t>(piece.part - map_.parts.data())]});
   return out;
 }

@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "codec/block_map.h"
 #include "engine/op/arithmetic.h"
-#include "plan/coded_pieces.h"
+#include "plan/part_pieces.h"
 
 namespace ringdist {
 
@@ -40,7 +40,7 @@ class CodedArithmetic final : public Arithmetic {
   Error copy(int step, int64_t segment, HeldBytes& held) override;
 
  private:
-  struct Piece : CodedPiece {
+  struct Piece : PartPiece {
     bool silent;  // all of the part's own values are zero: it sends zeros and keeps its residual
 
     ResidualSpan residual() const;

@@ -33,6 +33,9 @@ class FakeCuda final : public gpu::CudaApi {
   int device() const { return device_; }
   size_t launches() const { return launches_; }
 
+  Result<std::array<uint8_t, 16>> identity(int device) override {
+    return std::array<uint8_t, 16>{static_cast<uint8_t>(device)};
+  }
   Result<int> use(int device) override;
   Result<gpu::Stream> make_stream() override;
   void free_stream(gpu::Stream) override {}

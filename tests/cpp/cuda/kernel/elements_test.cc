@@ -8,7 +8,6 @@
 #include <random>
 #include <vector>
 
-#include "codec/none.h"
 #include "kernel/cast.h"
 #include "kernel/feedback.h"
 #include "support/floats.h"
@@ -59,25 +58,6 @@ TEST_F(CudaElements, ReadWidens) {
     host_kernels::run(gpu::Read{dtype, in.data(), false, out.data(), kWhole});
     EXPECT_TRUE(same_but_for_nans(out, expected)) << dtype_name(dtype);
   }
-}
-
-TEST_F(CudaElements, WriteIsTheCodecNone) {
-  for (const DType dtype : kStored)
-    for (const bool feedback : {false, true}) {
-      const Floats in = values(), owed = values();
-      Floats expected_owed(kCount, 7.0f), owes(kCount, 7.0f);
-      std::vector<std::byte> expected(kCount * dtype_size(dtype)), out(expected.size());
-      const ResidualSpan residual =
-          feedback ? ResidualSpan(owed.data(), expected_owed.data(), kCount) : ResidualSpan();
-      no_codec().encode(in, dtype, residual, {}, expected);
-      const gpu::Owed device = feedback ? gpu::Owed{owed.data(), owes.data()} : gpu::Owed{};
-      host_kernels::run(gpu::Write{dtype, in.data(), device, out.data(), kWhole});
-      Floats a(kCount), b(kCount);
-      widen(dtype, out, a);
-      widen(dtype, expected, b);
-      EXPECT_TRUE(same_but_for_nans(a, b)) << dtype_name(dtype);
-      EXPECT_TRUE(same_but_for_nans(owes, expected_owed)) << dtype_name(dtype);
-    }
 }
 
 TEST_F(CudaElements, ContributeAddsWhatIsOwed) {

@@ -1,4 +1,4 @@
-#include "plan/coded_pieces.h"
+#include "plan/part_pieces.h"
 
 #include <algorithm>
 
@@ -7,14 +7,14 @@
 
 namespace ringdist {
 
-CodingSeed CodedPiece::seed(uint64_t op_number, int rank) const {
+CodingSeed PartPiece::seed(uint64_t op_number, int rank) const {
   const uint64_t shared = random_at(op_number, static_cast<uint64_t>(index));
   return {shared, random_at(shared, static_cast<uint64_t>(rank))};
 }
 
-std::vector<CodedPiece> pieces_of(const BlockMap& map, int64_t begin, int64_t count) {
+std::vector<PartPiece> pieces_of(const BlockMap& map, int64_t begin, int64_t count) {
   const int64_t end = begin + count;
-  std::vector<CodedPiece> out;
+  std::vector<PartPiece> out;
   auto it = std::upper_bound(map.parts.begin(), map.parts.end(), begin,
                              [](int64_t at, const BlockPart& part) { return at < part.end(); });
   for (; it != map.parts.end() && it->offset < end; ++it) {

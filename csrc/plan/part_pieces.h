@@ -14,7 +14,7 @@ namespace ringdist {
 
 // A run of elements that one part covers: `index` in the block map, `at` after the first element
 // that was asked for.
-struct CodedPiece {
+struct PartPiece {
   const BlockPart* part;
   int64_t index;
   int64_t at;
@@ -30,7 +30,7 @@ struct CodedPiece {
 };
 
 // Those of `count` elements from `begin` of the map on, in order; none is empty.
-std::vector<CodedPiece> pieces_of(const BlockMap& map, int64_t begin, int64_t count);
+std::vector<PartPiece> pieces_of(const BlockMap& map, int64_t begin, int64_t count);
 
 // Where the range of a step begins in the op's block map. That covers an allreduce's output, a
 // reduce-scatter's input, one rank's part of an allgather.

@@ -1,0 +1,174 @@
+#include "cuda/cuda_runtime.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "cuda/kernel/kernels.h"
+
+namespace ringdist::gpu {
+namespace {
+
+cudaStream_t of(Stream stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t of_event(Event event) { return static_cast<cudaEvent_t>(event); }
+
+// Takes back what CUDA keeps of the last error of this thread: it is told once, here.
+Error error_of(cudaError_t code, const char* call) {
+  if (code == cudaSuccess) return {};
+  (void)cudaGetLastError();
+  return Error(ErrorKind::kSystem, std::string("CUDA: ") + call + ": " + cudaGetErrorString(code) +
+                                       " (" + cudaGetErrorName(code) + ")");
+}
+
+template <typename T>
+Result<T> result_of(cudaError_t code, const char* call, T value) {
+  if (Error error = error_of(code, call)) return error;
+  return value;
+}
+
+using WaitValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+
+// The driver's: the runtime has none of its own. Null where it is too old.
+WaitValue wait_value() {
+  static const WaitValue kFound = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    const cudaError_t code = cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &entry, 12000,
+                                                              cudaEnableDefault, &found);
+    const bool there = code == cudaSuccess && found == cudaDriverEntryPointSuccess;
+    return there ? reinterpret_cast<WaitValue>(entry) : nullptr;
+  }();
+  return kFound;
+}
+
+void CUDART_CB run_and_free(void* fn) {
+  const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(fn));
+  (*owned)();
+}
+
+}  // namespace
+
+Result<std::array<uint8_t, 16>> CudaRuntime::identity(int device) {
+  cudaDeviceProp found{};
+  if (Error error = error_of(cudaGetDeviceProperties(&found, device), "cudaGetDeviceProperties"))
+    return error;
+  std::array<uint8_t, 16> out{};
+  std::memcpy(out.data(), found.uuid.bytes, out.size());
+  return out;
+}
+
+Result<int> CudaRuntime::use(int device) {
+  int before = 0;
+  if (Error error = error_of(cudaGetDevice(&before), "cudaGetDevice")) return error;
+  if (before == device) return before;
+  return result_of(cudaSetDevice(device), "cudaSetDevice", before);
+}
+
+Result<Stream> CudaRuntime::make_stream() {
+  int least = 0;
+  int greatest = 0;
+  if (Error error = error_of(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                             "cudaDeviceGetStreamPriorityRange"))
+    return error;
+  cudaStream_t stream = nullptr;
+  const cudaError_t code = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
+  return result_of<Stream>(code, "cudaStreamCreateWithPriority", stream);
+}
+
+void CudaRuntime::free_stream(Stream stream) { (void)cudaStreamDestroy(of(stream)); }
+
+Result<Event> CudaRuntime::make_event() {
+  cudaEvent_t event = nullptr;
+  const cudaError_t code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  return result_of<Event>(code, "cudaEventCreateWithFlags", event);
+}
+
+void CudaRuntime::free_event(Event event) { (void)cudaEventDestroy(of_event(event)); }
+
+Error CudaRuntime::record(Event event, Stream stream) {
+  return error_of(cudaEventRecord(of_event(event), of(stream)), "cudaEventRecord");
+}
+
+Error CudaRuntime::wait(Stream stream, Event event) {
+  return error_of(cudaStreamWaitEvent(of(stream), of_event(event), 0), "cudaStreamWaitEvent");
+}
+
+Result<bool> CudaRuntime::reached(Event event) {
+  const cudaError_t code = cudaEventQuery(of_event(event));
+  if (code == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return result_of(code, "cudaEventQuery", true);
+}
+
+Result<bool> CudaRuntime::captures(Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t code = cudaStreamIsCapturing(of(stream), &status);
+  return result_of(code, "cudaStreamIsCapturing", status != cudaStreamCaptureStatusNone);
+}
+
+Result<void*> CudaRuntime::allocate(size_t bytes, Stream stream) {
+  void* memory = nullptr;
+  const cudaError_t code = cudaMallocAsync(&memory, bytes, of(stream));
+  return result_of(code, "cudaMallocAsync", memory);
+}
+
+void CudaRuntime::free(void* memory, Stream stream) { (void)cudaFreeAsync(memory, of(stream)); }
+
+Result<void*> CudaRuntime::allocate_pinned(size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+  return result_of(code, "cudaHostAlloc", memory);
+}
+
+void CudaRuntime::free_pinned(void* memory) { (void)cudaFreeHost(memory); }
+
+Error CudaRuntime::copy(void* to, const void* from, size_t bytes, Stream stream) {
+  const cudaError_t code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, of(stream));
+  return error_of(code, "cudaMemcpyAsync");
+}
+
+Error CudaRuntime::clear(void* memory, size_t bytes, Stream stream) {
+  return error_of(cudaMemsetAsync(memory, 0, bytes, of(stream)), "cudaMemsetAsync");
+}
+
+Error CudaRuntime::call(Stream stream, std::function<void()> fn) {
+  auto owned = std::make_unique<std::function<void()>>(std::move(fn));
+  const cudaError_t code = cudaLaunchHostFunc(of(stream), &run_and_free, owned.get());
+  if (code == cudaSuccess) (void)owned.release();
+  return error_of(code, "cudaLaunchHostFunc");
+}
+
+Error CudaRuntime::hold(Stream stream, const uint32_t* flag, uint32_t value) {
+  const WaitValue wait = wait_value();
+  if (wait == nullptr)
+    return Error(ErrorKind::kSystem,
+                 "CUDA: the driver has no cuStreamWaitValue32: it must be of CUDA 12 or later");
+  const CUresult code = wait(static_cast<CUstream>(stream), reinterpret_cast<CUdeviceptr>(flag),
+                             value, CU_STREAM_WAIT_VALUE_GEQ);
+  if (code == CUDA_SUCCESS) return {};
+  return Error(ErrorKind::kSystem,
+               "CUDA: cuStreamWaitValue32: error " + std::to_string(static_cast<int>(code)));
+}
+
+Error CudaRuntime::encode(Coding coding, const EncodeCall& call, Stream stream) {
+  return error_of(static_cast<cudaError_t>(gpu::encode(coding, call, stream)), "encode");
+}
+
+Error CudaRuntime::decode(Coding coding, const DecodeCall& call, Stream stream) {
+  return error_of(static_cast<cudaError_t>(gpu::decode(coding, call, stream)), "decode");
+}
+
+Error CudaRuntime::reduce(const ReduceCall& call, Stream stream) {
+  return error_of(static_cast<cudaError_t>(gpu::reduce(call, stream)), "reduce");
+}
+
+Error CudaRuntime::run(const Elements& call, Stream stream) {
+  return error_of(static_cast<cudaError_t>(gpu::run(call, stream)), "run");
+}
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,61 @@
+// The way of a group's ops on devices, chosen when the first comes, by all ranks alike: by NCCL,
+// where each rank has it and a device of its own; else by way of the host.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/thread_annotations.h"
+#include "cuda/stream/way.h"
+
+namespace ringdist::gpu {
+
+// What a rank has of NCCL.
+struct NcclFound {
+  int version = 0;      // as NcclApi::version(); 0: none
+  std::string problem;  // why there is none
+  // Ranks may share a device with it: NCCL_MULTI_RANK_GPU_ENABLE is set, from 2.30.3 on.
+  bool shares_devices = false;
+};
+
+struct Ways {
+  std::function<std::shared_ptr<Way>()> nccl;  // called where each rank has it
+  std::function<std::shared_ptr<Way>()> host;
+};
+
+class ChosenWay final : public Way {
+ public:
+  enum class Wanted : uint8_t { kAny, kNccl, kHost };  // alike on all ranks
+
+  ChosenWay(CudaApi& cuda, RunnerGroup& group, NcclFound nccl, Ways ways, Wanted wanted);
+
+  // The first one exchanges what the ranks have. Error (kNotSupported): NCCL is wanted, and a rank
+  // cannot.
+  Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
+  Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
+  Error check() override;
+  bool captures() const override;
+  void abort() override;
+
+ private:
+  struct Offer;  // what a rank has, for the others
+
+  Error choose(int device, TimePoint deadline);
+  std::string obstacle_to_nccl(const std::vector<Offer>& offers) const;
+  std::shared_ptr<Way> way() const;
+  void set_way(std::shared_ptr<Way> way);
+
+  CudaApi& cuda_;
+  RunnerGroup& group_;
+  const NcclFound nccl_;
+  const Ways ways_;
+  const Wanted wanted_;
+  mutable std::mutex mutex_;  // a leaf
+  std::shared_ptr<Way> way_ RINGDIST_GUARDED_BY(mutex_);
+  bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,25 @@
+// Makes a device the calling thread's, until the end of this object.
+#pragma once
+
+#include "base/error.h"
+#include "cuda/api/cuda_api.h"
+
+namespace ringdist::gpu {
+
+class CurrentDevice {
+ public:
+  CurrentDevice(CudaApi& cuda, int device) : cuda_(cuda), before_(cuda.use(device)) {}
+  ~CurrentDevice() {
+    if (before_.ok()) (void)cuda_.use(before_.value());
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+  Error error() const { return before_.error(); }
+
+ private:
+  CudaApi& cuda_;
+  const Result<int> before_;
+};
+
+}  // namespace ringdist::gpu

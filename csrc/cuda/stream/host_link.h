@@ -1,0 +1,50 @@
+// Moves bytes by way of the host: into pinned memory, by sends and receives of the group's host
+// ops, and out of pinned memory. Of one op.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cuda/stream/link.h"
+#include "cuda/stream/pinned_pool.h"
+#include "cuda/stream/staged_exchange.h"
+#include "cuda/stream/way.h"
+
+namespace ringdist::gpu {
+
+// What is common to a way's ops.
+struct Staging {
+  CudaApi& cuda;
+  std::shared_ptr<GroupAccess> group;
+  std::shared_ptr<PinnedPool> pinned;
+  std::shared_ptr<FirstError> failed;
+
+  Result<std::shared_ptr<StagedExchange>> exchange() const;
+};
+
+class HostLink final : public Link {
+ public:
+  HostLink(const Staging& staging, Stream stream, Held& held)
+      : staging_(staging), stream_(stream), held_(held) {}
+
+  Error begin() override;
+  Error send(int peer, const void* data, size_t bytes, Stream stream) override;
+  Error receive(int peer, void* data, size_t bytes, Stream stream) override;
+  Error end() override;
+
+ private:
+  struct Arrival {
+    void* to;
+    const std::byte* from;
+    size_t bytes;
+  };
+  Result<std::byte*> add(int peer, bool sends, size_t bytes);
+
+  const Staging& staging_;
+  const Stream stream_;
+  Held& held_;
+  std::shared_ptr<StagedExchange> exchange_;
+  std::vector<Arrival> arrivals_;
+};
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,38 @@
+#include "cuda/stream/staged_exchange.h"
+
+namespace ringdist::gpu {
+namespace {
+
+uint32_t* word(const std::shared_ptr<std::byte>& flag) {
+  return reinterpret_cast<uint32_t*>(flag.get());
+}
+
+}  // namespace
+
+StagedExchange::StagedExchange(std::shared_ptr<GroupAccess> group,
+                               std::shared_ptr<FirstError> failed, std::shared_ptr<std::byte> flag)
+    : group_(std::move(group)), failed_(std::move(failed)), flag_(std::move(flag)) {
+  *word(flag_) = 0;
+}
+
+Error StagedExchange::enqueue(CudaApi& cuda, Stream stream) {
+  if (Error error = cuda.call(stream, [self = shared_from_this()] { self->begin(); })) return error;
+  return cuda.hold(stream, word(flag_), 1);
+}
+
+void StagedExchange::begin() {
+  open_ = ops_.size() + 1;
+  for (HostOp& op : std::exchange(ops_, {})) {
+    const Error error = group_->run_on_host(
+        std::move(op), [self = shared_from_this()](const Error& error) { self->ended(error); });
+    if (error) ended(error);
+  }
+  ended({});
+}
+
+void StagedExchange::ended(const Error& error) {
+  if (error) failed_->set(error);
+  if (--open_ == 0) std::atomic_ref(*word(flag_)).store(1, std::memory_order_release);
+}
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,122 @@
+#include "cuda/stream/stream_runner.h"
+
+#include <unistd.h>
+
+#include <string>
+
+#include "base/check.h"
+#include "cuda/stream/current_device.h"
+
+namespace ringdist::gpu {
+namespace {
+
+class StreamWork final : public DeviceWork {
+ public:
+  StreamWork(CudaApi& cuda, std::shared_ptr<void> done) : cuda_(cuda), done_(std::move(done)) {}
+  Error order(void* stream) override { return cuda_.wait(stream, done_.get()); }
+
+ private:
+  CudaApi& cuda_;
+  const std::shared_ptr<void> done_;
+};
+
+constexpr int kCollectives = -1;
+
+}  // namespace
+
+StreamRunner::StreamRunner(CudaApi& cuda, std::shared_ptr<EventWatch> watch,
+                           std::shared_ptr<Way> way)
+    : cuda_(cuda), watch_(std::move(watch)), way_(std::move(way)), pid_(getpid()) {}
+
+StreamRunner::~StreamRunner() {
+  if (getpid() != pid_) {  // neither threads nor the device are there: nothing may end
+    new std::shared_ptr<EventWatch>(watch_);
+    new std::shared_ptr<Way>(way_);
+    new std::map<Key, Lane>(std::move(lanes_));
+    return;
+  }
+  for (const auto& [key, lane] : lanes_) cuda_.free_stream(lane.stream);
+}
+
+StreamRunner::Key StreamRunner::key_of(int device, const Request& request) {
+  return {device, request.endpoint ? request.endpoint->peer : kCollectives};
+}
+
+Result<std::shared_ptr<void>> StreamRunner::make_event() {
+  const Result<Event> made = cuda_.make_event();
+  if (!made.ok()) return made.error();
+  return std::shared_ptr<void>(made.value(), [this_cuda = &cuda_, pid = pid_](Event event) {
+    if (getpid() == pid) this_cuda->free_event(event);
+  });
+}
+
+Error StreamRunner::make_lane(Key key) {
+  if (lanes_.contains(key)) return {};
+  auto ready = make_event();
+  if (!ready.ok()) return ready.error();
+  const Result<Stream> stream = cuda_.make_stream();
+  if (!stream.ok()) return stream.error();
+  lanes_[key] = {stream.value(), ready.value()};
+  return {};
+}
+
+Error StreamRunner::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
+  const CurrentDevice current(cuda_, place.device);
+  if (current.error()) return current.error();
+  const Key key = key_of(place.device, request);
+  const Result<bool> captured = cuda_.captures(place.stream);
+  if (!captured.ok()) return captured.error();
+  if (captured.value() && !lanes_.contains(key))
+    return Error(ErrorKind::kNotSupported,
+                 "ringdist: the first operation of a group on a device, and the first send or "
+                 "receive between two ranks, cannot be captured into a CUDA graph, as they wait "
+                 "for the other ranks; call one before the capture");
+  if (Error error = way_->prepare(place, request, deadline)) return error;
+  return make_lane(key);
+}
+
+Result<std::shared_ptr<DeviceWork>> StreamRunner::enqueue(const DeviceOp& op, const Lane& lane,
+                                                          Watched& watched) {
+  auto made = make_event();
+  if (!made.ok()) return made.error();
+  if (Error error = cuda_.record(lane.ready.get(), op.place.stream)) return error;
+  if (Error error = cuda_.wait(lane.stream, lane.ready.get())) return error;
+  const Error error = way_->enqueue(op, lane.stream, watched.held);
+  // Also of what went there before an Error: its memory is in use until then.
+  if (Error unrecorded = cuda_.record(made.value().get(), lane.stream))
+    return error ? error : unrecorded;
+  watched.event = std::move(made.value());
+  if (error) return error;
+  return std::shared_ptr<DeviceWork>(std::make_shared<StreamWork>(cuda_, watched.event));
+}
+
+Result<std::shared_ptr<DeviceWork>> StreamRunner::start(DeviceOp op,
+                                                        std::function<void(Error)> ended) {
+  const CurrentDevice current(cuda_, op.place.device);
+  if (current.error()) return current.error();
+  const auto lane = lanes_.find(key_of(op.place.device, op.request));
+  check(lane != lanes_.end(), "an op that was not prepared");
+  const Result<bool> captured = cuda_.captures(op.place.stream);
+  if (!captured.ok()) return captured.error();
+  if (captured.value() && !way_->captures())
+    return Error(ErrorKind::kNotSupported,
+                 "ringdist: " + op.text +
+                     " goes by way of the host, and so cannot be captured into a CUDA graph");
+  Watched watched;
+  auto work = enqueue(op, lane->second, watched);
+  if (captured.value()) {
+    // It is not under way, and its event cannot be asked for.
+    if (work.ok()) ended({});
+    return work;
+  }
+  watched.check = [weak = std::weak_ptr(way_)] {
+    const auto way = weak.lock();
+    return way ? way->check() : Error();
+  };
+  if (work.ok()) watched.ended = std::move(ended);
+  watched.held.push_back(std::move(op.keep_alive));
+  if (watched.event) watch_->add(std::move(watched));
+  return work;
+}
+
+}  // namespace ringdist::gpu

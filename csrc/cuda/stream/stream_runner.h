@@ -1,0 +1,53 @@
+// The Runner of a group (engine/runner.h): gives each device streams of its own, orders them after
+// the callers', and watches what is on them. What runs there is its Way's.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "cuda/api/cuda_api.h"
+#include "cuda/stream/event_watch.h"
+#include "cuda/stream/way.h"
+#include "engine/runner.h"
+
+namespace ringdist::gpu {
+
+class StreamRunner final : public Runner {
+ public:
+  // `cuda` outlives all runners, and what they watch.
+  StreamRunner(CudaApi& cuda, std::shared_ptr<EventWatch> watch, std::shared_ptr<Way> way);
+  // Waits for nothing. In a child of fork(), where CUDA does not work, it does nothing.
+  ~StreamRunner() override;
+
+  // While the place's stream is captured, what would have to be made is an Error (kNotSupported):
+  // such an op must have been called before.
+  Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
+  Result<std::shared_ptr<DeviceWork>> start(DeviceOp op, std::function<void(Error)> ended) override;
+  void abort() override { way_->abort(); }
+
+ private:
+  // Of a device: for collectives (peer -1), or sends and receives between this rank and a peer.
+  using Key = std::pair<int, int>;
+  struct Lane {
+    Stream stream = nullptr;
+    std::shared_ptr<void> ready;  // an Event: the caller's stream has come to the op
+  };
+
+  static Key key_of(int device, const Request& request);
+  Result<std::shared_ptr<void>> make_event();
+  Error make_lane(Key key);
+  Result<std::shared_ptr<DeviceWork>> enqueue(const DeviceOp& op, const Lane& lane,
+                                              Watched& watched);
+
+  CudaApi& cuda_;
+  const std::shared_ptr<EventWatch> watch_;
+  const std::shared_ptr<Way> way_;
+  const pid_t pid_;
+  std::map<Key, Lane> lanes_;
+};
+
+}  // namespace ringdist::gpu

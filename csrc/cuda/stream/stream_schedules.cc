@@ -1,0 +1,78 @@
+#include "cuda/stream/stream_schedules.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/check.h"
+#include "cuda/stream/coding_of.h"
+#include "plan/coded_plan.h"
+
+namespace ringdist::gpu {
+namespace {
+
+constexpr size_t kMostKept = 64;
+
+// The planner's, but for those by hosts: a stream sees ranks, no hosts.
+const Algorithm& algorithm_of(const DeviceOp& op) {
+  const Algorithm* const planned = op.plan.algorithm;
+  if (planned != nullptr && !planned->by_hosts) return *planned;
+  const auto fits = [&](const Algorithm& one) {
+    return one.supports(op.request.kind) && one.rank_ordered && one.serves_codecs &&
+           !one.by_hosts && !one.only_for_few;
+  };
+  const auto found = std::ranges::find_if(algorithms(), fits);
+  ringdist::check(found != algorithms().end(), "no algorithm without hosts for a collective");
+  return *found;
+}
+
+Error without_kernels(const Codec& codec) {
+  if (codec.exact() ? codec.wire_id() == 0 : coding_of(codec).has_value()) return {};
+  return Error(ErrorKind::kNotSupported,
+               "ringdist: codec '" + std::string(codec.name()) +
+                   "' has no kernels: it compresses tensors of the CPU only");
+}
+
+}  // namespace
+
+Error StreamSchedules::check(const Request& request) const {
+  if (reduces(request.kind) && size_ > SourceList::kMost)
+    return Error(ErrorKind::kNotSupported,
+                 "ringdist: " + std::string(collective_name(request.kind)) + " of " +
+                     std::to_string(size_) + " ranks' tensors on devices; at most " +
+                     std::to_string(SourceList::kMost) + " reduce without NCCL");
+  if (!request.blocks) return {};
+  for (const BlockPart& part : request.blocks->parts)
+    for (const CodecPtr& codec : {part.codecs.contribution, part.codecs.result})
+      if (Error error = without_kernels(*codec)) return error;
+  return {};
+}
+
+Shape StreamSchedules::shape_of(const Request& request) const {
+  Shape shape{rank_, size_, request.root, request.count, request.input_parts, request.output_parts};
+  if (request.blocks && request.kind == Collective::kAllreduce)
+    shape.shards = coded_shards(*request.blocks, size_);
+  return shape;
+}
+
+const StreamSchedule& StreamSchedules::find(const DeviceOp& op) {
+  const Algorithm& algorithm = algorithm_of(op);
+  const Request& request = op.request;
+  const auto make = [&] {
+    return make_stream_schedule(algorithm, request.kind, shape_of(request));
+  };
+  if (!request.input_parts.empty() || !request.output_parts.empty()) return last_ = make();
+  const Key key{&algorithm, request.kind, request.count, request.root, op.plan.coding_hash};
+  if (const auto it = schedules_.find(key); it != schedules_.end()) return it->second;
+  if (schedules_.size() >= kMostKept) schedules_.clear();
+  return schedules_[key] = make();
+}
+
+Error StreamSchedules::enqueue(const DeviceOp& op, Stream stream, Link& link, int* malformed) {
+  const StreamSchedule& schedule = find(op);
+  StreamOp on_stream(op, *schedule.steps, rank_, size_, cuda_, stream);
+  const auto arithmetic = op.request.blocks ? coded_stream_arithmetic(on_stream, malformed)
+                                            : plain_stream_arithmetic(on_stream);
+  return gpu::enqueue(schedule, on_stream, *arithmetic, link);
+}
+
+}  // namespace ringdist::gpu

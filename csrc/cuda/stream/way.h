@@ -1,0 +1,36 @@
+// How the ops of a group run on its devices: by NCCL (nccl_way.h), or by way of the host.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "cuda/api/cuda_api.h"
+#include "engine/runner.h"
+
+namespace ringdist::gpu {
+
+using Held = std::vector<std::shared_ptr<void>>;
+
+class Way {
+ public:
+  virtual ~Way() = default;
+
+  // As Runner::prepare(); the place's device is the thread's.
+  virtual Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) = 0;
+  // Puts a prepared op on the stream, which is the same for all collectives of a device, and for
+  // all sends and receives between two ranks. Waits for nothing. Memory that must stay until the
+  // stream has done it is added to `held`, also where it ends with an Error: that may leave the
+  // stream with a part of the op.
+  virtual Error enqueue(const DeviceOp& op, Stream stream, Held& held) = 0;
+  // Why what is on the streams does not end, or ended badly; success if nothing is known. Any
+  // thread.
+  virtual Error check() = 0;
+  // Its ops may be captured into a graph.
+  virtual bool captures() const = 0;
+  // As Runner::abort().
+  virtual void abort() = 0;
+};
+
+}  // namespace ringdist::gpu

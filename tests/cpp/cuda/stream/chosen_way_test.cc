@@ -1,0 +1,114 @@
+#include "cuda/stream/chosen_way.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "support/fake_cuda.h"
+#include "support/fake_runner_group.h"
+#include "support/fake_streams.h"
+
+namespace ringdist::gpu {
+namespace {
+
+struct NoWay final : Way {
+  Error prepare(const DevicePlace&, const Request&, TimePoint) override {
+    ++prepared;
+    return {};
+  }
+  Error enqueue(const DeviceOp&, Stream, Held&) override { return {}; }
+  Error check() override { return {}; }
+  bool captures() const override { return true; }
+  void abort() override { aborted = true; }
+
+  int prepared = 0;
+  bool aborted = false;
+};
+
+class ChosenWayTest : public testing::Test {
+ protected:
+  std::shared_ptr<ChosenWay> make(NcclFound found,
+                                  ChosenWay::Wanted wanted = ChosenWay::Wanted::kAny) {
+    return std::make_shared<ChosenWay>(cuda_, group_, std::move(found),
+                                       Ways{[this] { return nccl_; }, [this] { return host_; }},
+                                       wanted);
+  }
+  static Error prepare(Way& way) { return way.prepare({}, {}, TimePoint::max()); }
+  // Rank 1 has another device, its number being the first byte of what it gives.
+  void give_each_its_own() {
+    group_.others = [](FakeRunnerGroup::Exchanged& all) { all[1][0] = std::byte{1}; };
+  }
+
+  FakeStreams streams_;
+  FakeCuda cuda_{streams_};
+  FakeRunnerGroup group_{0, 2};
+  const std::shared_ptr<NoWay> nccl_ = std::make_shared<NoWay>();
+  const std::shared_ptr<NoWay> host_ = std::make_shared<NoWay>();
+};
+
+TEST_F(ChosenWayTest, IsNcclWhereAllHaveItAndADeviceOfTheirOwn) {
+  give_each_its_own();
+  const auto way = make({22907, "", false});
+  ASSERT_FALSE(prepare(*way));
+  ASSERT_FALSE(prepare(*way));
+  EXPECT_EQ(nccl_->prepared, 2);
+  EXPECT_EQ(group_.exchanges, 1);
+}
+
+TEST_F(ChosenWayTest, IsTheHostWhereRanksShareADevice) {
+  const auto way = make({22907, "", false});
+  ASSERT_FALSE(prepare(*way));
+  EXPECT_EQ(host_->prepared, 1);
+}
+
+TEST_F(ChosenWayTest, IsNcclWhereItLetsRanksShareADevice) {
+  const auto way = make({23003, "", true});
+  ASSERT_FALSE(prepare(*way));
+  EXPECT_EQ(nccl_->prepared, 1);
+}
+
+TEST_F(ChosenWayTest, IsTheHostWhereOneHasNoNccl) {
+  group_.others = [](FakeRunnerGroup::Exchanged& all) {
+    all[1][0] = std::byte{1};
+    for (size_t i = 16; i < 20; ++i) all[1][i] = std::byte{0};  // its version
+  };
+  const auto way = make({22907, "", false});
+  ASSERT_FALSE(prepare(*way));
+  EXPECT_EQ(host_->prepared, 1);
+}
+
+TEST_F(ChosenWayTest, NamesWhatIsInTheWayOfNcclWhereThatIsWanted) {
+  const auto way = make({0, "libnccl.so.2 is not there" + std::string(300, 'x'), false},
+                        ChosenWay::Wanted::kNccl);
+  const Error error = prepare(*way);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
+  EXPECT_NE(error.message().find("rank 0 has no NCCL (libnccl.so.2 is not there"),
+            std::string::npos)
+      << error.message();
+}
+
+TEST_F(ChosenWayTest, IsTheHostWhereThatIsWanted) {
+  give_each_its_own();
+  const auto way = make({22907, "", false}, ChosenWay::Wanted::kHost);
+  ASSERT_FALSE(prepare(*way));
+  EXPECT_EQ(host_->prepared, 1);
+}
+
+TEST_F(ChosenWayTest, IsChosenAgainAfterAFailedExchange) {
+  group_.fails = Error(ErrorKind::kTimeout, "made up");
+  const auto way = make({22907, "", false});
+  EXPECT_TRUE(prepare(*way));
+  group_.fails = {};
+  EXPECT_FALSE(prepare(*way));
+}
+
+TEST_F(ChosenWayTest, IsAbortedAlsoBeforeItIsChosen) {
+  const auto way = make({22907, "", false});
+  way->abort();
+  EXPECT_FALSE(prepare(*way));
+  EXPECT_TRUE(host_->aborted);
+}
+
+}  // namespace
+}  // namespace ringdist::gpu

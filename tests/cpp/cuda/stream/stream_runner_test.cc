@@ -1,0 +1,191 @@
+// Order of streams, ends of ops, captures: with a Way that copies on the stream, and a watch that
+// the test polls.
+#include "cuda/stream/stream_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "support/fake_cuda.h"
+#include "support/fake_streams.h"
+
+namespace ringdist::gpu {
+namespace {
+
+// Halves a float of the device.
+struct HalvingWay final : Way {
+  explicit HalvingWay(FakeCuda& cuda, FakeStreams& streams) : cuda(cuda), streams(streams) {}
+  Error prepare(const DevicePlace&, const Request&, TimePoint) override { return refuses; }
+  Error enqueue(const DeviceOp& op, Stream stream, Held& held) override {
+    if (fails) return fails;
+    auto* const at = reinterpret_cast<float*>(op.output.contiguous(0, 1).data());
+    held.push_back(std::make_shared<int>(0));
+    last_held = held.back();
+    used.push_back(stream);
+    return cuda.run(Divide{at, 2.0f, 1}, stream);
+  }
+  Error check() override { return wrong; }
+  bool captures() const override { return may_capture; }
+  void abort() override { aborted = true; }
+
+  FakeCuda& cuda;
+  FakeStreams& streams;
+  Error refuses, fails, wrong;
+  bool may_capture = true;
+  bool aborted = false;
+  std::weak_ptr<void> last_held;
+  std::vector<Stream> used;
+};
+
+class StreamRunnerTest : public testing::Test {
+ protected:
+  DeviceOp op_on(void* stream, int peer = -1) {
+    DeviceOp out;
+    out.request.kind = peer < 0 ? Collective::kAllreduce : Collective::kPointToPoint;
+    if (peer >= 0) out.request.endpoint = Endpoint{peer, 0, true};
+    out.output = Buffer(sizeof(float));
+    out.output.append(&value_, 1);
+    out.text = "all_reduce #1";
+    out.place = {0, stream};
+    out.keep_alive = std::make_shared<int>(0);
+    memory_ = out.keep_alive;
+    return out;
+  }
+  Result<std::shared_ptr<DeviceWork>> start(DeviceOp op) {
+    if (Error error = runner_.prepare(op.place, op.request, TimePoint::max())) return error;
+    return runner_.start(std::move(op), [this](Error error) { ended_.push_back(error); });
+  }
+
+  FakeStreams streams_;
+  FakeCuda cuda_{streams_};
+  const std::shared_ptr<EventWatch> watch_ =
+      std::make_shared<EventWatch>(cuda_, EventWatch::Polls::kByCaller);
+  const std::shared_ptr<HalvingWay> way_ = std::make_shared<HalvingWay>(cuda_, streams_);
+  StreamRunner runner_{cuda_, watch_, way_};
+  void* const caller_ = streams_.make();
+  float value_ = 0;
+  std::weak_ptr<void> memory_;
+  std::vector<Error> ended_;
+};
+
+TEST_F(StreamRunnerTest, RunsAfterTheCallersStreamAndBeforeWhatComesAfterTheWork) {
+  streams_.push(caller_, {{}, [this] { value_ = 8; }});
+  const auto work = start(op_on(caller_));
+  ASSERT_TRUE(work.ok());
+  void* const other = streams_.make();
+  ASSERT_FALSE(work.value()->order(other));
+  std::optional<float> seen;
+  streams_.push(other, {{}, [&] { seen = value_; }});
+  EXPECT_EQ(value_, 0) << "the host waited";
+  EXPECT_FALSE(streams_.progress());
+  EXPECT_EQ(seen, 4);
+}
+
+TEST_F(StreamRunnerTest, EndsWhenTheDeviceHasAndKeepsMemoryUntilThen) {
+  ASSERT_TRUE(start(op_on(caller_)).ok());
+  EXPECT_TRUE(watch_->poll());
+  EXPECT_TRUE(ended_.empty());
+  EXPECT_FALSE(memory_.expired());
+  EXPECT_FALSE(way_->last_held.expired());
+  EXPECT_FALSE(streams_.progress());
+  EXPECT_FALSE(watch_->poll());
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_FALSE(ended_[0]);
+  EXPECT_TRUE(memory_.expired());
+  EXPECT_TRUE(way_->last_held.expired());
+}
+
+TEST_F(StreamRunnerTest, GivesCollectivesAndEachPeerStreamsOfTheirOwn) {
+  for (const int peer : {-1, 1, 2, 1, -1}) ASSERT_TRUE(start(op_on(caller_, peer)).ok());
+  ASSERT_EQ(way_->used.size(), 5u);
+  EXPECT_EQ(way_->used[0], way_->used[4]);
+  EXPECT_EQ(way_->used[1], way_->used[3]);
+  EXPECT_NE(way_->used[0], way_->used[1]);
+  EXPECT_NE(way_->used[1], way_->used[2]);
+}
+
+TEST_F(StreamRunnerTest, EndsWithWhatWentWrong) {
+  ASSERT_TRUE(start(op_on(caller_)).ok());
+  EXPECT_FALSE(streams_.progress());
+  way_->wrong = Error(ErrorKind::kPeerLost, "made up");
+  EXPECT_FALSE(watch_->poll());
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(ended_[0].kind(), ErrorKind::kPeerLost);
+}
+
+TEST_F(StreamRunnerTest, EndsWithAnErrorOfTheDevice) {
+  ASSERT_TRUE(start(op_on(caller_)).ok());
+  cuda_.fail_next("reached");
+  EXPECT_FALSE(watch_->poll());
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(ended_[0].kind(), ErrorKind::kSystem);
+}
+
+TEST_F(StreamRunnerTest, RefusesWhatTheWayDoes) {
+  way_->refuses = Error(ErrorKind::kNotSupported, "made up");
+  EXPECT_EQ(start(op_on(caller_)).error().kind(), ErrorKind::kNotSupported);
+  EXPECT_TRUE(streams_.idle(caller_));
+}
+
+// What an op put on the stream before it failed may still use its memory.
+TEST_F(StreamRunnerTest, KeepsTheMemoryOfAnOpThatDidNotStart) {
+  way_->fails = Error(ErrorKind::kSystem, "made up");
+  EXPECT_FALSE(start(op_on(caller_)).ok());
+  EXPECT_TRUE(watch_->poll());
+  EXPECT_FALSE(memory_.expired());
+  EXPECT_FALSE(streams_.progress());
+  EXPECT_FALSE(watch_->poll());
+  EXPECT_TRUE(memory_.expired());
+  EXPECT_TRUE(ended_.empty());
+}
+
+TEST_F(StreamRunnerTest, FailsWhereCudaDoes) {
+  for (const char* call : {"use", "make_event", "make_stream", "record", "wait"}) {
+    StreamRunner fresh(cuda_, watch_, way_);
+    cuda_.fail_next(call);
+    const DeviceOp op = op_on(caller_);
+    const Error prepared = fresh.prepare(op.place, op.request, TimePoint::max());
+    const Error error = prepared ? prepared : fresh.start(op, [](const Error&) {}).error();
+    EXPECT_EQ(error.kind(), ErrorKind::kSystem) << call;
+    EXPECT_NE(error.message().find(call), std::string::npos) << error.message();
+  }
+}
+
+TEST_F(StreamRunnerTest, OfACaptureEndsAtOnce) {
+  ASSERT_TRUE(start(op_on(caller_)).ok());  // makes what cannot be made in a capture
+  EXPECT_FALSE(streams_.progress());
+  EXPECT_FALSE(watch_->poll());
+  cuda_.begin_capture(caller_);
+  const auto work = start(op_on(caller_));
+  ASSERT_TRUE(work.ok());
+  EXPECT_EQ(ended_.size(), 2u);
+  EXPECT_FALSE(watch_->poll()) << "an event of a capture cannot be asked for";
+  EXPECT_FALSE(work.value()->order(caller_));  // joins it
+  cuda_.end_capture();
+}
+
+TEST_F(StreamRunnerTest, RefusesACaptureOfWhatMustBeMade) {
+  cuda_.begin_capture(caller_);
+  const Error error = start(op_on(caller_)).error();
+  EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
+  EXPECT_NE(error.message().find("before the capture"), std::string::npos);
+  cuda_.end_capture();
+}
+
+TEST_F(StreamRunnerTest, RefusesACaptureOfAWayThatCannot) {
+  ASSERT_TRUE(start(op_on(caller_)).ok());
+  way_->may_capture = false;
+  cuda_.begin_capture(caller_);
+  EXPECT_EQ(start(op_on(caller_)).error().kind(), ErrorKind::kNotSupported);
+  cuda_.end_capture();
+}
+
+TEST_F(StreamRunnerTest, AbortsItsWay) {
+  runner_.abort();
+  EXPECT_TRUE(way_->aborted);
+}
+
+}  // namespace
+}  // namespace ringdist::gpu

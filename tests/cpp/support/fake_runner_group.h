@@ -1,0 +1,48 @@
+// The group of a Runner (engine/runner.h), by itself: host ops are kept for the test to end, and
+// what others give in an exchange is made up.
+#pragma once
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "engine/runner.h"
+
+namespace ringdist {
+
+class FakeRunnerGroup final : public RunnerGroup {
+ public:
+  using Exchanged = std::vector<std::vector<std::byte>>;
+  struct Started {
+    HostOp op;
+    std::function<void(Error)> ended;
+  };
+
+  FakeRunnerGroup(int rank, int size) : rank_(rank), size_(size) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Result<Exchanged> exchange(const std::vector<int>& ranks, ConstBytes mine, TimePoint) override {
+    ++exchanges;
+    if (fails) return fails;
+    Exchanged out(ranks.size(), {mine.begin(), mine.end()});
+    if (others) others(out);
+    return out;
+  }
+  Error run_on_host(HostOp op, std::function<void(Error)> ended) override {
+    if (fails) return fails;
+    started.push_back({std::move(op), std::move(ended)});
+    return {};
+  }
+
+  int exchanges = 0;
+  Error fails;                             // all calls
+  std::function<void(Exchanged&)> others;  // alters what all ranks gave, which is what this one did
+  std::vector<Started> started;
+
+ private:
+  const int rank_;
+  const int size_;
+};
+
+}  // namespace ringdist
