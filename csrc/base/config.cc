@@ -172,6 +172,10 @@ const std::vector<Row>& rows() {
           "transport", &Config::transport,
           "forces this transport; empty: the first that `info` lists and that reaches the peer",
           "a name that `info` lists"),
+      choice_row("device_path", &Config::device_path,
+                 "how tensors on devices travel, by NCCL or by way of the host; empty: by NCCL where "
+                 "all ranks have it and a device of their own",
+                 "\"\", \"nccl\" or \"host\"", {"", "nccl", "host"}),
       choice_row("ucx", &Config::ucx, "which UCX is loaded", "\"wheel\" or \"system\"",
                  {"wheel", "system"}),
       text_row("codec", &Config::codec,
@@ -295,7 +299,7 @@ std::vector<Config::Variable> Config::variables() const {
 std::string Config::options_text() const {
   return "algorithm=\"" + algorithm + "\" segment_bytes=" + std::to_string(segment_bytes) +
          " deterministic=\"" + deterministic + "\" codec=\"" + codec + "\" transport=\"" +
-         transport + "\"";
+         transport + "\" device_path=\"" + device_path + "\"";
 }
 
 uint64_t Config::options_hash() const { return Hash().add(options_text()).value(); }

@@ -22,6 +22,7 @@ struct Config {
   std::string socket_ifname;          // interfaces, see os/interfaces.h; "": the route to the store
   std::string deterministic = "run";  // "", "run" or "layout"
   std::string transport;              // of a group's messages: a name; "": chosen for each peer
+  std::string device_path;            // of tensors on devices: "nccl" or "host"; "": chosen
   std::string ucx = "wheel";          // "wheel" or "system"
   std::string costs;                  // a file of constants to plan by; "": built in
   std::string codec;                  // of float SUMs and AVGs, see codec/codec.h; "": none

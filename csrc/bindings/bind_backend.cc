@@ -14,6 +14,7 @@
 #include "bindings/bind.h"
 #include "bindings/costs.h"
 #include "codec/residual.h"
+#include "engine/devices.h"
 #include "torch/backend.h"
 #include "torch/errors.h"
 #include "torch/process_context.h"
@@ -93,6 +94,9 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   wanted.timeout = timeout;
   wanted.config = config.value();
   wanted.costs = costs.value();
+  wanted.make_runner = [path = config.value().device_path](RunnerGroup& group) {
+    return make_cuda_runner(group, path);
+  };
   wanted.store = wrap_store(store, *context.value());
   auto communicator = Communicator::create(context.value(), std::move(wanted));
   throw_if(communicator.error());

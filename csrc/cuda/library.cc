@@ -1,6 +1,19 @@
-// The two symbols that libringdist_cuda.so exports, and the devices that it finds.
+// The two symbols that libringdist_cuda.so exports: the devices that it finds, and what runs a
+// group's ops on them.
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "cuda/cuda_runtime.h"
+#include "cuda/nccl/loaded_nccl.h"
+#include "cuda/stream/chosen_way.h"
+#include "cuda/stream/event_watch.h"
+#include "cuda/stream/host_way.h"
+#include "cuda/stream/nccl_way.h"
+#include "cuda/stream/stream_runner.h"
 #include "engine/devices.h"
 
 namespace ringdist {
@@ -27,6 +40,54 @@ DevicesFound find_devices() {
   return out;
 }
 
+// For the life of the process: streams and events may outlive all groups.
+gpu::CudaApi& cuda() {
+  static auto* const kCuda = new gpu::CudaRuntime();
+  return *kCuda;
+}
+
+// Stays loaded.
+const Result<std::unique_ptr<gpu::NcclApi>>& nccl() {
+  static auto* const kNccl = new Result<std::unique_ptr<gpu::NcclApi>>(gpu::LoadedNccl::load());
+  return *kNccl;
+}
+
+gpu::NcclFound nccl_found() {
+  if (!nccl().ok()) return {0, nccl().error().message(), false};
+  constexpr int kFirstThatShares = 23003;
+  const int version = nccl().value()->version();
+  const char* const shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  const bool enabled = shares != nullptr && std::string(shares) == "1";
+  return {version, "", enabled && version >= kFirstThatShares};
+}
+
+// One for all groups that are there.
+std::shared_ptr<gpu::EventWatch> shared_watch() {
+  static std::mutex mutex;
+  static std::weak_ptr<gpu::EventWatch> last;
+  std::lock_guard lock(mutex);
+  auto watch = last.lock();
+  if (!watch) last = watch = std::make_shared<gpu::EventWatch>(cuda());
+  return watch;
+}
+
+gpu::ChosenWay::Wanted wanted_of(const std::string& path) {
+  if (path.empty()) return gpu::ChosenWay::Wanted::kAny;
+  return path == "nccl" ? gpu::ChosenWay::Wanted::kNccl : gpu::ChosenWay::Wanted::kHost;
+}
+
+Result<std::unique_ptr<Runner>> make_runner(RunnerGroup& group, const std::string& path) {
+  const DevicesFound found = find_devices();
+  if (!found.problem.empty())
+    return Error(ErrorKind::kNotSupported, "ringdist: CUDA: " + found.problem);
+  const gpu::Ways ways{
+      [&group] { return std::make_shared<gpu::NcclWay>(cuda(), *nccl().value(), group); },
+      [&group] { return std::make_shared<gpu::HostWay>(cuda(), group); }};
+  auto way = std::make_shared<gpu::ChosenWay>(cuda(), group, nccl_found(), ways, wanted_of(path));
+  return std::unique_ptr<Runner>(
+      std::make_unique<gpu::StreamRunner>(cuda(), shared_watch(), std::move(way)));
+}
+
 }  // namespace
 }  // namespace ringdist
 
@@ -36,6 +97,6 @@ extern "C" __attribute__((visibility("default"))) const int ringdist_cuda_interf
 extern "C" __attribute__((visibility("default"))) const ringdist::CudaLibrary*
 ringdist_cuda_library() {
   static constexpr ringdist::CudaLibrary kLibrary{RINGDIST_CUDA_ARCHITECTURES,
-                                                  &ringdist::find_devices};
+                                                  &ringdist::find_devices, &ringdist::make_runner};
   return &kLibrary;
 }

@@ -5,8 +5,8 @@
 #include "base/check.h"
 #include "base/closed_by_peer.h"
 #include "base/log.h"
-#include "base/thrown.h"
-#include "engine/lane/driver.h"
+#include "engine/device_group.h"
+#include "engine/pooled_op.h"
 #include "engine/sibling_formation.h"
 #include "engine/store_formation.h"
 
@@ -17,26 +17,9 @@ constexpr auto kTaskTime = std::chrono::seconds(10);
 constexpr Duration kWordTime = Milliseconds(200);  // to write to a store that answers
 constexpr Duration kLeaveTime = std::chrono::seconds(1);
 
-// Freeing a tensor may need the GIL, which a lane never takes. So where a lane is the last to hold
-// an op - nobody waits for it, or it has failed and its sends drain - the pool lets go what it
-// held.
-class PooledOp final : public Op {
- public:
-  PooledOp(OpRequest&& request, TaskPool& pool) : Op(std::move(request)), pool_(pool) {}
-  ~PooledOp() {
-    if (!drives_a_lane()) return;
-    try {
-      auto last = std::make_shared<OpRequest>(std::move(request));  // freed by who comes last
-      pool_.run([last = std::move(last)] {});  // the pool lives: its Context has the lane
-    } catch (...) {                            // no thread is to be had: it is freed here
-    }
-  }
-
- private:
-  TaskPool& pool_;
-};
-
 Error shut_down() { return {ErrorKind::kAborted, "ringdist: this process has shut ringdist down"}; }
+
+Error gone() { return {ErrorKind::kAborted, "ringdist: the group is gone"}; }
 
 }  // namespace
 
@@ -45,6 +28,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions
     : context_(std::move(context)),
       options_(std::move(options)),
       formation_(std::move(formation)),
+      devices_(std::make_shared<DeviceOps>(static_cast<DeviceOpsHost&>(*this), options_.name,
+                                           options_.make_runner)),
       seat_(std::make_shared<Seat>(context_->lane().executor(), options_.rank, options_.size,
                                    group_config())),
       planner_(std::make_shared<OpPlanner>(
@@ -66,14 +51,14 @@ GroupConfig Communicator::group_config() const {
   // Called on a lane of the Context's, so that its pool is there. Not done here: hooks may need the
   // GIL, an abort may write to the store, and neither may end up as the last to hold anything.
   config.on_failed = [failure = failure_, hooks = std::weak_ptr(hooks_),
+                      devices = std::weak_ptr(devices_), runs = options_.make_runner != nullptr,
                       &pool = context_->pool()](const Error& error) {
-    std::vector<std::weak_ptr<Communicator>> siblings;
-    {
-      std::lock_guard lock(failure->mutex);
-      failure->first = error;
-      failure->failed = true;
-      siblings = failure->siblings;
-    }
+    const auto siblings = failure->set(error);
+    // Before the hooks, which need not wait for it: a thread with the GIL may wait for a device.
+    if (runs)
+      pool.run([devices] {
+        if (const auto held = devices.lock()) held->abort();
+      });
     if (auto held = hooks.lock(); held && !held->empty())
       pool.run([held = std::move(held)] { held->call_failed(); });
     for (const auto& sibling : siblings)
@@ -108,7 +93,10 @@ Result<std::shared_ptr<Communicator>> Communicator::make(std::shared_ptr<Context
   const auto leave = [weak = std::weak_ptr(out)](NoticeKind how) {
     if (auto communicator = weak.lock()) communicator->leave(how);
   };
-  self.context_->add_leaver(out.get(), {finish, leave});
+  const auto end = [weak = std::weak_ptr(out)] {
+    if (auto communicator = weak.lock()) communicator->devices_->end(/*aborts=*/true);
+  };
+  self.context_->add_leaver(out.get(), {finish, leave, end});
   return out;
 }
 
@@ -137,7 +125,10 @@ void Communicator::form() {
 }
 
 Communicator::~Communicator() {
-  if (context_->forked()) return;
+  if (context_->forked()) {
+    (void)new std::shared_ptr(devices_);  // a device may be used in its own process only
+    return;
+  }
   try {
     drop();
   } catch (...) {  // there is no memory: the others find out by their deadlines
@@ -160,6 +151,8 @@ void Communicator::drop() {
     executor.announce_leave(seat, NoticeKind::kLeave);
     executor.remove(seat);
   });
+  if (devices_->any())  // not here, where the GIL may be held
+    context_->pool().run([devices = devices_] { devices->end(/*aborts=*/true); });
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& suffix) {
@@ -175,13 +168,7 @@ Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& s
   auto made = make(context_, std::move(options), std::move(formation));
   if (!made.ok()) return made;
   ++number;
-  Error first;
-  {
-    std::lock_guard lock(failure_->mutex);
-    std::erase_if(failure_->siblings, [](const auto& sibling) { return sibling.expired(); });
-    failure_->siblings.push_back(made.value());
-    first = failure_->first;
-  }
+  const Error first = failure_->add(made.value());
   if (!first) return made;
   // on_failed has been here before.
   made.value()->abort("the group it belongs to failed: " + first.message());
@@ -204,28 +191,34 @@ Result<std::shared_ptr<Communicator>> Communicator::subgroup(const std::vector<i
   return create(context_, std::move(options));
 }
 
-std::vector<std::shared_ptr<Communicator>> Communicator::siblings() const {
-  std::vector<std::shared_ptr<Communicator>> out;
-  std::lock_guard lock(failure_->mutex);
-  for (const auto& sibling : failure_->siblings)
-    if (auto one = sibling.lock()) out.push_back(std::move(one));
-  return out;
-}
-
 Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wait) {
   if (context_->forked())
     return Error(ErrorKind::kAborted,
                  "ringdist: this process was forked from one that had created group '" + name() +
                      "'; its connections belong to the parent");
+  if (request.place) return devices_->submit(std::move(request));
+  return enqueue(std::move(request), will_wait);
+}
+
+Error Communicator::refusal() const {
+  std::lock_guard lock(mutex_);
+  return refusal_now();
+}
+
+Error Communicator::refusal_now() const {
+  if (closed_) return {ErrorKind::kAborted, "ringdist: group '" + name() + "' has been destroyed"};
+  if (const Error first = failure())
+    return first.prefixed("ringdist: group '" + name() + "' has failed and cannot be used " +
+                          "(destroy it and create another): ");
+  return {};
+}
+
+Result<std::shared_ptr<Op>> Communicator::enqueue(OpRequest&& request, bool will_wait) {
   Lane& lane = context_->lane();
   // Before the lock: it is the first of the two, and runs the op when that is free again.
   const auto turn = will_wait ? Lane::Turn(lane) : Lane::Turn();
   std::unique_lock lock(mutex_);
-  if (closed_)
-    return Error(ErrorKind::kAborted, "ringdist: group '" + name() + "' has been destroyed");
-  if (const Error first = failure())
-    return first.prefixed("ringdist: group '" + name() + "' has failed and cannot be used " +
-                          "(destroy it and create another): ");
+  if (Error error = refusal_now()) return error;
   std::shared_ptr<Op> op = std::make_shared<PooledOp>(std::move(request), context_->pool());
   if (Error error = planner_->plan(op)) return error;
   if (size() == 1) op->request.blocks.reset();  // nothing travels, so nothing need be lost
@@ -246,6 +239,48 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
   return op;
 }
 
+// The lane has formed the group when it comes to what is posted after that.
+Error Communicator::await_members(TimePoint deadline) {
+  formation_->shorten(deadline);
+  const auto& outcome = formation_->outcome();
+  if (outcome.wait_until(deadline + kTaskTime) != std::future_status::ready)
+    return {ErrorKind::kTimeout, "ringdist: group '" + name() + "' still looks for its members"};
+  if (!outcome.get().ok())
+    return outcome.get().error().prefixed("ringdist: group '" + name() + "': ");
+  return context_->lane().call([] {}, Clock::now() + kTaskTime) ? Error() : shut_down();
+}
+
+std::unique_ptr<RunnerGroup> Communicator::runner_group() {
+  // Devices come to the host whenever they do: also when we are gone.
+  const auto of_us = [weak = weak_from_this()](OpRequest request) -> Result<std::shared_ptr<Op>> {
+    const auto group = weak.lock();
+    return group ? group->submit(std::move(request), /*will_wait=*/false) : gone();
+  };
+  const auto await = [&lane = context_->lane()](const Op& op) { lane.wait(op, TimePoint::max()); };
+  const auto make = [weak = weak_from_this(), await](const std::string& suffix) -> Result<HostOps> {
+    const auto group = weak.lock();
+    if (!group) return gone();
+    auto made = group->sibling(suffix);
+    if (!made.ok()) return made.error();
+    return HostOps{[sibling = std::move(made.value())](OpRequest request) {
+                     return sibling->submit(std::move(request), /*will_wait=*/false);
+                   },
+                   await};
+  };
+  return std::make_unique<DeviceGroup>(rank(), size(), HostOps{of_us, await}, make);
+}
+
+std::function<void(Error)> Communicator::when_ended(const std::shared_ptr<Op>& op) {
+  return [context = std::weak_ptr(context_), seat = seat_, op](const Error& error) {
+    const auto held = context.lock();
+    if (!held) return;
+    Lane& lane = held->lane();
+    lane.post([&executor = lane.executor(), seat, op, error] {
+      executor.ended_on_device(seat, op, error);
+    });
+  };
+}
+
 bool Communicator::wait(const Op& op, std::optional<Milliseconds> timeout) {
   // The op itself ends by its deadline; the margin is for the lane to say why.
   const TimePoint deadline = timeout ? Clock::now() + *timeout : TimePoint::max();
@@ -256,12 +291,6 @@ void Communicator::handed_over(uint64_t number) {
   if (context_->forked()) return;
   Executor& executor = context_->lane().executor();
   context_->lane().post([&executor, seat = seat_, number] { executor.handed_over(seat, number); });
-}
-
-Error Communicator::failure() const {
-  if (!failure_->failed) return {};
-  std::lock_guard lock(failure_->mutex);
-  return failure_->first;
 }
 
 void Communicator::tell_failure() {
@@ -330,6 +359,7 @@ void Communicator::wait_until_idle(TimePoint deadline) {
 
 void Communicator::close() {
   if (context_->forked()) return;
+  if (devices_->any()) wait_until_idle(TimePoint::max());  // they may need the siblings
   for (const auto& sibling : siblings()) sibling->close();
   {
     std::lock_guard lock(mutex_);
@@ -341,6 +371,7 @@ void Communicator::close() {
   // First what was sent, then that nothing follows: others compare calls before they are told.
   if (!failure()) lane.flush(Clock::now() + Lane::kFlushTime);
   leave(NoticeKind::kLeave);
+  devices_->end(/*aborts=*/static_cast<bool>(failure()));  // while its group has not ended
   log(LogLevel::kDebug,
       "group '" + name() + "': closed after op #" + std::to_string(sequence_number()));
   context_->remove_leaver(this);

@@ -1,28 +1,32 @@
 // What a caller sees of a group: gives ops their number and plan, hands them to the lane, waits for
 // them. Any thread, without the GIL.
 //
-// Lock order: mutex_ before the lane's.
+// Lock order: that of DeviceOps before all others, mutex_ before the lane's.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/thread_annotations.h"
 #include "engine/communicator_options.h"
 #include "engine/context.h"
+#include "engine/device_ops.h"
 #include "engine/formation.h"
+#include "engine/group_failure.h"
 #include "engine/hooks.h"
 #include "engine/op/op.h"
 #include "engine/op_planner.h"
 
 namespace ringdist {
 
-class Communicator : public std::enable_shared_from_this<Communicator> {
+class Communicator : public std::enable_shared_from_this<Communicator>, private DeviceOpsHost {
  public:
   // Bytes that may be on their way to a rank that has not asked for them, per sender.
   static int64_t early_window(const Config& config);
@@ -30,7 +34,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Publishes this rank and begins to look for the others, in the background; waits for nobody.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
                                                       CommunicatorOptions options);
-  ~Communicator();
+  ~Communicator() override;
 
   // Another group of the same ranks, with an order of ops of its own, which ends when this one
   // does. All ranks call it alike.
@@ -44,7 +48,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // Checks the plan, numbers the op and enqueues it. An Error means that nothing was sent and no
   // number taken: a bad plan, or a group that has failed (its first cause), was closed or forked.
-  // `will_wait`: the caller calls wait() at once, so no other thread need be woken.
+  // `will_wait`: the caller calls wait() at once, so no other thread need be woken. An op on a
+  // device may wait for other ranks here, and fails the group where it is not started: see
+  // DeviceOps.
   Result<std::shared_ptr<Op>> submit(OpRequest request, bool will_wait);
 
   // True once the op has finished; false if the timeout passed first (that ends only this wait).
@@ -55,13 +61,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // The number of the last op that was submitted.
   uint64_t sequence_number() const { return next_number_.load() - 1; }
-  Error failure() const;
+  Error failure() const { return failure_->cause(); }
   // Those for failure are called when failure() is no longer a success.
   const std::shared_ptr<Hooks>& hooks() const { return hooks_; }
   // If the group has failed: returns when its hooks have. Without the GIL, which they may need.
   void tell_failure();
   void set_timeout(Milliseconds timeout);
-  Milliseconds timeout() const;
+  Milliseconds timeout() const override;
 
   // Ends all ops of the group, on all ranks.
   void abort(const std::string& why);
@@ -83,27 +89,32 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Communicator(std::shared_ptr<Context> context, CommunicatorOptions options,
                std::shared_ptr<Formation> formation);
   GroupConfig group_config() const;
+  Error refusal_now() const RINGDIST_REQUIRES(mutex_);
+  Result<std::shared_ptr<Op>> enqueue(OpRequest&& request, bool will_wait);
   void form();
   // Formation::withdraw(), for which it waits until then at most.
   void withdraw(TimePoint until, ErrorKind kind, const std::string& why, bool process_ends = false);
   void drop();
   void finish(NoticeKind how, TimePoint until);
   void leave(NoticeKind how);
-  std::vector<std::shared_ptr<Communicator>> siblings() const;
+  std::vector<std::shared_ptr<Communicator>> siblings() const { return failure_->siblings(); }
   void wait_until_idle(TimePoint deadline);
+
+  // DeviceOpsHost
+  Error refusal() const override;
+  Error await_members(TimePoint deadline) override;
+  std::unique_ptr<RunnerGroup> runner_group() override;
+  Result<std::shared_ptr<Op>> accept(OpRequest request) override {
+    return enqueue(std::move(request), /*will_wait=*/false);
+  }
+  std::function<void(Error)> when_ended(const std::shared_ptr<Op>& op) override;
 
   const std::shared_ptr<Context> context_;
   const CommunicatorOptions options_;
   const std::shared_ptr<Formation> formation_;
-  // Apart from us, because the lane writes it and must never be the last to hold a Communicator.
-  struct Failure {
-    std::atomic<bool> failed{false};  // after `first`: spares those that ask the lock
-    std::mutex mutex;                 // a leaf
-    Error first RINGDIST_GUARDED_BY(mutex);
-    std::vector<std::weak_ptr<Communicator>> siblings RINGDIST_GUARDED_BY(mutex);
-  };
-  const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
+  const std::shared_ptr<GroupFailure> failure_ = std::make_shared<GroupFailure>();
   const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
+  const std::shared_ptr<DeviceOps> devices_;
   const std::shared_ptr<Seat> seat_;          // touched on the lane only
   const std::shared_ptr<OpPlanner> planner_;  // plan() with the mutex
   std::atomic<uint64_t> next_number_{1};

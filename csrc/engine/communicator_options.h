@@ -1,16 +1,25 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/error.h"
 #include "network/costs.h"
 #include "rendezvous/store.h"
 
 namespace ringdist {
+
+class Runner;  // engine/runner.h
+class RunnerGroup;
+
+// Makes what runs a group's ops on devices; the RunnerGroup outlives it. An Error ends the op that
+// it was made for, and the next one tries again.
+using MakeRunner = std::function<Result<std::unique_ptr<Runner>>(RunnerGroup&)>;
 
 struct CommunicatorOptions {
   int rank = 0;
@@ -21,6 +30,7 @@ struct CommunicatorOptions {
   Config config;                 // what concerns the group; the rest is the Context's
   std::shared_ptr<Store> store;  // may be null for size 1
   GroupCosts costs;              // this rank's
+  MakeRunner make_runner;        // null: ops on devices are refused
 };
 
 }  // namespace ringdist

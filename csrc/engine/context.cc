@@ -199,6 +199,7 @@ void Context::shutdown(bool process_ends) {
           lane_->executor().fail_all(Error(ErrorKind::kAborted, "this process is shutting down"));
         },
         Clock::now() + Lane::kFlushTime);
+    for (auto& [key, leaver] : leavers) leaver.end();
     control_->leave(process_ends);
   }
   pool_.stop(Clock::now() + kCallbackTime);

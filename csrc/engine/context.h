@@ -66,6 +66,7 @@ class Context final : private ControlEvents, private LaneHost {
   struct Leaver {
     std::function<void(NoticeKind, TimePoint until)> finish;  // waits for what is in flight
     std::function<void(NoticeKind)> leave;
+    std::function<void()> end;  // of devices; what is in flight has failed
   };
   void add_leaver(const void* key, Leaver leaver);
   void remove_leaver(const void* key);

@@ -20,4 +20,10 @@ Result<const CudaLibrary*> load_cuda() {
   return reinterpret_cast<Entry>(entry.value())();
 }
 
+Result<std::unique_ptr<Runner>> make_cuda_runner(RunnerGroup& group, const std::string& path) {
+  const auto library = load_cuda();
+  if (!library.ok()) return library.error();
+  return library.value()->make_runner(group, path);
+}
+
 }  // namespace ringdist

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "engine/runner.h"
 
 namespace ringdist {
 
@@ -23,17 +25,22 @@ struct DevicesFound {
 
 // Raised with every change of what is above and below, down to load_cuda(): a library that an
 // earlier build left is then refused.
-inline constexpr int kCudaInterface = 1;
+inline constexpr int kCudaInterface = 2;
 
 // What libringdist_cuda.so exports.
 struct CudaLibrary {
   const char* built_for;  // the architectures of the kernels, "80, 90, 100"
   // Starts CUDA in this process: children that it forks from then on cannot use it.
   DevicesFound (*devices)();
+  // What runs a group's ops on devices. `path`: Config::device_path.
+  Result<std::unique_ptr<Runner>> (*make_runner)(RunnerGroup& group, const std::string& path);
 };
 
 // Loads the library once per process. Error (kSystem): it was not built, is of another build, or
 // cannot be loaded. Any thread.
 Result<const CudaLibrary*> load_cuda();
+
+// As CommunicatorOptions::make_runner: loads the library when it is first called.
+Result<std::unique_ptr<Runner>> make_cuda_runner(RunnerGroup& group, const std::string& path);
 
 }  // namespace ringdist

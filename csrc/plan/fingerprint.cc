@@ -6,7 +6,7 @@ namespace ringdist {
 
 std::string Fingerprint::describe() const {
   std::string out(collective_name(kind));
-  if (kind == Collective::kBarrier) return out;
+  if (kind == Collective::kBarrier) return out + (on_device() ? "(on cuda)" : "");
   out += "(" + std::string(dtype_name(dtype));
   if (count == kPerEdge)
     out += ", parts of given sizes";
@@ -19,7 +19,7 @@ std::string Fingerprint::describe() const {
   if (kind == Collective::kAllreduce && root == kOfState)
     out += ", by CompressState.state_dict(), which all ranks must call";
   if (codec_id() != 0) out += ", codec " + std::string(codec_name(codec_id()));
-  return out + ")";
+  return out + (on_device() ? ", on cuda)" : ")");
 }
 
 }  // namespace ringdist

@@ -27,9 +27,12 @@ struct Fingerprint {
   // The root of an all_reduce that CompressState.state_dict() calls, for messages.
   static constexpr int32_t kOfState = -2;
 
-  // All but eight bits of the plan's hash; those say which codec an op has, for messages.
+  // All but eight bits of the plan's hash; those say which codec an op has, for messages, and the
+  // highest of them whether it runs on devices.
+  static constexpr uint64_t kOnDevice = 0x80;
   static uint64_t plan_part(uint64_t hash, uint8_t codec_id) { return hash << 8 | codec_id; }
-  uint8_t codec_id() const { return static_cast<uint8_t>(plan); }
+  uint8_t codec_id() const { return static_cast<uint8_t>(plan & ~kOnDevice); }
+  bool on_device() const { return (plan & kOnDevice) != 0; }
 
   bool operator==(const Fingerprint&) const = default;
   Fingerprint group_part() const {

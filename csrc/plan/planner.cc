@@ -20,9 +20,10 @@ bool sizes_differ(const Request& request) {
 }
 
 uint64_t plan_part(const Request& request, const Plan& plan) {
-  if (request.endpoint) return 0;
+  const uint64_t where = request.on_device ? Fingerprint::kOnDevice : 0;
+  if (request.endpoint) return where;
   const uint8_t codec = request.blocks ? request.blocks->codec_id() : 0;
-  return Fingerprint::plan_part(plan.hash(), codec);
+  return Fingerprint::plan_part(plan.hash(), codec) | where;
 }
 
 }  // namespace
@@ -31,7 +32,8 @@ uint64_t plan_part(const Request& request, const Plan& plan) {
 size_t Planner::AskedHash::operator()(const Asked& asked) const {
   const auto small = static_cast<size_t>(asked.kind) | static_cast<size_t>(asked.dtype) << 8 |
                      static_cast<size_t>(asked.reduce_op) << 16 |
-                     static_cast<size_t>(asked.of_state) << 24;
+                     static_cast<size_t>(asked.of_state) << 24 |
+                     static_cast<size_t>(asked.on_device) << 25;
   return static_cast<size_t>(asked.count) ^ small << 32 ^ static_cast<size_t>(asked.root) << 20;
 }
 
@@ -44,8 +46,8 @@ void Planner::set_network(const Topology& topology, const NetworkCosts& costs) {
 
 Result<PreparedPlan> Planner::prepare(const Request& request) {
   if (request.endpoint || request.blocks || has_parts(request)) return make(request);
-  const Asked asked{request.kind,     request.dtype, request.reduce_op,
-                    request.of_state, request.root,  request.count};
+  const Asked asked{request.kind,      request.dtype, request.reduce_op, request.of_state,
+                    request.on_device, request.root,  request.count};
   if (const auto it = prepared_.find(asked); it != prepared_.end()) return it->second;
   auto made = make(request);
   if (!made.ok()) return made;
@@ -58,7 +60,7 @@ Result<PreparedPlan> Planner::make(const Request& request) {
   const auto planned = plan(request);
   if (!planned.ok()) return planned.error();
   PreparedPlan out{planned.value(), nullptr, fingerprint_of(request, planned.value())};
-  if (!request.endpoint) out.schedule = schedule(request, out.plan);
+  if (!request.endpoint && !request.on_device) out.schedule = schedule(request, out.plan);
   return out;
 }
 

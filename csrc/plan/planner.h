@@ -32,7 +32,7 @@ struct PlannerOptions {
 // All that an op needs before it can run on one rank.
 struct PreparedPlan {
   Plan plan;
-  std::shared_ptr<const CompiledSchedule> schedule;  // null: of a send or a receive
+  std::shared_ptr<const CompiledSchedule> schedule;  // null: of messages and on devices
   Fingerprint fingerprint{};
 };
 
@@ -70,6 +70,7 @@ class Planner {
     DType dtype;
     ReduceOp reduce_op;
     bool of_state;
+    bool on_device;
     int root;
     int64_t count;
     bool operator==(const Asked&) const = default;

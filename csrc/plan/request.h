@@ -19,6 +19,7 @@ struct Endpoint {
   int peer = kAnySource;
   int32_t tag = 0;
   bool sends = false;
+  bool internal = false;  // no caller's: it meets only its like
 };
 
 struct Request {
@@ -33,7 +34,8 @@ struct Request {
   // Null: uncompressed. Covers an allreduce's output, a reduce-scatter's input (all ranks' parts),
   // an allgather's input. Needs float32, bfloat16 or float16, and SUM or AVG where it reduces.
   std::shared_ptr<const BlockMap> blocks;
-  bool of_state = false;  // messages call it CompressState.state_dict()'s
+  bool of_state = false;   // messages call it CompressState.state_dict()'s
+  bool on_device = false;  // its tensors are there, and so is what runs it
 };
 
 }  // namespace ringdist

@@ -4,8 +4,10 @@
 
 #include <utility>
 
+#include "torch/devices.h"
 #include "torch/errors.h"
 #include "torch/work/ring_work.h"
+#include "torch/work/streamed_work.h"
 
 namespace ringdist {
 namespace {
@@ -22,27 +24,53 @@ std::string coded_title(const Call& call) {
   return call.title + ("(" + codecs.substr(0, codecs.rfind(", ")) + ")");
 }
 
+// "all_reduce", for messages.
+std::string_view collective_title(const Call& call) {
+  const std::string_view title = call.title;
+  return title.substr(title.find(':') + 1);
+}
+
 }  // namespace
 
-CallRunner::CallRunner(std::shared_ptr<Communicator> communicator)
+CallRunner::CallRunner(std::shared_ptr<Communicator> communicator, c10::DeviceType devices)
     : communicator_(std::move(communicator)),
+      devices_(devices),
       coalescing_(communicator_->rank(), communicator_->hooks()) {}
 
+std::optional<c10::Device> CallRunner::device_of(const Call& call) const {
+  auto device = ringdist::device_of(collective_title(call), call.memory);
+  throw_if(device.error());
+  if (device.value() && device.value()->type() != devices_)
+    throw_error(Error(ErrorKind::kNotSupported, "ringdist: " + std::string(collective_title(call)) +
+                                                    ": its tensors are on device " +
+                                                    device.value()->str() + "; supported: cpu, " +
+                                                    c10::DeviceTypeName(devices_, true)));
+  return device.value();
+}
+
 WorkPtr CallRunner::submit(Call call) {
+  const auto device = device_of(call);
   call.request.keep_alive = std::make_shared<Tensors>(std::move(call.memory));
-  if (call.completions.front()->wanted() && !call.staging.must_finish())
+  // On a device, results go back to the caller's tensors on a stream, where nobody waits for them.
+  const bool settles = call.staging.must_finish() && !device;
+  if (call.completions.front()->wanted() && !settles)
     call.request.succeeded = [completions = call.completions] {
       for (const auto& completion : completions) completion->arrive();
     };
-  call.request.hands_over = call.staging.must_finish();
+  call.request.hands_over = settles;
+  if (device) call.request.place = place_on(*device);
   const bool profiled = is_profiled();
   const std::string coded = profiled ? coded_title(call) : std::string();
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
   if (op.error()) communicator_->tell_failure();
   throw_if(op.error());
-  return RingWork::create(communicator_, op.value(), call.type,
-                          profiled ? (coded.empty() ? call.title : coded.c_str()) : nullptr,
-                          std::move(call.inputs), std::move(call.outputs), std::move(call.staging),
+  const char* const title = profiled ? (coded.empty() ? call.title : coded.c_str()) : nullptr;
+  if (device)
+    return StreamedWork::create(communicator_, op.value(), *device, call.type, title,
+                                std::move(call.inputs), std::move(call.outputs), call.staging,
+                                std::move(call.completions.front()));
+  return RingWork::create(communicator_, op.value(), call.type, title, std::move(call.inputs),
+                          std::move(call.outputs), std::move(call.staging),
                           std::move(call.completions));
 }
 

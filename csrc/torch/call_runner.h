@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/communicator.h"
@@ -15,7 +16,9 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 // cannot be made or started, that is thrown and ends the region. Any thread.
 class CallRunner : public std::enable_shared_from_this<CallRunner> {
  public:
-  explicit CallRunner(std::shared_ptr<Communicator> communicator);
+  // `devices`: those that the communicator has a runner for.
+  explicit CallRunner(std::shared_ptr<Communicator> communicator,
+                      c10::DeviceType devices = c10::DeviceType::CUDA);
 
   // The Call that `make` returns.
   template <typename Make>
@@ -64,8 +67,11 @@ class CallRunner : public std::enable_shared_from_this<CallRunner> {
   WorkPtr start(Call& call, const CompletionPtr& completion);
   WorkPtr start_all(c10d::OpType type, std::vector<Call> calls);
   WorkPtr submit(Call call);
+  // None for the CPU. Throws where they are on several, or on one that is not served.
+  std::optional<c10::Device> device_of(const Call& call) const;
 
   const std::shared_ptr<Communicator> communicator_;
+  const c10::DeviceType devices_;
   Coalescing coalescing_;
 };
 

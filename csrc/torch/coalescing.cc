@@ -7,12 +7,16 @@
 namespace ringdist {
 namespace {
 
+bool on_one_device(const Call& a, const Call& b) {
+  return a.memory.empty() || b.memory.empty() || a.memory[0].device() == b.memory[0].device();
+}
+
 bool may_fuse(const Call& a, const Call& b) {
   const OpRequest& x = a.request;
   const OpRequest& y = b.request;
   return x.kind == Collective::kAllreduce && y.kind == Collective::kAllreduce &&
          x.dtype == y.dtype && x.reduce_op == y.reduce_op && x.timeout == y.timeout && !x.blocks &&
-         !y.blocks;
+         !y.blocks && on_one_device(a, b);
 }
 
 // One allreduce of the tensors of both.

@@ -134,10 +134,18 @@ std::string describe(const at::Tensor& tensor) {
   return out + "]";
 }
 
-Error check_device(std::string_view op, const std::string& argument, const at::Tensor& tensor) {
+Error check_on_cpu(std::string_view op, const std::string& argument, const at::Tensor& tensor) {
   if (tensor.device().is_cpu()) return {};
   return invalid(ErrorKind::kNotSupported, op, argument,
-                 "is on device " + tensor.device().str() + "; this build serves: cpu");
+                 "is on device " + tensor.device().str() + "; it must be on the CPU");
+}
+
+Error check_device(std::string_view op, const std::string& argument, const at::Tensor& tensor) {
+  const c10::Device device = tensor.device();
+  // Others' devices, too, if this process knows how to run on them: see CallRunner.
+  if (device.is_cpu() || device.is_cuda() || device.is_privateuseone()) return {};
+  return invalid(ErrorKind::kNotSupported, op, argument,
+                 "is on device " + device.str() + "; supported: cpu, cuda");
 }
 
 Error check_tensor(std::string_view op, const std::string& argument, const at::Tensor& tensor,

@@ -23,7 +23,10 @@ Result<DType> to_dtype(std::string_view op, const std::string& argument, const a
 // kInvalidArgument: "ringdist: <op>: <what>"
 Error invalid_argument(std::string_view op, const std::string& what);
 
-// On a device that we serve. `argument` names the tensor in the Error, also below.
+// On the CPU. `argument` names the tensor in the Error, also below.
+Error check_on_cpu(std::string_view op, const std::string& argument, const at::Tensor& tensor);
+
+// On a device that we may serve.
 Error check_device(std::string_view op, const std::string& argument, const at::Tensor& tensor);
 
 // Dense, on a device that we serve and, where it is written, not overlapping itself.
@@ -72,6 +75,11 @@ class Staging {
   bool must_finish() const { return !back_.empty(); }
   // Copies back, in the order of the calls: of tensors that share memory the last one wins.
   void finish() const;
+  // Calls fn(the caller's tensor, ours) for each of what finish() copies back.
+  template <typename Fn>
+  void for_each_back(Fn fn) const {
+    for (const auto& [theirs, ours] : back_) fn(theirs, ours);
+  }
 
  private:
   std::vector<std::pair<at::Tensor, at::Tensor>> back_;  // the caller's, ours

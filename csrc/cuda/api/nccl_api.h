@@ -20,7 +20,7 @@ class NcclApi {
   virtual int version() const = 0;
   // It reduces fp8, from 2.24 on.
   bool has_fp8() const { return version() >= 22400; }
-  // ncclCommSplit with a config, from 2.18.1 on, is the oldest that is taken.
+  // The oldest that is taken: communicators that do not block, with a config.
   static constexpr int kLeastVersion = 21801;
 
   // "unhandled system error (run with NCCL_DEBUG=INFO for details)", and what it said last of this
@@ -30,13 +30,8 @@ class NcclApi {
   virtual NcclResult unique_id(NcclUniqueId* out) = 0;
   // On the device that is current in this thread; does not block.
   virtual NcclResult init_rank(NcclComm* out, int size, const NcclUniqueId& id, int rank) = 0;
-  // All ranks of `comm` call it; those of one colour get a communicator, in the order of their
-  // keys; none for kNoColor.
-  virtual NcclResult split(NcclComm comm, int color, int key, NcclComm* out) = 0;
-  static constexpr int kNoColor = -1;
   // Of what was started last: kInProgress until it has been.
   virtual NcclResult async_error(NcclComm comm, NcclResult* out) = 0;
-  virtual NcclResult finalize(NcclComm comm) = 0;
   virtual NcclResult destroy(NcclComm comm) = 0;
   // Ends what it does, on this rank, and frees it.
   virtual NcclResult abort(NcclComm comm) = 0;
@@ -58,11 +53,6 @@ class NcclApi {
                           void* stream) = 0;
   virtual NcclResult recv(void* out, size_t count, NcclType type, int peer, NcclComm comm,
                           void* stream) = 0;
-
-  // A sum of what each rank multiplies by `*factor`, a value of `type` that is read at once.
-  virtual NcclResult make_premul_sum(NcclReduce* out, const void* factor, NcclType type,
-                                     NcclComm comm) = 0;
-  virtual NcclResult free_reduce(NcclReduce op, NcclComm comm) = 0;
 };
 
 }  // namespace ringdist::gpu

@@ -1,5 +1,5 @@
 // NCCL's types as its binary interface has them since 2.18, declared here so that a build needs no
-// nccl.h; tests/cpp/cuda/api/nccl_types_test.cc holds them against one where it is.
+// nccl.h; tests/cpp/cuda/nccl/nccl_types_test.cc holds them against one where it is.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ enum class NcclType : int {
   kFloat8E5M2 = 11,
 };
 
-// ncclRedOp_t; those of ncclRedOpCreatePreMulSum have other numbers.
+// ncclRedOp_t
 enum class NcclReduce : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
 
 }  // namespace ringdist::gpu

@@ -99,8 +99,14 @@ class Enqueuing {
 StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind, Shape shape) {
   std::vector<std::shared_ptr<const CompiledSchedule>> ranks;
   const int rank = shape.rank;
-  for (shape.rank = 0; shape.rank < shape.size; ++shape.rank)
-    ranks.push_back(compile(algorithm.build(kind, shape), kWhole));
+  Shape others = shape;
+  if (kind == Collective::kAlltoall) {
+    // Of parts that this rank does not know: the steps are the same whatever their sizes.
+    others.input_parts = others.output_parts = {};
+    others.count = 1;
+  }
+  for (others.rank = 0; others.rank < shape.size; ++others.rank)
+    ranks.push_back(compile(algorithm.build(kind, others.rank == rank ? shape : others), kWhole));
   const RoundWalk walk(ranks, shape.size, RoundWalk::Messages::kMet);
   return {ranks[static_cast<size_t>(rank)], exchanges_of(walk, rank)};
 }

@@ -15,18 +15,23 @@ void Collectives::called(const Op& op) {
 
 bool Collectives::held_up(uint64_t barrier) const {
   return (!runs_.empty() && runs_.begin()->first < barrier) ||
+         (!on_device_.empty() && on_device_.begin()->first < barrier) ||
          (!handing_over_.empty() && *handing_over_.begin() < barrier);
 }
 
 std::optional<uint64_t> Collectives::first_unfinished() const {
   std::optional<uint64_t> first;
   if (!runs_.empty()) first = runs_.begin()->first;
-  if (!barriers_.empty()) first = std::min(first.value_or(UINT64_MAX), barriers_.front()->number);
+  const auto consider = [&first](uint64_t number) {
+    first = std::min(first.value_or(UINT64_MAX), number);
+  };
+  if (!barriers_.empty()) consider(barriers_.front()->number);
+  if (!on_device_.empty()) consider(on_device_.begin()->first);
   return first;
 }
 
 bool Collectives::keep(const std::shared_ptr<Op>& op) {
-  if (op->request.kind != Collective::kBarrier) return false;
+  if (op->request.kind != Collective::kBarrier || op->request.place) return false;
   if (barriers_.empty() && !held_up(op->number)) return false;
   barriers_.push_back(op);
   return true;
@@ -53,6 +58,13 @@ std::vector<ParkedMessage> Collectives::start(std::shared_ptr<Op> op) {
   return parked_.take(number);
 }
 
+std::vector<ParkedMessage> Collectives::start_on_device(std::shared_ptr<Op> op) {
+  const uint64_t number = op->number;
+  last_started_ = std::max(last_started_, number);
+  on_device_.emplace(number, std::move(op));
+  return parked_.take(number);
+}
+
 bool Collectives::park(const MessageHeader& header, const Payload& payload) {
   const bool waits = std::ranges::any_of(
       barriers_, [&](const auto& barrier) { return barrier->number == header.op; });
@@ -70,6 +82,8 @@ void Collectives::finished(const Run& run) {
 void Collectives::stop(const EachOp& tell) {
   parked_.clear();
   end_runs(runs_, tell, retire_);
+  for (; !on_device_.empty(); on_device_.erase(on_device_.begin()))
+    tell(on_device_.begin()->second, nullptr);
   for (; !barriers_.empty(); barriers_.pop_front()) tell(barriers_.front(), nullptr);
 }
 
@@ -79,8 +93,22 @@ Run* Collectives::find(uint64_t number) const {
 }
 
 std::optional<Fingerprint> Collectives::call(uint64_t number) const {
-  const Run* run = find(number);
-  return run ? std::optional(run->op()->fingerprint) : std::nullopt;
+  if (const Run* run = find(number)) return run->op()->fingerprint;
+  const auto it = on_device_.find(number);
+  return it == on_device_.end() ? std::nullopt : std::optional(it->second->fingerprint);
+}
+
+uint64_t Collectives::last_running() const {
+  const uint64_t here = runs_.empty() ? 0 : runs_.rbegin()->first;
+  return on_device_.empty() ? here : std::max(here, on_device_.rbegin()->first);
+}
+
+std::optional<Ending::Oldest> Collectives::first_running() const {
+  std::optional<Ending::Oldest> out;
+  if (const Run* run = oldest()) out = {run->number(), run->last_progress()};
+  if (on_device_.empty()) return out;
+  const auto& [number, op] = *on_device_.begin();
+  return out && out->number < number ? out : std::optional(Ending::Oldest{number, op->started});
 }
 
 std::string Collectives::dump() const {
@@ -88,6 +116,7 @@ std::string Collectives::dump() const {
   for (const auto& barrier : barriers_)
     out += "\n   " + barrier->describe() + ": waits for what is before it";
   for (const auto& [number, run] : runs_) out += "\n   " + run->dump();
+  for (const auto& [number, op] : on_device_) out += "\n   " + dump_on_device(*op);
   return out;
 }
 

@@ -1,5 +1,6 @@
-// A group's collectives in flight, by number; barriers, which begin when all before them has ended
-// and is where the caller wants it; and what has come for collectives that are not called here yet.
+// A group's collectives in flight, by number, here or on a device; barriers, which begin when all
+// before them has ended and is where the caller wants it; and what has come for collectives that
+// are not called here yet.
 //
 // Every call comes with the lane's driver token held.
 #pragma once
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "engine/group/each_op.h"
+#include "engine/group/ending.h"
 #include "engine/group/parking.h"
 #include "engine/op/port.h"
 
@@ -23,6 +25,7 @@ namespace ringdist {
 class Collectives {
  public:
   using Runs = std::pmr::map<uint64_t, RunPtr>;
+  using OnDevice = std::map<uint64_t, std::shared_ptr<Op>>;
 
   Collectives(Port& port, RetireRun retire)
       : port_(port),
@@ -31,12 +34,17 @@ class Collectives {
         parked_(port.lane.scratch) {}
 
   void called(const Op& op);
-  // True for a barrier that has to wait: it is kept until take_barrier().
+  // True for a barrier that has to wait: it is kept until take_barrier(). One on a device waits
+  // there, for what that has before it.
   bool keep(const std::shared_ptr<Op>& op);
   // True for an op without steps, as those of a group of one: it has ended.
   bool ends_at_once(const Op& op);
   // Runs it; what has come for it is the caller's to deliver, as long as find() knows it.
   std::vector<ParkedMessage> start(std::shared_ptr<Op> op);
+  // A device runs it, until ended_on_device(). What has come for it is of ranks that call something
+  // else.
+  std::vector<ParkedMessage> start_on_device(std::shared_ptr<Op> op);
+  void ended_on_device(uint64_t number) { on_device_.erase(number); }
   // The next barrier, if it may begin now.
   std::shared_ptr<Op> take_barrier();
   // Of an op that has ended: its caller has the results.
@@ -49,20 +57,24 @@ class Collectives {
   // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
   void stop(const EachOp& tell);
 
-  // Null if it does not run.
+  // Those that run here, not on a device. Null if it does not.
   Run* find(uint64_t number) const;
   Run* oldest() const { return runs_.empty() ? nullptr : runs_.begin()->second.get(); }
-  Run* newest() const { return runs_.empty() ? nullptr : runs_.rbegin()->second.get(); }
-  // The call of an op that runs.
+  // The call of an op that runs, here or on a device.
   std::optional<Fingerprint> call(uint64_t number) const;
   // The number of the last one that was called; of the last before which all have ended.
   uint64_t last_called() const { return last_called_; }
   uint64_t last_ended() const { return first_unfinished().value_or(last_called_ + 1) - 1; }
   // The first that is not finished, or the next to begin.
   uint64_t first_open() const { return first_unfinished().value_or(last_started_ + 1); }
-  bool idle() const { return runs_.empty() && barriers_.empty(); }
+  // The newest that runs; 0: none does.
+  uint64_t last_running() const;
+  // The oldest that runs, and since when nothing of it has moved.
+  std::optional<Ending::Oldest> first_running() const;
+  bool idle() const { return runs_.empty() && barriers_.empty() && on_device_.empty(); }
 
   const Runs& runs() const { return runs_; }
+  const OnDevice& on_device() const { return on_device_; }
   const std::deque<std::shared_ptr<Op>>& barriers() const { return barriers_; }  // that wait
   std::string dump() const;
   std::string dump_parked() const;
@@ -75,6 +87,7 @@ class Collectives {
   Port& port_;
   const RetireRun retire_;
   Runs runs_;  // the first is the oldest
+  OnDevice on_device_;
   std::deque<std::shared_ptr<Op>> barriers_;
   std::set<uint64_t> handing_over_;  // ops of which handed_over() has not told yet
   Parking<uint64_t> parked_;

@@ -3,13 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "engine/op/run.h"
 
 namespace ringdist {
 
-// An op, and its Run if it has begun.
+// An op, and its Run if it has begun. Those on a device have none.
 using EachOp = std::function<void(const std::shared_ptr<Op>& op, Run* run)>;
 
 // Takes a Run that has ended and may be on the stack still. What throws has taken nothing.
@@ -25,6 +26,11 @@ void end_runs(Runs& runs, const EachOp& tell, const RetireRun& retire) {
     tell(run->op(), run.get());
     retire(std::move(run));
   }
+}
+
+// "all_reduce #2 (float32, 4 elements, SUM, on cuda): in the hands of device 0"
+inline std::string dump_on_device(const Op& op) {
+  return op.describe() + ": in the hands of device " + std::to_string(op.request.place->device);
 }
 
 }  // namespace ringdist

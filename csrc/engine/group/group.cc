@@ -24,14 +24,14 @@ Group::Group(GroupHost& host, const Membership& of, GroupConfig config)
       config_(std::move(config)),
       nonce_(of.nonce),
       generation_(of.generation),
-      plans_by_(of.plans_by.empty() ? "" : ", plans by " + of.plans_by),
       peers_(of),
       courier_(lane, flow, peers_, nonce_, generation_),
       roll_call_(rank(), size()),
       waits_(peers_, roll_call_),
       collectives_(*this, [this](RunPtr&& run) { retire(std::move(run)); }),
       point_to_point_(*this, [this](RunPtr&& run) { retire(std::move(run)); }),
-      losses_(peers_, collectives_, point_to_point_) {
+      losses_(peers_, collectives_, point_to_point_),
+      report_(config_.name, of.plans_by, *this, peers_, waits_, collectives_, point_to_point_) {
   for (Peer& peer : peers_)  // it broke before
     if (peer.member.transport && !peer.member.transport->reaches(peer.member.context))
       peer.break_connection(Error(ErrorKind::kPeerLost, "the connection broke before the first op"),
@@ -71,11 +71,30 @@ void Group::accept(std::shared_ptr<Op> op) {
 }
 
 void Group::begin(std::shared_ptr<Op> op) {
+  if (op->request.place) return begin_on_device(std::move(op));
   if (collectives_.ends_at_once(*op)) return host_.finish_op(op, {});
   const uint64_t number = op->number;
   for (const ParkedMessage& message : collectives_.start(std::move(op)))
     if (Run* run = collectives_.find(number))
       deliver(*run, message.header, message.payload.bytes());
+}
+
+void Group::begin_on_device(std::shared_ptr<Op> op) {
+  const uint64_t number = op->number;
+  for (const auto& [header, payload] : collectives_.start_on_device(std::move(op)))
+    if (carries_fingerprint(header) && !agree(number, header.source, header.fingerprint)) return;
+}
+
+void Group::ended_on_device(const std::shared_ptr<Op>& op, const Error& error) {
+  if (op->finished()) return;
+  if (error) return fail(error.prefixed(op->describe() + ": "));
+  if (op->request.endpoint)
+    point_to_point_.ended_on_device(op);
+  else
+    collectives_.ended_on_device(op->number);
+  host_.finish_op(op, {});
+  check_doom();
+  begin_barriers();
 }
 
 void Group::begin_barriers() {
@@ -248,9 +267,8 @@ void Group::fail_from(uint64_t number, const Error& cause, bool tell_others) {
 }
 
 void Group::check_doom() {
-  std::optional<Ending::Oldest> oldest;
-  if (const Run* run = collectives_.oldest()) oldest = {run->number(), run->last_progress()};
-  if (const auto doom = ending_.due(oldest, Losses::kGrace, now()))
+  if (ending_.state() != Ending::State::kDoomed) return;
+  if (const auto doom = ending_.due(collectives_.first_running(), Losses::kGrace, now()))
     fail(doom->cause, doom->tell_others);
 }
 
@@ -266,7 +284,7 @@ void Group::check_departures(uint64_t number) {
 }
 
 void Group::check_departures() {
-  if (const Run* newest = collectives_.newest()) check_departures(newest->number());
+  if (const uint64_t newest = collectives_.last_running()) check_departures(newest);
 }
 
 // Nobody will say that they arrived.
@@ -316,8 +334,10 @@ void Group::tick() {
   check_deadlines();
   if (const Run* oldest = collectives_.oldest())
     check_stall(*oldest->op(), oldest->last_progress());
+  if (const auto& on_device = collectives_.on_device(); !on_device.empty())
+    check_stall(*on_device.begin()->second, on_device.begin()->second->started);
   fail_if(losses_.stranded(now()));
-  if (!ending_.failed()) warn_of_waits();
+  if (!ending_.failed()) report_.warn_of_waits(config_.warn_after);
 }
 
 // Besides, what was not granted for want of memory is tried again.
@@ -331,6 +351,8 @@ void Group::check_deadlines() {
     if (late(*run->op())) return time_out(*run->op());
     run->grant_waiting();
   }
+  for (const auto& [number, op] : collectives_.on_device())
+    if (late(*op)) return time_out(*op);
   std::shared_ptr<Op> late_message;
   point_to_point_.for_each([&](const std::shared_ptr<Op>& op, Run* run) {
     if (late(*op)) late_message = op;
@@ -352,49 +374,6 @@ void Group::time_out(const Op& op) { fail(waits_.timed_out(op, now()), /*tell_ot
 bool Group::idle() const {
   return collectives_.idle() && point_to_point_.idle() && aftermath_.settled() &&
          (ending_.failed() || !peers_.any_in_doubt());
-}
-
-// The oldest collective that runs and the oldest that waits; sends and receives.
-template <typename Each>
-void Group::for_each_watched(const Each& each) const {
-  if (!collectives_.barriers().empty()) each(*collectives_.barriers().front(), nullptr);
-  if (Run* oldest = collectives_.oldest()) each(*oldest->op(), oldest);
-  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, Run* run) { each(*op, run); });
-}
-
-GroupVerdict Group::verdict() const {
-  if (ending_.failed())
-    return {GroupVerdict::kFailed, Duration(0), "failed: " + failure().message()};
-  GroupVerdict worst{GroupVerdict::kIdle, Duration(0), "nothing in flight"};
-  const auto add = [&](const GroupVerdict& one) {
-    if (one.worse_than(worst)) worst = one;
-  };
-  add(waits_.awaited_here(collectives_.last_called()));
-  for_each_watched([&](const Op& op, const Run* run) { add(waits_.verdict(op, run, now())); });
-  return worst;
-}
-
-void Group::warn_of_waits() {
-  LateWarning warning(config_.warn_after, now());
-  for_each_watched([&](Op& op, const Run* run) {
-    warning.look_at(op, run, [&] { return waits_.verdict(op, run, now()).text; });
-  });
-  warning.log_for(rank(), config_.name);
-}
-
-std::string Group::dump() const {
-  std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank()) + " of " +
-                    std::to_string(size()) + peers_.links() + plans_by_ + ", last op #" +
-                    std::to_string(collectives_.last_called()) + ": " + verdict().text;
-  out += collectives_.dump() + point_to_point_.dump();
-  for (int peer = 0; peer < size(); ++peer) {
-    const Peer& p = peers_[peer];
-    if (flow.early[peer].outstanding() > 0 || !p.blocked.empty())
-      out += "\n   to " + peers_.who(peer) + ": " + std::to_string(flow.early[peer].outstanding()) +
-             " bytes of early credit in use, " + std::to_string(p.blocked.size()) +
-             " steps wait for credit";
-  }
-  return out + collectives_.dump_parked() + "\n";
 }
 
 }  // namespace ringdist

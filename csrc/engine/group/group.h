@@ -20,6 +20,7 @@
 #include "engine/group/notice.h"
 #include "engine/group/peers.h"
 #include "engine/group/point_to_point.h"
+#include "engine/group/report.h"
 #include "engine/group/roll_call.h"
 #include "engine/group/waits.h"
 #include "engine/op/port.h"
@@ -54,6 +55,8 @@ class Group final : public Port {
   void enqueue(const std::shared_ptr<Op>& op);
   // Of an op that has ended: its caller has the results.
   void handed_over(uint64_t number);
+  // A device has run the op, or says why not, which ends the group. Nothing if it has ended.
+  void ended_on_device(const std::shared_ptr<Op>& op, const Error& error);
   void on_message(const MessageHeader& header, const Payload& payload);
   void on_notice(const Notice& notice);
   // Ends every op with the error and lets no later one begin. The first cause stays. `number`: the
@@ -83,8 +86,8 @@ class Group final : public Port {
   // Nothing in flight, and no deadline to watch.
   bool idle() const;
   const Error& failure() const { return ending_.cause(); }
-  GroupVerdict verdict() const;
-  std::string dump() const;
+  GroupVerdict verdict() const { return report_.verdict(failure()); }
+  std::string dump() const { return report_.dump(failure()); }
   // Frees the Runs that have ended, which may have been on the stack: called where none is.
   void release_ended() { ended_.clear(); }
 
@@ -119,6 +122,7 @@ class Group final : public Port {
   void end_if_thrown(const std::shared_ptr<Op>& op, const Body& body);
   void accept(std::shared_ptr<Op> op);
   void begin(std::shared_ptr<Op> op);
+  void begin_on_device(std::shared_ptr<Op> op);
   void begin_barriers();
   void deliver(Run& run, const MessageHeader& header, const Payload& payload);
   std::optional<Fingerprint> call_of(uint64_t number) const;
@@ -137,10 +141,7 @@ class Group final : public Port {
   void time_out(const Op& op);
   void end() noexcept;
   void retire(RunPtr&& run);
-  void warn_of_waits();
   Error error_of(const Op& op, const Run* run) const;
-  template <typename Each>
-  void for_each_watched(const Each& each) const;
 
   TimePoint now() const { return lane.now; }
 
@@ -148,7 +149,6 @@ class Group final : public Port {
   const GroupConfig config_;
   const uint64_t nonce_;
   const uint32_t generation_;
-  const std::string plans_by_;
   Peers peers_;
   Courier courier_;
   RollCall roll_call_;
@@ -156,6 +156,7 @@ class Group final : public Port {
   Collectives collectives_;
   PointToPoint point_to_point_;
   const Losses losses_;
+  const Report report_;
   std::vector<RunPtr> ended_;
   Ending ending_;
   Aftermath aftermath_{config_.on_failed};

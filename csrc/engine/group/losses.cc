@@ -15,7 +15,8 @@ Error Losses::death() const {
 
 bool Losses::lacks(int peer) const {
   const auto does = [peer](const Run& run) { return run.waits_for(peer) || run.owes(peer); };
-  bool any = std::ranges::any_of(collectives_.runs(),
+  bool any = !collectives_.on_device().empty() ||
+             std::ranges::any_of(collectives_.runs(),
                                  [&](const auto& entry) { return does(*entry.second); });
   point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
     any |= run != nullptr ? does(*run) : op->request.endpoint->peer == peer;
@@ -63,6 +64,7 @@ Error Losses::stranded(TimePoint now) const {
 }
 
 bool Losses::waits_for_leaver(const Op& op, const Run* run, TimePoint now) const {
+  if (op.request.place) return false;  // what the other end did may lie on the device
   const auto over = [&](int peer) {
     if (!peers_[peer].gone() || now - peers_[peer].gone_at() < kGrace) return false;
     return run == nullptr || now - run->last_progress() > kGrace;

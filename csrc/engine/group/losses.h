@@ -23,7 +23,8 @@ class Losses {
       : peers_(peers), collectives_(collectives), point_to_point_(point_to_point) {}
 
   // The death of a member of which an op lacks something. What it had sent has been read: so if its
-  // part of an op was done, nothing of that is missing here.
+  // part of an op was done, nothing of that is missing here. Of an op on a device nobody knows: it
+  // needs all members until it has ended.
   Error death() const;
   // A member that is gone in good order took part in ops up to a number; one beyond it can never
   // end.
@@ -35,7 +36,7 @@ class Losses {
   // A connection that broke a while ago, and nobody has said why, or ops wait in vain for what its
   // member had sent.
   Error breakage(TimePoint now) const;
-  // A send or a receive whose other end is gone for a while.
+  // A send or a receive, not on a device, whose other end is gone for a while.
   Error stranded(TimePoint now) const;
 
  private:

@@ -7,10 +7,11 @@
 
 namespace ringdist {
 
-// `run`: null if it has not begun. Without memory for the words it is the cause alone.
+// `run`: null if it has not begun, and of an op on a device. Without memory for the words it is the
+// cause alone.
 inline Error op_error(const Op& op, const Run* run, int rank, const std::string& group,
                       const Error& cause) noexcept {
-  const bool wrote = run != nullptr && run->wrote();
+  const bool wrote = run != nullptr ? run->wrote() : op.request.place.has_value();
   try {
     return cause
         .prefixed("ringdist: " + op.describe() + " on rank " + std::to_string(rank) +

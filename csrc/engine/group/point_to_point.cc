@@ -7,6 +7,10 @@
 namespace ringdist {
 namespace {
 
+uint64_t channel_of(const Op& op) {
+  return SendName::channel(op.request.endpoint->tag, op.request.endpoint->internal);
+}
+
 bool takes(const Op& receive, int source) {
   const int peer = receive.request.endpoint->peer;
   return peer == Endpoint::kAnySource || peer == source;
@@ -15,17 +19,18 @@ bool takes(const Op& receive, int source) {
 }  // namespace
 
 void PointToPoint::enqueue(std::shared_ptr<Op> op) {
+  if (op->request.place) return on_device_.push_back(std::move(op));
   if (op->request.endpoint->sends) return send(std::move(op));
-  const int32_t tag = op->request.endpoint->tag;
-  waiting_[tag].posted.push_back(std::move(op));
+  const uint64_t channel = channel_of(*op);
+  waiting_[channel].posted.push_back(std::move(op));
   ++posted_count_;
-  match(tag);
+  match(channel);
 }
 
 void PointToPoint::send(std::shared_ptr<Op> op) {
-  const Endpoint& to = *op->request.endpoint;
-  const uint64_t name = SendName::make(to.tag, sent_[{to.peer, to.tag}]++);
-  const Key key{to.peer, name};
+  const int to = op->request.endpoint->peer;
+  const uint64_t channel = channel_of(*op);
+  const Key key{to, SendName::make(channel, sent_[{to, channel}]++)};
   begin(sends_, std::move(op), key).start();
 }
 
@@ -43,15 +48,15 @@ void PointToPoint::on_message(const MessageHeader& header, const Payload& payloa
   if (auto it = receives_.find(key); it != receives_.end())
     return deliver(*it->second, header, payload);
   if (!parked_.park(key, header, payload)) return;
-  const int32_t tag = SendName::tag(header.op);
-  waiting_[tag].arrived.push_back(key);
-  match(tag);
+  const uint64_t channel = SendName::channel(header.op);
+  waiting_[channel].arrived.push_back(key);
+  match(channel);
 }
 
 // Pairs what is there. Between two calls no receive fits any arrival, so one new receive or one new
 // arrival makes at most one pair.
-void PointToPoint::match(int32_t tag) {
-  Waiting& waiting = waiting_[tag];
+void PointToPoint::match(uint64_t channel) {
+  Waiting& waiting = waiting_[channel];
   for (auto op = waiting.posted.begin(); op != waiting.posted.end(); ++op) {
     const auto key = std::find_if(waiting.arrived.begin(), waiting.arrived.end(),
                                   [&](const Key& one) { return takes(**op, one.first); });
@@ -63,7 +68,7 @@ void PointToPoint::match(int32_t tag) {
     waiting.posted.erase(op);
     waiting.arrived.erase(key);
     --posted_count_;
-    if (waiting.empty()) waiting_.erase(tag);
+    if (waiting.empty()) waiting_.erase(channel);
     return start(run, found);
   }
 }
@@ -107,6 +112,7 @@ void PointToPoint::stop(const EachOp& tell) {
     for (auto& posted = waiting_.begin()->second.posted; !posted.empty(); posted.pop_front())
       tell(posted.front(), nullptr);
   posted_count_ = 0;
+  for (; !on_device_.empty(); on_device_.pop_back()) tell(on_device_.back(), nullptr);
 }
 
 bool PointToPoint::is_lowest_receive(const Run& run) const {
@@ -120,14 +126,17 @@ void PointToPoint::grant_waiting() {
 void PointToPoint::for_each(const EachOp& each) const {
   for (const auto* runs : {&sends_, &receives_})
     for (const auto& [key, run] : *runs) each(run->op(), run.get());
-  for (const auto& [tag, of_tag] : waiting_)
-    for (const auto& op : of_tag.posted) each(op, nullptr);
+  for (const auto& [channel, of_channel] : waiting_)
+    for (const auto& op : of_channel.posted) each(op, nullptr);
+  for (const auto& op : on_device_) each(op, nullptr);
 }
 
 std::string PointToPoint::dump() const {
   std::string out;
   for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
-    out += "\n   " + (run != nullptr ? run->dump() : op->describe() + ": nothing has arrived");
+    out += "\n   " + (run != nullptr      ? run->dump()
+                      : op->request.place ? dump_on_device(*op)
+                                          : op->describe() + ": nothing has arrived");
   });
   parked_.for_each([&](const Key& key, size_t count) {
     out += "\n   from rank " + std::to_string(key.first) + ", tag " +

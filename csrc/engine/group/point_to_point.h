@@ -1,10 +1,11 @@
 // A group's sends and receives: gives each a name that both ends can work out, and binds receives
 // to what has arrived.
 //
-// The i-th send of a to b with a tag meets the i-th receive that b posts for it: one that names a,
-// or one for any source, whichever was posted first. A receive is bound when the first message of
-// a send is here, so before that it may still turn out to be for any of its sources. What arrives
-// before its receive is parked: data of small messages, of longer ones the header alone.
+// The i-th send of a to b with a tag - in a channel - meets the i-th receive that b posts for it:
+// one that names a, or one for any source, whichever was posted first. A receive is bound when the
+// first message of a send is here, so before that it may still turn out to be for any of its
+// sources. What arrives before its receive is parked: data of small messages, of longer ones the
+// header alone.
 //
 // Every call comes with the lane's driver token held.
 #pragma once
@@ -30,15 +31,19 @@ class PointToPoint {
   PointToPoint(Port& port, RetireRun retire)
       : port_(port), retire_(std::move(retire)), parked_(port.lane.scratch) {}
 
-  // Starts a send, binds a receive or keeps it until something arrives.
+  // Starts a send, binds a receive or keeps it until something arrives. One on a device is only
+  // kept, until ended_on_device(): its data goes another way.
   void enqueue(std::shared_ptr<Op> op);
+  void ended_on_device(const std::shared_ptr<Op>& op) { std::erase(on_device_, op); }
   void on_message(const MessageHeader& header, const Payload& payload);
   void finished(const Run& run);
 
   // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
   void stop(const EachOp& tell);
 
-  bool idle() const { return sends_.empty() && receives_.empty() && posted_count_ == 0; }
+  bool idle() const {
+    return sends_.empty() && receives_.empty() && posted_count_ == 0 && on_device_.empty();
+  }
   // Of those that are bound, the one with the lowest name: one of them may always go on.
   bool is_lowest_receive(const Run& run) const;
   void grant_waiting();
@@ -50,7 +55,8 @@ class PointToPoint {
   // The other end, and the name.
   using Key = std::pair<int, uint64_t>;
   using Runs = std::map<Key, RunPtr>;
-  // Of one tag: receives that wait for a message, messages that wait for a receive, oldest first.
+  // Of one channel: receives that wait for a message, messages that wait for a receive, oldest
+  // first.
   struct Waiting {
     std::deque<std::shared_ptr<Op>> posted;
     std::deque<Key> arrived;
@@ -58,17 +64,18 @@ class PointToPoint {
   };
 
   void send(std::shared_ptr<Op> op);
-  void match(int32_t tag);
+  void match(uint64_t channel);
   void start(Run& run, Key key);
   Run& begin(Runs& runs, std::shared_ptr<Op> op, Key key);
   void deliver(Run& run, const MessageHeader& header, const Payload& payload);
 
   Port& port_;
   const RetireRun retire_;
-  std::map<std::pair<int, int32_t>, uint32_t> sent_;  // (destination, tag) -> sends so far
+  std::map<std::pair<int, uint64_t>, uint32_t> sent_;  // (destination, channel) -> sends so far
   Runs sends_;
   Runs receives_;  // bound
-  std::map<int32_t, Waiting> waiting_;
+  std::vector<std::shared_ptr<Op>> on_device_;
+  std::map<uint64_t, Waiting> waiting_;  // by channel
   Parking<Key> parked_;
   size_t posted_count_ = 0;
 };

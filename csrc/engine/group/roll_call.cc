@@ -24,7 +24,8 @@ Error disagreement(uint64_t number, const std::string& us, const Fingerprint& ou
                      ours.describe() + ", " + them + " called " + theirs.describe();
   Fingerprint same_plan = theirs;
   same_plan.plan = ours.plan;
-  const bool alike = same_plan == ours && theirs.codec_id() == ours.codec_id();
+  const bool alike = same_plan == ours && theirs.codec_id() == ours.codec_id() &&
+                     theirs.on_device() == ours.on_device();
   if (alike && ours.count == Fingerprint::kPerEdge)
     text += " of other sizes";
   else if (alike && ours.codec_id() != 0)

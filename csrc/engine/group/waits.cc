@@ -72,6 +72,9 @@ std::string Waits::awaited(const Op& op, const Run* run) const {
     return peers_.list(missing, [&](int peer) {
       return peers_.who(peer) + ", " + roll_call_.absence(peer, op.number, op.started);
     });
+  if (op.request.place)
+    return "device " + std::to_string(op.request.place->device) +
+           ", though all ranks have called it";
   return run != nullptr ? awaited_data(*run) + ", though all ranks have called it" : "its turn";
 }
 
@@ -82,7 +85,7 @@ GroupVerdict Waits::verdict(const Op& op, const Run* run, TimePoint now) const {
 Error Waits::timed_out(const Op& op, TimePoint now) const {
   std::string text = ringdist::timed_out(op, peers_.rank(), now);
   std::vector<int> missing;
-  if (op.request.endpoint && op.source() < 0)
+  if (op.request.endpoint && op.source() < 0 && !op.request.place)
     text += op.request.endpoint->sends ? ": it has not been received" : ": nothing has been sent";
   else if (op.request.endpoint)
     text += ": it does not progress";

@@ -26,7 +26,7 @@ struct GroupVerdict {
   }
 };
 
-// Since when nothing of an op has moved. `run`: null if it has not begun.
+// Since when nothing of an op has moved. `run`: null if it has not begun, and of an op on a device.
 Duration age(const Op& op, const Run* run, TimePoint now);
 
 // What it does; once it has stood still for a second, that it waits for `awaited()`.
@@ -55,7 +55,7 @@ class Waits {
  public:
   Waits(const Peers& peers, const RollCall& roll_call) : peers_(peers), roll_call_(roll_call) {}
 
-  // `run`: null if it has not begun.
+  // `run`: as of age().
   GroupVerdict verdict(const Op& op, const Run* run, TimePoint now) const;
   // The deadline of an op has passed: who has not come to it.
   Error timed_out(const Op& op, TimePoint now) const;

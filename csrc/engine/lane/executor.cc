@@ -84,6 +84,14 @@ void Executor::handed_over(const std::shared_ptr<Seat>& seat, uint64_t number) {
   });
 }
 
+void Executor::ended_on_device(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op,
+                               const Error& error) {
+  check_token();
+  contain(seat, [&] {
+    if (Group* group = seat->group()) group->ended_on_device(op, error);
+  });
+}
+
 void Executor::fail(const std::shared_ptr<Seat>& seat, const Error& cause, bool tell_others) {
   check_token();
   seat->fail(cause, tell_others);

@@ -46,6 +46,8 @@ class Executor final : public Receiver, public GroupHost {
   void enqueue(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op);
   // As of Group.
   void handed_over(const std::shared_ptr<Seat>& seat, uint64_t number);
+  void ended_on_device(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op,
+                       const Error& error);
   void fail(const std::shared_ptr<Seat>& seat, const Error& cause, bool tell_others);
   void announce_leave(const std::shared_ptr<Seat>& seat, NoticeKind how);
   bool idle(const std::shared_ptr<Seat>& seat) const;

@@ -10,7 +10,7 @@
 
 namespace ringdist {
 
-inline constexpr uint16_t kWireVersion = 6;
+inline constexpr uint16_t kWireVersion = 7;
 
 enum class MessageType : uint8_t {
   kData = 0,

@@ -11,7 +11,8 @@ std::string Op::describe() const {
                                   : "rank " + std::to_string(endpoint->peer);
     return (endpoint->sends ? "send to " : "recv from ") + other + ", tag " +
            std::to_string(endpoint->tag) + " (" + std::string(dtype_name(request.dtype)) + ", " +
-           std::to_string(request.count) + (request.count == 1 ? " element)" : " elements)");
+           std::to_string(request.count) + (request.count == 1 ? " element" : " elements") +
+           (fingerprint.on_device() ? ", on cuda)" : ")");
   }
   const std::string text = fingerprint.describe();
   const std::string name = text.substr(0, text.find('('));

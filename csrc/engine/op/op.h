@@ -9,10 +9,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/buffers.h"
 #include "base/clock.h"
+#include "base/device_place.h"
 #include "base/error.h"
 #include "base/thread_annotations.h"
 #include "plan/compiled_schedule.h"
@@ -22,10 +24,14 @@
 
 namespace ringdist {
 
+class DeviceWork;  // engine/runner.h
+
 // What is asked, and what it works on.
 struct OpRequest : Request {
   Buffer input;  // what Shape says that a collective reads; a send's data
   Buffer output;
+  std::optional<DevicePlace> place;  // both buffers are there; none: in the host's memory
+  double factor = 1;                 // of PREMUL_SUM, if there is a place; else it is in the input
   bool hands_over = false;           // barriers after it wait for Communicator::handed_over(), too
   Milliseconds timeout{0};           // 0: the group's
   std::shared_ptr<void> keep_alive;  // holds the memory of both buffers until all sends left
@@ -40,7 +46,7 @@ class Op {
   Op& operator=(const Op&) = delete;
 
   // Set by the communicator before the op is enqueued, constant afterwards. A send or a receive has
-  // no number, and its schedule is the lane's affair.
+  // no number, and its schedule is the lane's affair; an op on a device has none.
   OpRequest request;
   uint64_t number = 0;
   Plan plan;
@@ -49,6 +55,9 @@ class Op {
   TimePoint started;
   TimePoint deadline;
   bool warned = false;  // the lane's: how long it waits has been logged
+  // The caller's, of an op with a place: set when it has been started there, later than it is
+  // enqueued. No lane looks at it.
+  std::shared_ptr<DeviceWork> device_work;
 
   // Of a receive that has been bound: the rank whose data it gets; else -1.
   int source() const { return source_.load(std::memory_order_acquire); }

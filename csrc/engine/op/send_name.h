@@ -6,13 +6,18 @@
 
 namespace ringdist {
 
-// Names of sends, where collectives have their numbers: a mark, the tag, a count per (source,
-// destination, tag) that may wrap.
+// Names of sends, where collectives have their numbers: a mark, the tag and whether they are
+// internal, which make a channel, and a count per (source, destination, channel) that may wrap.
 struct SendName {
   static constexpr uint64_t kMark = uint64_t{1} << 63;
+  static constexpr uint64_t kInternal = uint64_t{1} << 31;
   static bool names(uint64_t op) { return (op & kMark) != 0; }
-  static uint64_t make(int32_t tag, uint32_t count) {
-    return kMark | static_cast<uint64_t>(tag) << 32 | count;
+  static uint64_t channel(int32_t tag, bool internal) {
+    return kMark | static_cast<uint64_t>(tag) << 32 | (internal ? kInternal : 0);
+  }
+  static uint64_t channel(uint64_t op) { return op & ~(kInternal - 1); }
+  static uint64_t make(uint64_t channel, uint32_t count) {
+    return channel | (count & (kInternal - 1));
   }
   static int32_t tag(uint64_t op) { return static_cast<int32_t>((op & ~kMark) >> 32); }
 };

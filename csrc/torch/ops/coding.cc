@@ -39,6 +39,10 @@ Error check_residual(const Contribution& c, const Coding& coding,
                   "residual given with codec '" + coding.codecs.name() +
                       "', which may lose more than it was given: error feedback would diverge");
   if (Error error = check_tensor(c.op, "residual", residual, /*written=*/true)) return error;
+  if (residual.device() != c.tensor.device())
+    return refuse(ErrorKind::kInvalidArgument, c,
+                  "residual is on device " + residual.device().str() + ", but " +
+                      std::string(c.argument) + " on " + c.tensor.device().str());
   if (residual.scalar_type() != at::kFloat)
     return refuse(ErrorKind::kNotSupported, c,
                   "residual must be float32, it is " + describe(residual));

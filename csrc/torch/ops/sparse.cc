@@ -17,7 +17,7 @@ Error check_sparse(const Tensors& tensors) {
     return invalid_argument("all_reduce",
                             "tensor has an unsupported layout: " + c10::str(tensor.layout()) +
                                 "; it must be sparse (COO)");
-  return check_device("all_reduce", "tensor", tensor);
+  return check_on_cpu("all_reduce", "tensor", tensor);
 }
 
 // ATen adds up the entries.

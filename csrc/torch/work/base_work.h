@@ -26,7 +26,7 @@ class BaseWork : public c10d::Work {
   float getDuration() const final { return completion_->milliseconds(); }
   // Returns true, or throws: what ended the work, or that `timeout` passed (the work then goes on).
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) final;
-  void synchronize() final {}  // results of host tensors are there when the work is complete
+  void synchronize() override {}  // results of host tensors are there when the work is complete
   void blockCurrentStream() final { wait(); }
   // Of what result() returns.
   FuturePtr getFuture() final;

@@ -11,6 +11,7 @@
 
 #include "algorithm/schedule.h"
 #include "base/config.h"
+#include "support/registry_rows.h"
 #include "support/symbolic.h"
 
 namespace ringdist {
@@ -24,18 +25,6 @@ constexpr int kLargest = 16;
 constexpr int kLargest = symbolic::kMaxSize;
 #endif
 constexpr uint64_t kSeed = 20240607;
-
-struct Row {
-  const Algorithm* algorithm;
-  Collective kind;
-};
-
-std::vector<Row> rows() {
-  std::vector<Row> out;
-  for (const Algorithm& algorithm : algorithms())
-    for (const Collective kind : algorithm.collectives()) out.push_back({&algorithm, kind});
-  return out;
-}
 
 // The count is that of a part, which is cut nowhere.
 bool has_parts(Collective kind) {
@@ -100,7 +89,7 @@ std::vector<std::vector<int64_t>> random_parts(Collective kind, int size, uint64
   return out;
 }
 
-class Schedules : public testing::TestWithParam<Row> {
+class Schedules : public testing::TestWithParam<test::RegistryRow> {
  protected:
   void SetUp() override {
     if (has_uneven_parts(GetParam().kind))
@@ -183,10 +172,8 @@ TEST_P(Schedules, ArePure) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Schedules, testing::ValuesIn(rows()), [](const auto& row) {
-  return std::string(row.param.algorithm->name) + "_" +
-         std::string(collective_name(row.param.kind));
-});
+INSTANTIATE_TEST_SUITE_P(All, Schedules, testing::ValuesIn(test::registry_rows()),
+                         test::registry_row_name);
 
 // Bytes on the wire, in elements that a rank sends.
 int64_t sent(const Schedule& schedule) {

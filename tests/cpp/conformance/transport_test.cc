@@ -17,7 +17,7 @@
 #include "base/config.h"
 #include "os/random.h"
 #include "support/laid_bytes.h"
-#include "support/sends.h"
+#include "support/send_ends.h"
 #include "transport/local/local.h"
 #include "transport/plugin.h"
 #include "transport/registry.h"
@@ -41,7 +41,7 @@ struct Inbox final : Receiver {
   };
   std::vector<Got> got;
   std::vector<ContextId> lost;
-  Sends sends;
+  SendEnds sends;
   void on_sent(Ticket ticket, const Error& error) override { sends.end(ticket, error); }
   void on_message(ConstBytes header, const Payload& payload) override {
     got.push_back(
@@ -71,7 +71,7 @@ struct End {
     if (made.ok()) transport = std::move(made.value());
   }
   void send(ContextId peer, const std::vector<std::byte>& header, ConstBytes payload,
-            Sends::Done done) {
+            SendEnds::Done done) {
     transport->send(peer, header, payload, inbox.sends.begin(std::move(done)));
   }
   bool progress_until(const std::function<bool()>& done) {

@@ -10,25 +10,28 @@ namespace ringdist {
 FakeCuda::~FakeCuda() = default;
 
 void FakeCuda::end_capture() {
+  std::lock_guard lock(mutex_);
   capturing_.clear();
   for (auto& [event, state] : events_) state->captured = false;
 }
 
 Error FakeCuda::fails(const std::string& call) {
-  if (fails_.erase(call) == 0) return {};
+  {
+    std::lock_guard lock(mutex_);
+    if (fails_.erase(call) == 0) return {};
+  }
   return Error(ErrorKind::kSystem, "CUDA: " + call + ": made up by a test");
 }
 
 Error FakeCuda::push(const std::string& call, gpu::Stream stream, FakeStreams::Work work) {
   if (Error error = fails(call)) return error;
-  ++launches_;
-  if (!capturing_.contains(stream)) streams_.push(stream, std::move(work));
+  if (!is_captured(stream)) streams_.push(stream, std::move(work));
   return {};
 }
 
 Result<int> FakeCuda::use(int device) {
   if (Error error = fails("use")) return error;
-  return std::exchange(device_, device);
+  return device_.exchange(device);
 }
 
 Result<gpu::Stream> FakeCuda::make_stream() {
@@ -40,38 +43,43 @@ Result<gpu::Event> FakeCuda::make_event() {
   if (Error error = fails("make_event")) return error;
   auto made = std::make_shared<Event>();
   gpu::Event event = made.get();
+  std::lock_guard lock(mutex_);
   events_[event] = std::move(made);
   return event;
 }
 
-void FakeCuda::free_event(gpu::Event event) { events_.erase(event); }
+void FakeCuda::free_event(gpu::Event event) {
+  std::lock_guard lock(mutex_);
+  events_.erase(event);
+}
 
 Error FakeCuda::record(gpu::Event event, gpu::Stream stream) {
-  const auto state = events_.at(event);
-  state->captured = capturing_.contains(stream);
+  const auto state = find(event);
+  state->captured = is_captured(stream);
   const uint64_t number = ++state->recorded;
   return push("record", stream,
-              {{}, [state, number] { state->reached = std::max(state->reached, number); }});
+              {{}, [state, number] { state->reached = std::max(state->reached.load(), number); }});
 }
 
 Error FakeCuda::wait(gpu::Stream stream, gpu::Event event) {
-  const auto state = events_.at(event);
-  if (state->captured) capturing_.insert(stream);
+  const auto state = find(event);
+  if (state->captured) begin_capture(stream);
   const uint64_t number = state->recorded;
   return push("wait", stream, {[state, number] { return state->reached >= number; }, {}});
 }
 
 Result<bool> FakeCuda::reached(gpu::Event event) {
   if (Error error = fails("reached")) return error;
-  const auto state = events_.at(event);
+  const auto state = find(event);
   if (state->captured) return Error(ErrorKind::kSystem, "CUDA: an event of a capture is asked for");
-  return state->reached == state->recorded;
+  return state->reached.load() == state->recorded.load();
 }
 
 Result<void*> FakeCuda::make_memory(size_t bytes) {
   std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
   std::memset(memory.get(), 0xff, bytes);
   void* const at = memory.get();
+  std::lock_guard lock(mutex_);
   memory_[at] = std::move(memory);
   return at;
 }
@@ -82,7 +90,7 @@ Result<void*> FakeCuda::allocate(size_t bytes, gpu::Stream) {
 }
 
 void FakeCuda::free(void* memory, gpu::Stream stream) {
-  if (capturing_.contains(stream)) return forget(memory);
+  if (is_captured(stream)) return forget(memory);
   streams_.push(stream, {{}, [this, memory] { forget(memory); }});
 }
 
@@ -100,15 +108,16 @@ Error FakeCuda::clear(void* memory, size_t bytes, gpu::Stream stream) {
 }
 
 Error FakeCuda::call(gpu::Stream stream, std::function<void()> fn) {
-  if (capturing_.contains(stream))
+  if (is_captured(stream))
     return Error(ErrorKind::kSystem, "CUDA: a function of the host in a capture");
   return push("call", stream, {{}, std::move(fn)});
 }
 
 Error FakeCuda::hold(gpu::Stream stream, const uint32_t* flag, uint32_t value) {
-  if (capturing_.contains(stream))
+  if (is_captured(stream))
     return Error(ErrorKind::kSystem, "CUDA: a wait for the host in a capture");
-  return push("hold", stream, {[=] { return *flag >= value; }, {}});
+  return push("hold", stream,
+              {[=] { return std::atomic_ref(const_cast<uint32_t&>(*flag)).load() >= value; }, {}});
 }
 
 Error FakeCuda::encode(gpu::Coding coding, const gpu::EncodeCall& call, gpu::Stream stream) {

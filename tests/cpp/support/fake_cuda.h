@@ -3,12 +3,14 @@
 // gone when it gets there, and fresh memory holds NaNs, so that what runs too early or too late
 // shows.
 //
-// One for all ranks and devices of a test; its thread, but for call()'s functions, which run in
+// One for all ranks and devices of a test. Any thread; call()'s functions run in
 // FakeStreams::progress().
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 
@@ -23,15 +25,22 @@ class FakeCuda final : public gpu::CudaApi {
   ~FakeCuda() override;
 
   // The next call of that name ends with an Error.
-  void fail_next(const std::string& call) { fails_.insert(call); }
+  void fail_next(const std::string& call) {
+    std::lock_guard lock(mutex_);
+    fails_.insert(call);
+  }
   // What is put on the stream, and on those that come to depend on it, is captured: kept until
   // end_capture(), which forgets it. What may not be captured fails.
-  void begin_capture(void* stream) { capturing_.insert(stream); }
+  void begin_capture(void* stream) {
+    std::lock_guard lock(mutex_);
+    capturing_.insert(stream);
+  }
   void end_capture();
   // Memory and events that are still there.
-  size_t alive() const { return memory_.size() + events_.size(); }
-  int device() const { return device_; }
-  size_t launches() const { return launches_; }
+  size_t alive() const {
+    std::lock_guard lock(mutex_);
+    return memory_.size() + events_.size();
+  }
 
   Result<std::array<uint8_t, 16>> identity(int device) override {
     return std::array<uint8_t, 16>{static_cast<uint8_t>(device)};
@@ -44,7 +53,7 @@ class FakeCuda final : public gpu::CudaApi {
   Error record(gpu::Event event, gpu::Stream stream) override;
   Error wait(gpu::Stream stream, gpu::Event event) override;
   Result<bool> reached(gpu::Event event) override;
-  Result<bool> captures(gpu::Stream stream) override { return capturing_.contains(stream); }
+  Result<bool> captures(gpu::Stream stream) override { return is_captured(stream); }
   Result<void*> allocate(size_t bytes, gpu::Stream stream) override;
   void free(void* memory, gpu::Stream stream) override;
   Result<void*> allocate_pinned(size_t bytes) override;
@@ -60,24 +69,35 @@ class FakeCuda final : public gpu::CudaApi {
 
  private:
   struct Event {
-    uint64_t recorded = 0;
-    uint64_t reached = 0;
-    bool captured = false;
+    std::atomic<uint64_t> recorded{0};
+    std::atomic<uint64_t> reached{0};
+    std::atomic<bool> captured{false};
   };
 
   Error fails(const std::string& call);
   // Puts it there, or keeps it from there while that is captured.
   Error push(const std::string& call, gpu::Stream stream, FakeStreams::Work work);
   Result<void*> make_memory(size_t bytes);
-  void forget(void* memory) { memory_.erase(memory); }
+  void forget(void* memory) {
+    std::lock_guard lock(mutex_);
+    memory_.erase(memory);
+  }
+  bool is_captured(gpu::Stream stream) const {
+    std::lock_guard lock(mutex_);
+    return capturing_.contains(stream);
+  }
+  std::shared_ptr<Event> find(gpu::Event event) const {
+    std::lock_guard lock(mutex_);
+    return events_.at(event);
+  }
 
   FakeStreams& streams_;
+  mutable std::mutex mutex_;
   std::map<void*, std::unique_ptr<std::byte[]>> memory_;
   std::map<void*, std::shared_ptr<Event>> events_;
   std::set<void*> capturing_;
   std::set<std::string> fails_;
-  int device_ = 0;
-  size_t launches_ = 0;
+  std::atomic<int> device_{0};
 };
 
 }  // namespace ringdist

@@ -1,11 +1,11 @@
-// The streams of devices that are not there, of all ranks of a test, which are in one thread: what
-// is enqueued runs when the test says so, in the order of its stream.
+// The streams of devices that are not there, of all ranks of a test: what is enqueued runs when the
+// test says so, in the order of its stream. Any thread may enqueue; one at a time calls progress().
 #pragma once
 
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <vector>
 
@@ -21,34 +21,46 @@ class FakeStreams {
   };
 
   void* make() {
+    std::lock_guard lock(mutex_);
     streams_.push_back(std::make_unique<Stream>());
     return streams_.back().get();
   }
-  void push(void* stream, Work work) { static_cast<Stream*>(stream)->push_back(std::move(work)); }
+  void push(void* stream, Work work) {
+    std::lock_guard lock(mutex_);
+    static_cast<Stream*>(stream)->push_back(std::move(work));
+  }
 
   // Does what can be done, one piece of one stream after another in a random order, and what that
   // makes possible. True if anything was left that cannot.
   bool progress() {
     for (;;) {
-      std::vector<Stream*> able;
-      bool any = false;
-      for (const auto& stream : streams_) {
-        if (stream->empty()) continue;
-        any = true;
-        if (!stream->front().arrive || stream->front().arrive()) able.push_back(stream.get());
+      Work work;
+      {
+        std::lock_guard lock(mutex_);
+        std::vector<Stream*> able;
+        bool any = false;
+        for (const auto& stream : streams_) {
+          if (stream->empty()) continue;
+          any = true;
+          if (!stream->front().arrive || stream->front().arrive()) able.push_back(stream.get());
+        }
+        if (able.empty()) return any;
+        Stream& chosen = *able[random_() % able.size()];
+        work = std::move(chosen.front());
+        chosen.pop_front();
       }
-      if (able.empty()) return any;
-      Stream& chosen = *able[random_() % able.size()];
-      const Work work = std::move(chosen.front());
-      chosen.pop_front();
       if (work.run) work.run();
     }
   }
-  bool idle(void* stream) const { return static_cast<Stream*>(stream)->empty(); }
-  size_t queued(void* stream) const { return static_cast<Stream*>(stream)->size(); }
+  bool idle(void* stream) const { return queued(stream) == 0; }
+  size_t queued(void* stream) const {
+    std::lock_guard lock(mutex_);
+    return static_cast<Stream*>(stream)->size();
+  }
 
  private:
   using Stream = std::deque<Work>;
+  mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::mt19937_64 random_{20261125};
 };

@@ -56,6 +56,7 @@ std::vector<std::shared_ptr<Communicator>> Ranks::another(
     for (int member = 0; member < size(); ++member) wanted.members.push_back(member);
     wanted.timeout = options_.timeout;
     wanted.config = config();
+    if (options_.make_runner) wanted.make_runner = options_.make_runner(rank);
     wanted.store = stores.contains(rank) ? stores.at(rank) : store_;
     out.push_back(must(Communicator::create(contexts_[rank], std::move(wanted))));
   }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "os/random.h"
-#include "support/sends.h"
+#include "support/send_ends.h"
 #include "transport/shm/shm.h"
 
 namespace ringdist::test {
@@ -24,7 +24,7 @@ inline constexpr auto kDeadline = std::chrono::seconds(20);
 
 struct End final : Receiver {
   ContextId id = random_id();
-  Sends sends;  // the transport tells it of ends until it is gone
+  SendEnds sends;  // the transport tells it of ends until it is gone
   std::unique_ptr<Transport> transport;
   std::vector<std::vector<std::byte>> got;
   std::vector<std::pair<ContextId, Error>> lost;

@@ -17,22 +17,22 @@ namespace {
 
 constexpr int kDTypes = static_cast<int>(DType::kFloat8E5M2) + 1;
 constexpr int kOps = static_cast<int>(ReduceOp::kPremulSum) + 1;
-constexpr int64_t kCount = 1031;
+constexpr int64_t kNumbers = 1031;
 
 using Memory = std::vector<std::byte>;
 
 void expect_alike(DType dtype, ReduceOp op, int sources, int64_t divisor, std::mt19937& random) {
   std::vector<Memory> in(static_cast<size_t>(sources));
   std::vector<const std::byte*> at;
-  gpu::ReduceCall call{dtype, op, {}, divisor, nullptr, kCount};
+  gpu::ReduceCall call{dtype, op, {}, divisor, nullptr, kNumbers};
   for (Memory& one : in) {
-    one.resize(static_cast<size_t>(kCount) * dtype_size(dtype));
+    one.resize(static_cast<size_t>(kNumbers) * dtype_size(dtype));
     for (std::byte& byte : one) byte = static_cast<std::byte>(random());
     at.push_back(one.data());
     call.sources.at[call.sources.count++] = one.data();
   }
   Memory expected(in[0].size()), out(in[0].size());
-  reduce(dtype, op, expected.data(), at, static_cast<size_t>(kCount), divisor);
+  reduce(dtype, op, expected.data(), at, static_cast<size_t>(kNumbers), divisor);
   call.out = out.data();
   host_kernels::reduce(call);
   ASSERT_TRUE(out == expected) << dtype_name(dtype) << " " << reduce_op_name(op) << " of "

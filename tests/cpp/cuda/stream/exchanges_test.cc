@@ -14,6 +14,7 @@
 #include "algorithm/schedule.h"
 #include "plan/compiled_schedule.h"
 #include "plan/round_walk.h"
+#include "support/registry_rows.h"
 #include "support/symbolic.h"
 
 namespace ringdist::gpu {
@@ -103,19 +104,7 @@ class Meeting {
   std::map<Pair, std::vector<uint32_t>> receives_;
 };
 
-struct Row {
-  const Algorithm* algorithm;
-  Collective kind;
-};
-
-std::vector<Row> rows() {
-  std::vector<Row> out;
-  for (const Algorithm& algorithm : algorithms())
-    for (const Collective kind : algorithm.collectives()) out.push_back({&algorithm, kind});
-  return out;
-}
-
-class StreamExchanges : public testing::TestWithParam<Row> {};
+class StreamExchanges : public testing::TestWithParam<test::RegistryRow> {};
 
 std::vector<std::vector<int>> hosts_of_two_and_three(int size) {
   std::vector<std::vector<int>> out;
@@ -139,10 +128,8 @@ TEST_P(StreamExchanges, OfAllRanksEnd) {
       }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StreamExchanges, testing::ValuesIn(rows()), [](const auto& row) {
-  return std::string(row.param.algorithm->name) + "_" +
-         std::string(collective_name(row.param.kind));
-});
+INSTANTIATE_TEST_SUITE_P(All, StreamExchanges, testing::ValuesIn(test::registry_rows()),
+                         test::registry_row_name);
 
 // Few exchanges are few launches, and few times that ranks wait for each other.
 TEST(StreamExchangeCounts, AreThoseOfTheAlgorithms) {

@@ -13,6 +13,7 @@
 #include "support/fake_cuda.h"
 #include "support/fake_link.h"
 #include "support/fake_streams.h"
+#include "support/registry_rows.h"
 #include "support/symbolic.h"
 
 namespace ringdist::gpu {
@@ -125,18 +126,6 @@ class World {
   std::vector<std::unique_ptr<RankOp>> ranks_;
 };
 
-struct Row {
-  const Algorithm* algorithm;
-  Collective kind;
-};
-
-std::vector<Row> rows() {
-  std::vector<Row> out;
-  for (const Algorithm& algorithm : algorithms())
-    for (const Collective kind : algorithm.collectives()) out.push_back({&algorithm, kind});
-  return out;
-}
-
 // Of three ranks and two by turns; of small groups one.
 std::vector<std::vector<int>> hosts(int size) {
   std::vector<std::vector<int>> out;
@@ -147,7 +136,7 @@ std::vector<std::vector<int>> hosts(int size) {
   return out;
 }
 
-class StreamSchedules : public testing::TestWithParam<Row> {};
+class StreamSchedules : public testing::TestWithParam<test::RegistryRow> {};
 
 TEST_P(StreamSchedules, GiveExactResults) {
   const auto [algorithm, kind] = GetParam();
@@ -163,10 +152,8 @@ TEST_P(StreamSchedules, GiveExactResults) {
         }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StreamSchedules, testing::ValuesIn(rows()), [](const auto& row) {
-  return std::string(row.param.algorithm->name) + "_" +
-         std::string(collective_name(row.param.kind));
-});
+INSTANTIATE_TEST_SUITE_P(All, StreamSchedules, testing::ValuesIn(test::registry_rows()),
+                         test::registry_row_name);
 
 }  // namespace
 }  // namespace ringdist::gpu

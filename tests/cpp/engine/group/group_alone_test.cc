@@ -7,15 +7,6 @@
 namespace ringdist::test {
 namespace {
 
-const Error kKilled(ErrorKind::kPeerLost, "killed by signal 9");
-
-void expect_failed(const Op& op, ErrorKind kind, const std::string& words) {
-  ASSERT_TRUE(op.finished());
-  ASSERT_TRUE(op.error());
-  EXPECT_EQ(op.error().kind(), kind) << op.error().what();
-  EXPECT_NE(op.error().message().find(words), std::string::npos) << op.error().what();
-}
-
 TEST(GroupAlone, OpsEndWell) {
   Members members(2);
   const auto a = members[0].allreduce();

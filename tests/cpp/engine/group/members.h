@@ -16,6 +16,7 @@ namespace ringdist::test {
 
 inline constexpr uint64_t kNonce = 77;
 inline constexpr int64_t kGroupSegment = 1024;
+inline const Error kKilled(ErrorKind::kPeerLost, "killed by signal 9");
 
 // One rank: a Group, its lane, its wire.
 struct Member {
@@ -121,5 +122,12 @@ class Members {
  private:
   std::vector<std::unique_ptr<Member>> all_;
 };
+
+inline void expect_failed(const Op& op, ErrorKind kind, const std::string& words) {
+  ASSERT_TRUE(op.finished());
+  ASSERT_TRUE(op.error());
+  EXPECT_EQ(op.error().kind(), kind) << op.error().what();
+  EXPECT_NE(op.error().message().find(words), std::string::npos) << op.error().what();
+}
 
 }  // namespace ringdist::test

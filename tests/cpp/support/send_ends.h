@@ -11,7 +11,7 @@
 
 namespace ringdist {
 
-class Sends {
+class SendEnds {
  public:
   using Done = std::function<void(const Error&)>;
 

@@ -1,0 +1,72 @@
+// The NCCL of this process: PyTorch's, where that has loaded one.
+#pragma once
+
+#include <memory>
+
+#include "base/error.h"
+#include "cuda/api/nccl_api.h"
+#include "cuda/nccl/nccl_config.h"
+
+namespace ringdist::gpu {
+
+class LoadedNccl final : public NcclApi {
+ public:
+  // Error (kSystem): there is none, or it is too old; with what to do. It stays loaded.
+  static Result<std::unique_ptr<NcclApi>> load();
+
+  int version() const override { return version_; }
+  std::string describe(NcclResult result, NcclComm comm) const override;
+  NcclResult unique_id(NcclUniqueId* out) override;
+  NcclResult init_rank(NcclComm* out, int size, const NcclUniqueId& id, int rank) override;
+  NcclResult async_error(NcclComm comm, NcclResult* out) override;
+  NcclResult destroy(NcclComm comm) override;
+  NcclResult abort(NcclComm comm) override;
+  NcclResult group_start() override;
+  NcclResult group_end() override;
+  NcclResult all_reduce(const void* in, void* out, size_t count, NcclType type, NcclReduce op,
+                        NcclComm comm, void* stream) override;
+  NcclResult broadcast(const void* in, void* out, size_t count, NcclType type, int root,
+                       NcclComm comm, void* stream) override;
+  NcclResult reduce(const void* in, void* out, size_t count, NcclType type, NcclReduce op, int root,
+                    NcclComm comm, void* stream) override;
+  NcclResult all_gather(const void* in, void* out, size_t count, NcclType type, NcclComm comm,
+                        void* stream) override;
+  NcclResult reduce_scatter(const void* in, void* out, size_t count, NcclType type, NcclReduce op,
+                            NcclComm comm, void* stream) override;
+  NcclResult send(const void* in, size_t count, NcclType type, int peer, NcclComm comm,
+                  void* stream) override;
+  NcclResult recv(void* out, size_t count, NcclType type, int peer, NcclComm comm,
+                  void* stream) override;
+
+ private:
+  // By nccl.h; held against it by tests/cpp/cuda/nccl/nccl_types_test.cc.
+  struct Functions {
+    NcclResult (*ncclGetVersion)(int*);
+    const char* (*ncclGetErrorString)(NcclResult);
+    const char* (*ncclGetLastError)(NcclComm);
+    NcclResult (*ncclGetUniqueId)(NcclUniqueId*);
+    NcclResult (*ncclCommInitRankConfig)(NcclComm*, int, NcclUniqueId, int, NcclConfig*);
+    NcclResult (*ncclCommGetAsyncError)(NcclComm, NcclResult*);
+    NcclResult (*ncclCommDestroy)(NcclComm);
+    NcclResult (*ncclCommAbort)(NcclComm);
+    NcclResult (*ncclGroupStart)();
+    NcclResult (*ncclGroupEnd)();
+    NcclResult (*ncclAllReduce)(const void*, void*, size_t, NcclType, NcclReduce, NcclComm, void*);
+    NcclResult (*ncclBroadcast)(const void*, void*, size_t, NcclType, int, NcclComm, void*);
+    NcclResult (*ncclReduce)(const void*, void*, size_t, NcclType, NcclReduce, int, NcclComm,
+                             void*);
+    NcclResult (*ncclAllGather)(const void*, void*, size_t, NcclType, NcclComm, void*);
+    NcclResult (*ncclReduceScatter)(const void*, void*, size_t, NcclType, NcclReduce, NcclComm,
+                                    void*);
+    NcclResult (*ncclSend)(const void*, size_t, NcclType, int, NcclComm, void*);
+    NcclResult (*ncclRecv)(void*, size_t, NcclType, int, NcclComm, void*);
+  };
+
+  LoadedNccl() = default;
+  Error find_functions(void* library);
+
+  Functions nccl_{};
+  int version_ = 0;
+};
+
+}  // namespace ringdist::gpu

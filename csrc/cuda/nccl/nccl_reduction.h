@@ -1,0 +1,23 @@
+// Which reductions are NCCL's. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/dtype.h"
+#include "cuda/api/nccl_types.h"
+
+namespace ringdist::gpu {
+
+struct NcclReduction {
+  NcclType type;
+  NcclReduce op;
+  int64_t numbers = 1;  // of that type in an element: two of a complex one
+};
+
+// None where NCCL has no such dtype, or gives other results than kernel/reduce.h promises: it lets
+// MIN and MAX pass over NaNs, and rounds averages of integers as it likes. PREMUL_SUM is SUM: the
+// factors are in the values.
+std::optional<NcclReduction> nccl_reduction(DType dtype, ReduceOp op, bool has_fp8);
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,35 @@
+// Moves bytes by NCCL's sends and receives: those of an exchange are a group of its calls.
+#pragma once
+
+#include <string_view>
+
+#include "cuda/nccl/nccl_comms.h"
+#include "cuda/stream/link.h"
+
+namespace ringdist::gpu {
+
+class NcclLink final : public Link {
+ public:
+  // `comm` of all ranks; both it and what `op` names ("all_reduce #3") outlive the link.
+  NcclLink(NcclApi& nccl, const NcclComms& comms, NcclComm comm, std::string_view op)
+      : nccl_(nccl), comms_(comms), comm_(comm), op_(op) {}
+
+  Error begin() override { return error_of(nccl_.group_start()); }
+  Error send(int peer, const void* data, size_t bytes, Stream stream) override {
+    return error_of(nccl_.send(data, bytes, NcclType::kUint8, peer, comm_, stream));
+  }
+  Error receive(int peer, void* data, size_t bytes, Stream stream) override {
+    return error_of(nccl_.recv(data, bytes, NcclType::kUint8, peer, comm_, stream));
+  }
+  Error end() override { return error_of(nccl_.group_end()); }
+
+ private:
+  Error error_of(NcclResult result) const { return comms_.error_of(result, comm_, op_); }
+
+  NcclApi& nccl_;
+  const NcclComms& comms_;
+  const NcclComm comm_;
+  const std::string_view op_;
+};
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,152 @@
+#include "cuda/stream/nccl_way.h"
+
+#include <string>
+
+#include "base/check.h"
+#include "cuda/nccl/nccl_reduction.h"
+#include "cuda/stream/nccl_link.h"
+
+namespace ringdist::gpu {
+
+NcclWay::NcclWay(CudaApi& cuda, NcclApi& nccl, RunnerGroup& group)
+    : cuda_(cuda),
+      nccl_(nccl),
+      rank_(group.rank()),
+      size_(group.size()),
+      comms_(nccl, group),
+      schedules_(cuda, group.rank(), group.size()) {}
+
+// Kernels of what was aborted may write there still.
+NcclWay::~NcclWay() {
+  if (malformed_ != nullptr && !comms_.aborted()) cuda_.free_pinned(malformed_);
+}
+
+Error NcclWay::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
+  if (const auto& endpoint = request.endpoint) {
+    if (endpoint->peer == Endpoint::kAnySource)
+      return Error(ErrorKind::kNotSupported,
+                   "ringdist: recv: a source must be named for tensors on devices");
+    if (endpoint->tag != 0)
+      return Error(ErrorKind::kNotSupported,
+                   "ringdist: tag " + std::to_string(endpoint->tag) +
+                       ": sends and receives of tensors on devices have none by NCCL; use tag 0, "
+                       "or RINGDIST_DEVICE_PATH=host");
+    return comms_.make(place.device, endpoint->peer, deadline);
+  }
+  if (request.blocks || !reduces_by_nccl(request))
+    if (Error error = schedules_.check(request)) return error;
+  if (malformed_ == nullptr) {
+    const Result<void*> made = cuda_.allocate_pinned(sizeof(int));
+    if (!made.ok()) return made.error();
+    malformed_ = static_cast<int*>(made.value());
+    *malformed_ = 0;
+  }
+  return comms_.make(place.device, NcclComms::kAll, deadline);
+}
+
+bool NcclWay::reduces_by_nccl(const Request& request) const {
+  return !reduces(request.kind) ||
+         nccl_reduction(request.dtype, request.reduce_op, nccl_.has_fp8()).has_value();
+}
+
+NcclWay::Numbers NcclWay::numbers_of(const Request& request) const {
+  if (!reduces(request.kind))
+    return {NcclType::kUint8, NcclReduce::kSum, dtype_size(request.dtype)};
+  const auto how = nccl_reduction(request.dtype, request.reduce_op, nccl_.has_fp8());
+  return {how->type, how->op, static_cast<size_t>(how->numbers)};
+}
+
+bool NcclWay::is_native(const Request& request) const {
+  if (request.blocks || !reduces_by_nccl(request)) return false;
+  switch (request.kind) {
+    case Collective::kAllreduce:
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      return true;
+    case Collective::kAllgather:
+    case Collective::kReduceScatter:
+      return request.input_parts.empty() && request.output_parts.empty();
+    default:
+      return false;
+  }
+}
+
+Error NcclWay::enqueue(const DeviceOp& op, Stream stream, Held&) {
+  const Request& request = op.request;
+  const int peer = request.endpoint ? request.endpoint->peer : NcclComms::kAll;
+  const NcclComm comm = comms_.find(op.place.device, peer);
+  if (comm == nullptr) return Error(ErrorKind::kAborted, "ringdist: NCCL: the group has ended");
+  if (request.endpoint) return enqueue_message(op, comm, stream);
+  if (is_native(request)) {
+    const bool parts =
+        request.kind == Collective::kAllgather || request.kind == Collective::kReduceScatter;
+    return parts ? enqueue_parts(op, comm, stream) : enqueue_native(op, comm, stream);
+  }
+  NcclLink link(nccl_, comms_, comm, op.text);
+  return schedules_.enqueue(op, stream, link, malformed_);
+}
+
+// In place: one call for each tensor, of which all ranks have the same.
+Error NcclWay::enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream) {
+  const Request& request = op.request;
+  const Numbers how = numbers_of(request);
+  NcclResult result = nccl_.group_start();
+  op.output.for_each(0, op.output.count(), [&](Bytes piece) {
+    if (result != NcclResult::kSuccess) return;
+    std::byte* const at = piece.data();
+    const size_t count = piece.size() / dtype_size(request.dtype) * how.each;
+    if (request.kind == Collective::kAllreduce)
+      result = nccl_.all_reduce(at, at, count, how.type, how.op, comm, stream);
+    else if (request.kind == Collective::kBroadcast)
+      result = nccl_.broadcast(at, at, count, how.type, request.root, comm, stream);
+    else
+      result = nccl_.reduce(at, at, count, how.type, how.op, request.root, comm, stream);
+  });
+  const NcclResult ended = nccl_.group_end();
+  return comms_.error_of(result == NcclResult::kSuccess ? ended : result, comm, op.text);
+}
+
+// An allgather or a reduce-scatter of parts of one size, of tensors that lie in one piece, or as
+// copies do.
+Error NcclWay::enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream) {
+  static const CompiledSchedule kNoSteps{};
+  StreamOp on_stream(op, kNoSteps, rank_, size_, cuda_, stream);
+  const Range input{BufferId::kInput, 0, op.input.count()};
+  const Range output{BufferId::kOutput, 0, op.output.count()};
+  if (output.count == 0) return {};
+  const auto from = on_stream.read(input);
+  if (!from.ok()) return from.error();
+  const auto to = on_stream.place(output);
+  if (!to.ok()) return to.error();
+  const Numbers how = numbers_of(op.request);
+  const bool gathers = op.request.kind == Collective::kAllgather;
+  const auto count = static_cast<size_t>(gathers ? input.count : output.count) * how.each;
+  const NcclResult result =
+      gathers
+          ? nccl_.all_gather(from.value(), to.value(), count, how.type, comm, stream)
+          : nccl_.reduce_scatter(from.value(), to.value(), count, how.type, how.op, comm, stream);
+  if (Error error = comms_.error_of(result, comm, op.text)) return error;
+  return on_stream.write(output, to.value());
+}
+
+Error NcclWay::enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream) {
+  const Endpoint& endpoint = *op.request.endpoint;
+  const int other = 1 - NcclComms::rank_of_two(rank_, endpoint.peer);
+  const Buffer& values = endpoint.sends ? op.input : op.output;
+  if (values.count() == 0) return {};  // of which the other has none, either
+  const Bytes bytes = values.contiguous(0, values.count());
+  ringdist::check(bytes.data() != nullptr, "a message in several pieces");
+  const NcclResult result =
+      endpoint.sends
+          ? nccl_.send(bytes.data(), bytes.size(), NcclType::kUint8, other, comm, stream)
+          : nccl_.recv(bytes.data(), bytes.size(), NcclType::kUint8, other, comm, stream);
+  return comms_.error_of(result, comm, op.text);
+}
+
+Error NcclWay::check() {
+  if (Error error = comms_.check()) return error;
+  if (malformed_ == nullptr || *static_cast<const volatile int*>(malformed_) == 0) return {};
+  return Error(ErrorKind::kProtocol, "ringdist: bytes from another rank that no encoder writes");
+}
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,50 @@
+// By NCCL: its own collectives where it has them, and schedules over its sends and receives for the
+// rest - compressed ops, reductions that it does not have, parts of different sizes. Ranks choose
+// alike: by what they ask for, not by where their tensors lie.
+#pragma once
+
+#include <memory>
+
+#include "cuda/nccl/nccl_comms.h"
+#include "cuda/stream/stream_schedules.h"
+#include "cuda/stream/way.h"
+
+namespace ringdist::gpu {
+
+class NcclWay final : public Way {
+ public:
+  // All outlive it.
+  NcclWay(CudaApi& cuda, NcclApi& nccl, RunnerGroup& group);
+  ~NcclWay() override;
+
+  Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
+  Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
+  Error check() override;
+  bool captures() const override { return true; }
+  void abort() override { comms_.abort(); }
+
+ private:
+  // How NCCL counts and reduces what a request is of: what only moves goes as bytes.
+  struct Numbers {
+    NcclType type;
+    NcclReduce op;
+    size_t each;  // of an element
+  };
+
+  Numbers numbers_of(const Request& request) const;
+  bool is_native(const Request& request) const;
+  bool reduces_by_nccl(const Request& request) const;
+  Error enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream);
+  Error enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream);
+  Error enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream);
+
+  CudaApi& cuda_;
+  NcclApi& nccl_;
+  const int rank_;
+  const int size_;
+  NcclComms comms_;
+  StreamSchedules schedules_;
+  int* malformed_ = nullptr;  // pinned; once something was prepared
+};
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,122 @@
+#include "engine/device_group.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ringdist {
+namespace {
+
+// Of what two ranks exchange: no op's of run_on_host().
+constexpr int32_t kTag = std::numeric_limits<int32_t>::max();
+
+using Memory = std::shared_ptr<std::vector<std::byte>>;
+
+Memory memory_of(size_t bytes) { return std::make_shared<std::vector<std::byte>>(bytes); }
+
+OpRequest bytes_request(Collective kind, size_t count, const Memory& memory, TimePoint deadline) {
+  OpRequest out;
+  out.kind = kind;
+  out.dtype = DType::kBytes;
+  out.count = static_cast<int64_t>(count);
+  out.keep_alive = memory;
+  const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
+  out.timeout = std::max(left, Milliseconds(1));
+  return out;
+}
+
+Buffer buffer_of(std::byte* at, size_t bytes) {
+  Buffer out(1);
+  out.append(at, static_cast<int64_t>(bytes));
+  return out;
+}
+
+OpRequest message(int peer, bool sends, const Memory& memory, TimePoint deadline) {
+  OpRequest out = bytes_request(Collective::kPointToPoint, memory->size(), memory, deadline);
+  out.endpoint = Endpoint{peer, kTag, sends, /*internal=*/true};
+  (sends ? out.input : out.output) = buffer_of(memory->data(), memory->size());
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<std::vector<std::byte>>> DeviceGroup::exchange(const std::vector<int>& ranks,
+                                                                  ConstBytes mine,
+                                                                  TimePoint deadline) {
+  if (size_ == 1) return Everyones{{mine.begin(), mine.end()}};
+  if (static_cast<int>(ranks.size()) == size_) return exchange_all(mine, deadline);
+  check(ranks.size() == 2 && std::ranges::count(ranks, rank_) == 1,
+        "an exchange of neither all ranks nor two, this one among them");
+  const bool first = ranks[0] == rank_;
+  auto out = exchange_with(ranks[first ? 1 : 0], mine, deadline);
+  if (out.ok() && !first) std::swap(out.value()[0], out.value()[1]);
+  return out;
+}
+
+Result<HostOps> DeviceGroup::sibling(const std::string& suffix) {
+  std::lock_guard lock(mutex_);
+  if (const auto it = siblings_.find(suffix); it != siblings_.end()) return it->second;
+  auto made = sibling_(suffix);
+  if (made.ok()) siblings_.emplace(suffix, made.value());
+  return made;
+}
+
+Error DeviceGroup::run_on_host(HostOp op, std::function<void(Error)> ended) {
+  OpRequest request;
+  static_cast<Request&>(request) = std::move(op.request);
+  request.on_device = false;
+  request.input = std::move(op.input);
+  request.output = std::move(op.output);
+  request.keep_alive = std::move(op.keep_alive);
+  if (request.endpoint) request.endpoint->internal = true;
+  const auto ops = request.endpoint ? Result<HostOps>(group_) : sibling("/on-host");
+  if (!ops.ok()) return ops.error();
+  auto started = ops.value().submit(std::move(request));
+  if (!started.ok()) return started.error();
+  Op& running = *started.value();
+  running.when_finished([op = started.value(), ended = std::move(ended)] { ended(op->error()); });
+  return {};
+}
+
+Result<DeviceGroup::Everyones> DeviceGroup::exchange_all(ConstBytes mine, TimePoint deadline) {
+  const auto all = sibling("/devices");
+  if (!all.ok()) return all.error();
+  const size_t bytes = mine.size();
+  const size_t of_all = bytes * static_cast<size_t>(size_);
+  const Memory memory = memory_of(bytes + of_all);
+  std::ranges::copy(mine, memory->begin());
+  OpRequest request = bytes_request(Collective::kAllgather, bytes, memory, deadline);
+  request.input = buffer_of(memory->data(), bytes);
+  request.output = buffer_of(memory->data() + bytes, of_all);
+  auto op = all.value().submit(std::move(request));
+  if (!op.ok()) return op.error();
+  all.value().await(*op.value());
+  if (Error error = op.value()->error()) return error;
+  Everyones out;
+  for (const std::byte* at = memory->data() + bytes; static_cast<int>(out.size()) < size_;
+       at += bytes)
+    out.emplace_back(at, at + bytes);
+  return out;
+}
+
+// Ours first.
+Result<DeviceGroup::Everyones> DeviceGroup::exchange_with(int peer, ConstBytes mine,
+                                                          TimePoint deadline) {
+  const Memory sent = memory_of(mine.size());
+  const Memory received = memory_of(mine.size());
+  std::ranges::copy(mine, sent->begin());
+  const auto receive = group_.submit(message(peer, /*sends=*/false, received, deadline));
+  if (!receive.ok()) return receive.error();
+  const auto send = group_.submit(message(peer, /*sends=*/true, sent, deadline));
+  if (!send.ok()) return send.error();
+  for (const auto& op : {send.value(), receive.value()}) {
+    group_.await(*op);
+    if (Error error = op->error()) return error;
+  }
+  return Everyones{*sent, *received};
+}
+
+}  // namespace ringdist

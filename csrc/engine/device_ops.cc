@@ -1,0 +1,128 @@
+#include "engine/device_ops.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/thrown.h"
+
+namespace ringdist {
+namespace {
+
+Milliseconds until(TimePoint deadline) {
+  const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
+  return std::max(left, Milliseconds(1));  // 0 would be the group's
+}
+
+DeviceOp device_op(const Op& op, std::shared_ptr<void> memory) {
+  DeviceOp out;
+  out.request = op.request;
+  out.input = op.request.input;
+  out.output = op.request.output;
+  out.factor = op.request.factor;
+  out.plan = op.plan;
+  out.number = op.number;
+  out.text = op.describe();
+  out.place = *op.request.place;
+  out.keep_alive = std::move(memory);
+  return out;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Op>> DeviceOps::submit(OpRequest request) {
+  std::lock_guard one_at_a_time(order_);
+  if (Error error = host_.refusal()) return error;
+  const TimePoint deadline =
+      Clock::now() + (request.timeout.count() > 0 ? request.timeout : host_.timeout());
+  const auto held = made(*request.place, deadline);
+  if (!held.ok()) return first_cause(held.error());
+  Runner& runner = *held.value()->runner;
+  request.on_device = true;
+  if (Error error = runner.prepare(*request.place, request, deadline)) return first_cause(error);
+  request.timeout = until(deadline);
+  auto memory = std::exchange(request.keep_alive, nullptr);  // the runner's from here on
+  auto op = host_.accept(std::move(request));
+  if (!op.ok()) return op;
+  return start(runner, std::move(op.value()), std::move(memory));
+}
+
+Result<std::shared_ptr<Op>> DeviceOps::start(Runner& runner, std::shared_ptr<Op> op,
+                                             std::shared_ptr<void> memory) {
+  Start started = [&]() -> Start {
+    try {
+      return runner.start(device_op(*op, std::move(memory)), host_.when_ended(op));
+    } catch (...) {
+      return thrown_error();
+    }
+  }();
+  if (started.ok()) {
+    op->device_work = std::move(started.value());
+    return op;
+  }
+  const Error error = first_cause(
+      started.error().prefixed("ringdist: " + op->describe() + " could not be started: "));
+  host_.when_ended(op)(started.error());  // the other ranks have it in flight
+  return error;
+}
+
+Result<std::shared_ptr<DeviceOps::Made>> DeviceOps::made(const DevicePlace& place,
+                                                         TimePoint deadline) {
+  {
+    std::lock_guard lock(mutex_);
+    if (made_) return made_;
+  }
+  if (!make_)
+    return Error(ErrorKind::kNotSupported, "ringdist: group '" + group_ +
+                                               "' has nothing that runs operations on device " +
+                                               std::to_string(place.device));
+  if (Error error = host_.await_members(deadline)) return error;
+  auto out = std::make_shared<Made>();
+  out->group = host_.runner_group();
+  auto runner = make_(*out->group);
+  if (!runner.ok()) return runner.error();
+  out->runner = std::move(runner.value());
+  if (Error error = keep(out)) return error;
+  return out;
+}
+
+Error DeviceOps::keep(const std::shared_ptr<Made>& made) {
+  bool aborted = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return {ErrorKind::kAborted, "ringdist: group '" + group_ + "' has ended"};
+    made_ = made;
+    aborted = aborted_;
+  }
+  if (aborted) made->runner->abort();
+  return {};
+}
+
+Error DeviceOps::first_cause(const Error& error) const {
+  const Error first = host_.refusal();
+  return first ? first : error;
+}
+
+void DeviceOps::abort() {
+  std::shared_ptr<Made> held;
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(aborted_, true)) return;
+    held = made_;
+  }
+  if (held) held->runner->abort();
+}
+
+void DeviceOps::end(bool aborts) {
+  if (aborts) abort();
+  std::shared_ptr<Made> held;  // ends without the mutex
+  std::lock_guard lock(mutex_);
+  ended_ = true;
+  held.swap(made_);
+}
+
+bool DeviceOps::any() const {
+  std::lock_guard lock(mutex_);
+  return made_ != nullptr;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,80 @@
+// A group's ops on devices, on this rank: has each prepared, numbered and started, one after the
+// other, by a Runner that is made when the first comes.
+//
+// Any thread. Lock order: order_, held in calls that wait for other ranks, before all of a
+// Communicator's; mutex_ is a leaf.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "base/thread_annotations.h"
+#include "engine/communicator_options.h"
+#include "engine/op/op.h"
+#include "engine/runner.h"
+
+namespace ringdist {
+
+// What DeviceOps needs of its Communicator. Any thread; asked in submit() only.
+class DeviceOpsHost {
+ public:
+  virtual ~DeviceOpsHost() = default;
+  // Why no op can be submitted; success if one can.
+  virtual Error refusal() const = 0;
+  virtual Milliseconds timeout() const = 0;
+  // Waits until the group's members are known, and what plans depend on with them.
+  virtual Error await_members(TimePoint deadline) = 0;
+  virtual std::unique_ptr<RunnerGroup> runner_group() = 0;
+  // Plans, numbers and enqueues the op. An Error: it has taken no number.
+  virtual Result<std::shared_ptr<Op>> accept(OpRequest request) = 0;
+  // What a device calls when it has run the op. Any thread, whether the host lives or not.
+  virtual std::function<void(Error)> when_ended(const std::shared_ptr<Op>& op) = 0;
+};
+
+class DeviceOps {
+ public:
+  // `make`: null if there are no devices for the group.
+  DeviceOps(DeviceOpsHost& host, std::string group, MakeRunner make)
+      : host_(host), group_(std::move(group)), make_(std::move(make)) {}
+
+  // Of a request with a place. As of Communicator::submit(), but that it may wait for other ranks,
+  // and that what a device did not start has taken its number: that ends the group.
+  Result<std::shared_ptr<Op>> submit(OpRequest request);
+
+  // Aborts the runner, also one that is yet to be made. Once.
+  void abort();
+  // No op comes any more. Lets the runner go, aborted or not: it ends here, or where it is still
+  // being called.
+  void end(bool aborts);
+  // A runner has been made.
+  bool any() const;
+
+ private:
+  // The runner ends first.
+  struct Made {
+    std::unique_ptr<RunnerGroup> group;
+    std::unique_ptr<Runner> runner;
+  };
+  using Start = Result<std::shared_ptr<DeviceWork>>;
+
+  Result<std::shared_ptr<Made>> made(const DevicePlace& place, TimePoint deadline)
+      RINGDIST_REQUIRES(order_);
+  Error keep(const std::shared_ptr<Made>& made);
+  Result<std::shared_ptr<Op>> start(Runner& runner, std::shared_ptr<Op> op,
+                                    std::shared_ptr<void> memory) RINGDIST_REQUIRES(order_);
+  // Why the group ended, if it has: that is what ended the rest.
+  Error first_cause(const Error& error) const;
+
+  DeviceOpsHost& host_;
+  const std::string group_;
+  const MakeRunner make_;
+  std::mutex order_;  // of ops on devices
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<Made> made_ RINGDIST_GUARDED_BY(mutex_);
+  bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
+  bool ended_ RINGDIST_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,63 @@
+#include "engine/group/report.h"
+
+#include <utility>
+
+namespace ringdist {
+
+Report::Report(std::string name, const std::string& plans_by, const Port& port, const Peers& peers,
+               const Waits& waits, const Collectives& collectives,
+               const PointToPoint& point_to_point)
+    : name_(std::move(name)),
+      plans_by_(plans_by.empty() ? "" : ", plans by " + plans_by),
+      port_(port),
+      peers_(peers),
+      waits_(waits),
+      collectives_(collectives),
+      point_to_point_(point_to_point) {}
+
+// The oldest collective that waits, that runs here and that runs on a device; sends and receives.
+template <typename Each>
+void Report::for_each_watched(const Each& each) const {
+  if (!collectives_.barriers().empty()) each(*collectives_.barriers().front(), nullptr);
+  if (Run* oldest = collectives_.oldest()) each(*oldest->op(), oldest);
+  if (const auto& on_device = collectives_.on_device(); !on_device.empty())
+    each(*on_device.begin()->second, nullptr);
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, Run* run) { each(*op, run); });
+}
+
+GroupVerdict Report::verdict(const Error& failure) const {
+  if (failure) return {GroupVerdict::kFailed, Duration(0), "failed: " + failure.message()};
+  GroupVerdict worst{GroupVerdict::kIdle, Duration(0), "nothing in flight"};
+  const auto add = [&](const GroupVerdict& one) {
+    if (one.worse_than(worst)) worst = one;
+  };
+  add(waits_.awaited_here(collectives_.last_called()));
+  for_each_watched(
+      [&](const Op& op, const Run* run) { add(waits_.verdict(op, run, port_.lane.now)); });
+  return worst;
+}
+
+void Report::warn_of_waits(Duration after) const {
+  LateWarning warning(after, port_.lane.now);
+  for_each_watched([&](Op& op, const Run* run) {
+    warning.look_at(op, run, [&] { return waits_.verdict(op, run, port_.lane.now).text; });
+  });
+  warning.log_for(peers_.rank(), name_);
+}
+
+std::string Report::dump(const Error& failure) const {
+  std::string out = "  group '" + name_ + "', rank " + std::to_string(peers_.rank()) + " of " +
+                    std::to_string(peers_.size()) + peers_.links() + plans_by_ + ", last op #" +
+                    std::to_string(collectives_.last_called()) + ": " + verdict(failure).text;
+  out += collectives_.dump() + point_to_point_.dump();
+  for (int peer = 0; peer < peers_.size(); ++peer) {
+    const int64_t early = port_.flow.early[peer].outstanding();
+    const size_t blocked = peers_[peer].blocked.size();
+    if (early > 0 || blocked > 0)
+      out += "\n   to " + peers_.who(peer) + ": " + std::to_string(early) +
+             " bytes of early credit in use, " + std::to_string(blocked) + " steps wait for credit";
+  }
+  return out + collectives_.dump_parked() + "\n";
+}
+
+}  // namespace ringdist

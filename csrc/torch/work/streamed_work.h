@@ -1,0 +1,58 @@
+#pragma once
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <memory>
+#include <vector>
+
+#include "torch/tensors.h"
+#include "torch/work/group_work.h"
+
+namespace ringdist {
+
+// The Work of an op on a device. It does not block the host: wait() orders the current stream after
+// the op, as of PyTorch's other backends for devices, and throws what has ended the op by then.
+class StreamedWork final : public GroupWork {
+ public:
+  // Of an op that was started. Results that have to go back to the caller's tensors do so on a
+  // stream of their own, after the op.
+  static c10::intrusive_ptr<StreamedWork> create(std::shared_ptr<Communicator> communicator,
+                                                 std::shared_ptr<Op> op, c10::Device device,
+                                                 c10d::OpType type, const char* title,
+                                                 std::vector<at::Tensor> inputs,
+                                                 std::vector<at::Tensor> outputs,
+                                                 const Staging& staging, CompletionPtr completion);
+
+  // Public for make_intrusive; use create().
+  StreamedWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
+               c10::Stream after, c10d::OpType type, const char* title,
+               const std::optional<std::vector<at::Tensor>>& inputs,
+               std::vector<at::Tensor> outputs, CompletionPtr completion);
+
+  // The device has done it, or something has ended it.
+  bool isCompleted() override { return op_->finished(); }
+  bool isSuccess() const override { return op_->finished() && !op_->error(); }
+  std::exception_ptr exception() const override;
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override { return outputs_; }
+  void synchronize() override;
+
+ private:
+  std::string describe() const override { return op_->describe(); }
+  bool ended() override { return op_->finished(); }
+  bool wait_until_ended(std::optional<Milliseconds> limit) override;
+  void await(std::optional<Milliseconds> limit) override;
+  // Marked at once: who waits for it has a stream wait.
+  FuturePtr make_future() override;
+
+  void give_back(const Staging& staging);
+  void tell_profiler() noexcept;
+
+  const std::shared_ptr<Op> op_;
+  const std::vector<at::Tensor> outputs_;
+  const c10::Stream after_;  // what it does comes after the op
+  c10::Event done_;          // recorded there
+};
+
+}  // namespace ringdist

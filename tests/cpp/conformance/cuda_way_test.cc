@@ -1,0 +1,321 @@
+// Ops on devices by either way, all of it but the device: communicators, runners, the group's host
+// ops over a transport; streams and kernels by FakeCuda, on a thread that stands for the devices,
+// and NCCL by FakeNccl.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda/stream/event_watch.h"
+#include "cuda/stream/host_way.h"
+#include "cuda/stream/nccl_way.h"
+#include "cuda/stream/stream_runner.h"
+#include "support/compressed.h"
+#include "support/fake_cuda.h"
+#include "support/fake_nccl.h"
+#include "support/fake_streams.h"
+#include "support/floats.h"
+#include "support/ranks.h"
+
+namespace ringdist {
+namespace {
+
+using Ints = std::vector<int32_t>;
+
+// The devices of all ranks.
+class Devices {
+ public:
+  Devices() : thread_([this] { run(); }) {}
+  ~Devices() {
+    stops_ = true;
+    thread_.join();
+    streams.progress();
+  }
+  MakeRunner maker(bool by_nccl) {
+    return [this, by_nccl](RunnerGroup& group) -> Result<std::unique_ptr<Runner>> {
+      std::shared_ptr<gpu::Way> way;
+      if (by_nccl)
+        way = std::make_shared<gpu::NcclWay>(cuda, nccl, group);
+      else
+        way = std::make_shared<gpu::HostWay>(cuda, group);
+      return std::unique_ptr<Runner>(
+          std::make_unique<gpu::StreamRunner>(cuda, watch_, std::move(way)));
+    };
+  }
+
+  FakeStreams streams;
+  FakeCuda cuda{streams};
+  FakeNccl nccl{streams};
+
+ private:
+  void run() {
+    while (!stops_) {
+      streams.progress();
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+  const std::shared_ptr<gpu::EventWatch> watch_ = std::make_shared<gpu::EventWatch>(cuda);
+  std::atomic<bool> stops_{false};
+  std::thread thread_;
+};
+
+class CudaWay : public testing::TestWithParam<bool> {
+ protected:
+  RanksOptions options(int size) {
+    RanksOptions out;
+    out.size = size;
+    out.make_runner = [this](int) { return devices_.maker(GetParam()); };
+    return out;
+  }
+  // On a stream of its own.
+  OpRequest on_device(OpRequest request) {
+    request.place = DevicePlace{0, devices_.streams.make()};
+    return request;
+  }
+  static OpRequest request(Collective kind, int64_t count, Ints* input, Ints* output) {
+    OpRequest out;
+    out.kind = kind;
+    out.dtype = DType::kInt32;
+    out.reduce_op = reduces(kind) ? ReduceOp::kSum : ReduceOp::kNone;
+    out.count = count;
+    out.input = out.output = Buffer(sizeof(int32_t));
+    if (input != nullptr) out.input.append(input->data(), static_cast<int64_t>(input->size()));
+    if (output != nullptr) out.output.append(output->data(), static_cast<int64_t>(output->size()));
+    return out;
+  }
+
+  Devices devices_;
+};
+
+TEST_P(CudaWay, HasEveryCollective) {
+  constexpr int kSize = 3;
+  Ranks ranks(options(kSize));
+  ranks.run([&](int rank) {
+    const auto run = [&](Collective kind, Ints* input, Ints* output) {
+      const Error error =
+          run_op(ranks[rank],
+                 on_device(request(kind, kind == Collective::kAllreduce ? 3 : 2, input, output)));
+      ASSERT_FALSE(error) << error.what();
+    };
+    Ints sum{rank, 10 * rank, 1};
+    run(Collective::kAllreduce, nullptr, &sum);
+    EXPECT_EQ(sum, (Ints{3, 30, 3}));
+    Ints told{rank, rank + 1};
+    run(Collective::kBroadcast, nullptr, &told);
+    EXPECT_EQ(told, (Ints{0, 1}));
+    Ints mine{rank, rank}, all(6);
+    run(Collective::kAllgather, &mine, &all);
+    EXPECT_EQ(all, (Ints{0, 0, 1, 1, 2, 2}));
+    Ints parts{1, 2, 3, 4, 5, 6}, part(2);
+    run(Collective::kReduceScatter, &parts, &part);
+    EXPECT_EQ(part, (Ints{3 * parts[2 * rank], 3 * parts[2 * rank + 1]}));
+    Ints reduced{rank, 1};
+    run(Collective::kReduce, nullptr, &reduced);
+    EXPECT_EQ(reduced, rank == 0 ? (Ints{3, 3}) : (Ints{rank, 1}));
+    Ints gathered(rank == 0 ? 6 : 0);
+    run(Collective::kGather, &mine, &gathered);
+    if (rank == 0) {
+      EXPECT_EQ(gathered, all);
+    }
+    Ints scattered(2), whole = rank == 0 ? parts : Ints();
+    run(Collective::kScatter, &whole, &scattered);
+    EXPECT_EQ(scattered, (Ints{parts[2 * rank], parts[2 * rank + 1]}));
+    Ints sent{rank, rank, 10 + rank, 10 + rank, 20 + rank, 20 + rank}, got(6);
+    run(Collective::kAlltoall, &sent, &got);
+    EXPECT_EQ(got, (Ints{10 * rank, 10 * rank, 10 * rank + 1, 10 * rank + 1, 10 * rank + 2,
+                         10 * rank + 2}));
+  });
+}
+
+TEST_P(CudaWay, SendsAndReceivesBesideCollectives) {
+  Ranks ranks(options(2));
+  ranks.run([&](int rank) {
+    Ints out{7 + rank, 8}, in(2), sum{1, 1};
+    OpRequest send = request(Collective::kPointToPoint, 2, &out, nullptr);
+    send.endpoint = Endpoint{1 - rank, 0, true};
+    OpRequest receive = request(Collective::kPointToPoint, 2, nullptr, &in);
+    receive.endpoint = Endpoint{1 - rank, 0, false};
+    // The ranks in different orders.
+    std::vector<OpRequest> order{send, request(Collective::kAllreduce, 2, nullptr, &sum), receive};
+    if (rank == 1) std::swap(order[0], order[2]);
+    std::vector<std::shared_ptr<Op>> ops;
+    for (OpRequest& one : order) {
+      auto op = ranks[rank].submit(on_device(std::move(one)), /*will_wait=*/false);
+      ASSERT_TRUE(op.ok()) << op.error().what();
+      ops.push_back(op.value());
+    }
+    for (const auto& op : ops) {
+      const Error error = wait_op(ranks[rank], *op);
+      ASSERT_FALSE(error) << error.what();
+    }
+    EXPECT_EQ(in, (Ints{8 - rank, 8}));
+    EXPECT_EQ(sum, (Ints{2, 2}));
+  });
+}
+
+// Ops of the host and of devices in one order; a barrier waits for both.
+TEST_P(CudaWay, ServesTheHostsTensorsBeside) {
+  Ranks ranks(options(3));
+  ranks.run([&](int rank) {
+    for (int round = 0; round < 20; ++round) {
+      Ints here{rank, 1}, there{rank, 2};
+      auto on = ranks[rank].submit(on_device(request(Collective::kAllreduce, 2, nullptr, &there)),
+                                   /*will_wait=*/false);
+      ASSERT_TRUE(on.ok());
+      ASSERT_FALSE(run_op(ranks[rank], request(Collective::kAllreduce, 2, nullptr, &here)));
+      OpRequest barrier;
+      barrier.kind = Collective::kBarrier;
+      barrier.dtype = DType::kBytes;
+      ASSERT_FALSE(run_op(ranks[rank], std::move(barrier)));
+      EXPECT_TRUE(on.value()->finished());
+      EXPECT_EQ(here, (Ints{3, 3}));
+      EXPECT_EQ(there, (Ints{3, 6}));
+    }
+  });
+}
+
+TEST_P(CudaWay, GivesCompressedOpsTheBitsOfTheCpu) {
+  constexpr int kSize = 3;
+  constexpr size_t kCount = 3001;
+  RanksOptions with = options(kSize);
+  with.config = {{"algorithm", "direct"}};
+  for (const char* codec : {"int4", "int8", "onebit", "topk:10"}) {
+    SCOPED_TRACE(codec);
+    Ranks ranks(with);
+    Ranks plain([&] {
+      RanksOptions out = with;
+      out.make_runner = nullptr;
+      return out;
+    }());
+    std::vector<Floats> results(kSize), owed(kSize);
+    const auto run = [&](int rank, Ranks& group, bool device, Floats& result, Floats& residual) {
+      Tensor tensor(DType::kFloat32, kCount);
+      residual.assign(kCount, 0.0f);
+      for (int step = 0; step < 3; ++step) {
+        tensor.set(gradient(20261125, rank, step, kCount));
+        OpRequest asked = tensor.request(ReduceOp::kAvg);
+        asked.blocks = make_map(codec, kSize, kCount, &residual);
+        const Error error =
+            run_op(group[rank], device ? on_device(std::move(asked)) : std::move(asked));
+        ASSERT_FALSE(error) << error.what();
+      }
+      result = tensor.values();
+    };
+    ranks.run([&](int rank) {
+      run(rank, ranks, true, results[static_cast<size_t>(rank)], owed[static_cast<size_t>(rank)]);
+    });
+    plain.run([&](int rank) {
+      Floats result, residual;
+      run(rank, plain, false, result, residual);
+      EXPECT_TRUE(same(results[static_cast<size_t>(rank)], result)) << "rank " << rank;
+      EXPECT_TRUE(same(owed[static_cast<size_t>(rank)], residual)) << "rank " << rank;
+    });
+  }
+}
+
+// Lists of tensors, and parts of different sizes.
+TEST_P(CudaWay, TakesPartsOfAnySizeAndPlace) {
+  constexpr int kSize = 3;
+  Ranks ranks(options(kSize));
+  ranks.run([&](int rank) {
+    const auto in_two = [](Ints& values) {
+      Buffer out(sizeof(int32_t));
+      out.append(values.data(), 1);
+      out.append(values.data() + 1, static_cast<int64_t>(values.size()) - 1);
+      return out;
+    };
+    Ints a{rank, 1, 2};
+    OpRequest list = request(Collective::kAllreduce, 3, nullptr, &a);
+    list.output = in_two(a);
+    ASSERT_FALSE(run_op(ranks[rank], on_device(std::move(list))));
+    EXPECT_EQ(a, (Ints{3, 3, 6}));
+
+    Ints mine{rank, rank}, all(6);
+    OpRequest gather = request(Collective::kAllgather, 2, &mine, &all);
+    gather.output = in_two(all);
+    ASSERT_FALSE(run_op(ranks[rank], on_device(std::move(gather))));
+    EXPECT_EQ(all, (Ints{0, 0, 1, 1, 2, 2}));
+
+    Ints some(static_cast<size_t>(rank), rank), uneven(3);
+    OpRequest parts = request(Collective::kAllgather, 2, &some, &uneven);
+    parts.output_parts = {0, 1, 2};
+    ASSERT_FALSE(run_op(ranks[rank], on_device(std::move(parts))));
+    EXPECT_EQ(uneven, (Ints{1, 2, 2}));
+
+    Ints whole{1, 2, 3}, own(static_cast<size_t>(rank));
+    OpRequest scatter = request(Collective::kReduceScatter, 2, &whole, &own);
+    scatter.input_parts = {0, 1, 2};
+    ASSERT_FALSE(run_op(ranks[rank], on_device(std::move(scatter))));
+    EXPECT_EQ(own, rank == 0 ? Ints{} : rank == 1 ? Ints{3} : (Ints{6, 9}));
+
+    // Each sends its rank so many times as the other's number says.
+    Ints out(3, rank), in(static_cast<size_t>(rank) * kSize);
+    OpRequest exchange = request(Collective::kAlltoall, 0, &out, &in);
+    exchange.input_parts = {0, 1, 2};
+    exchange.output_parts = std::vector<int64_t>(kSize, rank);
+    ASSERT_FALSE(run_op(ranks[rank], on_device(std::move(exchange))));
+    EXPECT_EQ(in, rank == 0 ? Ints{} : rank == 1 ? (Ints{0, 1, 2}) : (Ints{0, 0, 1, 1, 2, 2}));
+  });
+}
+
+// With the bits of the CPU, whether NCCL has them or not.
+TEST_P(CudaWay, HasEveryReduction) {
+  Ranks ranks(options(3));
+  ranks.run([&](int rank) {
+    const auto reduced = [&](DType dtype, ReduceOp op, auto values) {
+      OpRequest asked;
+      asked.kind = Collective::kAllreduce;
+      asked.dtype = dtype;
+      asked.reduce_op = op;
+      asked.count = static_cast<int64_t>(values.size());
+      asked.output = Buffer(sizeof(values[0]));
+      asked.output.append(values.data(), asked.count);
+      const Error error = run_op(ranks[rank], on_device(std::move(asked)));
+      EXPECT_FALSE(error) << error.what();
+      return values;
+    };
+    using Shorts = std::vector<int16_t>;
+    const auto r = static_cast<int16_t>(rank);
+    EXPECT_EQ(reduced(DType::kInt16, ReduceOp::kSum, Shorts{r, 5}), (Shorts{3, 15}));
+    EXPECT_EQ(reduced(DType::kInt32, ReduceOp::kBxor, Ints{1 << rank, 7}), (Ints{7, 7}));
+    EXPECT_EQ(reduced(DType::kInt32, ReduceOp::kMax, Ints{rank, -rank}), (Ints{2, 0}));
+    EXPECT_EQ(reduced(DType::kInt32, ReduceOp::kAvg, Ints{rank, -1}), (Ints{1, -1}));
+    EXPECT_EQ(reduced(DType::kFloat32, ReduceOp::kAvg, Floats{1.0f * static_cast<float>(rank)}),
+              Floats{1.0f});
+    EXPECT_EQ(reduced(DType::kFloat32, ReduceOp::kProduct, Floats{2.0f}), Floats{8.0f});
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_TRUE(
+        std::isnan(reduced(DType::kFloat32, ReduceOp::kMin, Floats{rank == 1 ? nan : 1.0f})[0]));
+    using Bools = std::vector<uint8_t>;
+    EXPECT_EQ(reduced(DType::kBool, ReduceOp::kSum, Bools{rank == 2 ? uint8_t{2} : uint8_t{0}, 0}),
+              (Bools{1, 0}));
+  });
+}
+
+TEST_P(CudaWay, AnAbortEndsWhatIsOnTheDevices) {
+  Ranks ranks(options(2));
+  ranks.run([&](int rank) {
+    Ints warm{1, 1};
+    ASSERT_FALSE(
+        run_op(ranks[rank], on_device(request(Collective::kAllreduce, 2, nullptr, &warm))));
+    if (rank == 1) return ranks[rank].abort("made up");
+    Ints values{1, 2};
+    const Error error =
+        run_op(ranks[rank], on_device(request(Collective::kAllreduce, 2, nullptr, &values)));
+    ASSERT_TRUE(error);
+    EXPECT_NE(error.message().find("made up"), std::string::npos) << error.message();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaWay, testing::Bool(),
+                         [](const auto& by_nccl) { return by_nccl.param ? "by_nccl" : "by_host"; });
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,184 @@
+// Communicators of several ranks in threads, which exchange through a table.
+#include "cuda/nccl/nccl_comms.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/fake_nccl.h"
+#include "support/fake_streams.h"
+
+namespace ringdist::gpu {
+namespace {
+
+constexpr auto kLong = std::chrono::seconds(20);
+
+// Where ranks leave what they give in an exchange.
+class Table {
+ public:
+  using All = std::vector<std::vector<std::byte>>;
+
+  Result<All> exchange(int rank, const std::vector<int>& ranks, ConstBytes mine,
+                       TimePoint deadline) {
+    std::unique_lock lock(mutex_);
+    const int round = rounds_[{rank, ranks}]++;
+    auto& given = given_[{round, ranks}];
+    given[rank] = {mine.begin(), mine.end()};
+    changed_.notify_all();
+    if (!changed_.wait_until(lock, deadline, [&] { return given.size() == ranks.size(); }))
+      return Error(ErrorKind::kTimeout, "a rank did not come");
+    All out;
+    for (const int one : ranks) out.push_back(given.at(one));
+    return out;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::pair<int, std::vector<int>>, int> rounds_;
+  std::map<std::pair<int, std::vector<int>>, std::map<int, std::vector<std::byte>>> given_;
+};
+
+class TableGroup final : public RunnerGroup {
+ public:
+  TableGroup(Table& table, int rank, int size) : table_(table), rank_(rank), size_(size) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Result<Table::All> exchange(const std::vector<int>& ranks, ConstBytes mine,
+                              TimePoint deadline) override {
+    return table_.exchange(rank_, ranks, mine, deadline);
+  }
+  Error run_on_host(HostOp, std::function<void(Error)>) override {
+    return Error(ErrorKind::kNotSupported, "not of this test");
+  }
+
+ private:
+  Table& table_;
+  const int rank_;
+  const int size_;
+};
+
+class NcclCommsTest : public testing::Test {
+ protected:
+  static constexpr int kSize = 3;
+
+  NcclCommsTest() {
+    for (int rank = 0; rank < kSize; ++rank) {
+      groups_.push_back(std::make_unique<TableGroup>(table_, rank, kSize));
+      comms_.push_back(std::make_unique<NcclComms>(nccl_, *groups_.back()));
+    }
+  }
+  NcclComms& of(int rank) { return *comms_[static_cast<size_t>(rank)]; }
+  void each(const std::vector<int>& ranks, const std::function<void(int)>& body) {
+    std::vector<std::thread> threads;
+    for (const int rank : ranks) threads.emplace_back(body, rank);
+    for (std::thread& thread : threads) thread.join();
+  }
+  static TimePoint soon() { return Clock::now() + kLong; }
+
+  FakeStreams streams_;
+  FakeNccl nccl_{streams_};
+  Table table_;
+  std::vector<std::unique_ptr<TableGroup>> groups_;
+  std::vector<std::unique_ptr<NcclComms>> comms_;
+};
+
+TEST_F(NcclCommsTest, AreMadeOnceForAllAndForEachTwo) {
+  each({0, 1, 2}, [&](int rank) {
+    for (int again = 0; again < 2; ++again) EXPECT_FALSE(of(rank).make(0, NcclComms::kAll, soon()));
+  });
+  each({0, 2}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, 2 - rank, soon())); });
+  EXPECT_EQ(nccl_.alive(), 5u);
+  EXPECT_NE(of(0).find(0, NcclComms::kAll), nullptr);
+  EXPECT_NE(of(2).find(0, 0), nullptr);
+  EXPECT_EQ(of(1).find(0, 0), nullptr);
+  comms_.clear();
+  EXPECT_EQ(nccl_.alive(), 0u);
+}
+
+TEST_F(NcclCommsTest, NameTheRankThatHasNoId) {
+  nccl_.fail_next("unique_id", NcclResult::kSystemError);
+  each({0, 1, 2}, [&](int rank) {
+    const Error error = of(rank).make(0, NcclComms::kAll, soon());
+    ASSERT_TRUE(error);
+    EXPECT_NE(error.message().find("rank 0 has no id"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("NCCL's error 2"), std::string::npos) << error.message();
+  });
+  each({0, 1, 2},
+       [&](int rank) { EXPECT_FALSE(of(rank).make(0, NcclComms::kAll, soon())) << "again"; });
+}
+
+TEST_F(NcclCommsTest, EndAtTheDeadlineWhereARankFails) {
+  nccl_.fail_next("init_rank", NcclResult::kUnhandledCudaError);
+  std::atomic<int> timeouts{0}, failures{0};
+  each({0, 1, 2}, [&](int rank) {
+    const Error error =
+        of(rank).make(0, NcclComms::kAll, Clock::now() + std::chrono::milliseconds(300));
+    ASSERT_TRUE(error);
+    ++(error.kind() == ErrorKind::kTimeout ? timeouts : failures);
+  });
+  EXPECT_EQ(failures, 1);
+  EXPECT_EQ(timeouts, 2);
+  EXPECT_EQ(nccl_.alive(), 0u) << "what was half made";
+}
+
+TEST_F(NcclCommsTest, EndWhereTheGroupDoesWhileTheyAreMade) {
+  std::thread aborts([&] {
+    while (nccl_.calls("init_rank") == 0) std::this_thread::yield();
+    of(0).abort();
+  });
+  // Rank 1 gives its part of the exchange, and comes no further.
+  each({0, 1}, [&](int rank) {
+    if (rank == 1) {
+      std::vector<std::byte> nothing(256);
+      (void)table_.exchange(1, {0, 1}, nothing, soon());
+      return;
+    }
+    const Error error = of(0).make(0, 1, soon());
+    EXPECT_EQ(error.kind(), ErrorKind::kAborted);
+  });
+  aborts.join();
+  EXPECT_EQ(nccl_.alive(), 0u);
+  EXPECT_EQ(of(0).make(0, 1, soon()).kind(), ErrorKind::kAborted);
+}
+
+TEST_F(NcclCommsTest, TellWhatNcclSaysOfThemLater) {
+  each({1, 2}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, 3 - rank, soon())); });
+  EXPECT_FALSE(of(1).check());
+  nccl_.break_comm(of(1).find(0, 2), NcclResult::kRemoteError);
+  const Error error = of(1).check();
+  EXPECT_EQ(error.kind(), ErrorKind::kPeerLost);
+  EXPECT_EQ(error.ranks(), std::vector<int>{2});
+  EXPECT_NE(error.message().find("with rank 2"), std::string::npos) << error.message();
+}
+
+TEST_F(NcclCommsTest, AreGoneOnceAborted) {
+  each({0, 1}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, 1 - rank, soon())); });
+  of(0).abort();
+  of(0).abort();
+  EXPECT_EQ(of(0).find(0, 1), nullptr);
+  EXPECT_FALSE(of(0).check());
+  EXPECT_EQ(nccl_.alive(), 1u);
+}
+
+TEST_F(NcclCommsTest, MakeErrorsOfResults) {
+  each({0, 1}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, 1 - rank, soon())); });
+  const NcclComm comm = of(0).find(0, 1);
+  EXPECT_FALSE(of(0).error_of(NcclResult::kSuccess, comm, "send"));
+  EXPECT_FALSE(of(0).error_of(NcclResult::kInProgress, comm, "send")) << "which ends soon";
+  EXPECT_EQ(of(0).error_of(NcclResult::kInvalidUsage, comm, "send").kind(),
+            ErrorKind::kNotSupported);
+  const Error error = of(0).error_of(NcclResult::kSystemError, comm, "send to 1");
+  EXPECT_EQ(error.kind(), ErrorKind::kSystem);
+  EXPECT_NE(error.message().find("send to 1: NCCL's error 2"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ringdist::gpu

@@ -1,0 +1,357 @@
+#include "support/fake_nccl.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "kernel/reduce.h"
+
+namespace ringdist {
+
+using gpu::NcclComm;
+using gpu::NcclReduce;
+using gpu::NcclResult;
+using gpu::NcclType;
+using gpu::NcclUniqueId;
+
+namespace {
+
+DType dtype_of(NcclType type) {
+  static const std::map<NcclType, DType> kAll{{NcclType::kInt8, DType::kInt8},
+                                              {NcclType::kUint8, DType::kUInt8},
+                                              {NcclType::kInt32, DType::kInt32},
+                                              {NcclType::kUint32, DType::kUInt32},
+                                              {NcclType::kInt64, DType::kInt64},
+                                              {NcclType::kUint64, DType::kUInt64},
+                                              {NcclType::kFloat16, DType::kFloat16},
+                                              {NcclType::kFloat32, DType::kFloat32},
+                                              {NcclType::kFloat64, DType::kFloat64},
+                                              {NcclType::kBfloat16, DType::kBFloat16},
+                                              {NcclType::kFloat8E4M3, DType::kFloat8E4M3FN},
+                                              {NcclType::kFloat8E5M2, DType::kFloat8E5M2}};
+  return kAll.at(type);
+}
+
+ReduceOp op_of(NcclReduce op) {
+  static const std::map<NcclReduce, ReduceOp> kAll{{NcclReduce::kSum, ReduceOp::kSum},
+                                                   {NcclReduce::kProd, ReduceOp::kProduct},
+                                                   {NcclReduce::kMax, ReduceOp::kMax},
+                                                   {NcclReduce::kMin, ReduceOp::kMin},
+                                                   {NcclReduce::kAvg, ReduceOp::kAvg}};
+  return kAll.at(op);
+}
+
+}  // namespace
+
+struct FakeNccl::Comm {
+  std::shared_ptr<Ring> ring;
+  int rank = 0;
+  bool aborted = false;
+  NcclResult broken = NcclResult::kSuccess;
+  size_t collectives = 0;  // called
+};
+
+struct FakeNccl::Part {
+  enum Kind { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter, kSend, kRecv };
+
+  Kind kind;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  size_t count = 0;
+  NcclType type = NcclType::kUint8;
+  NcclReduce op = NcclReduce::kSum;
+  int root = 0;  // or the peer
+  std::shared_ptr<Comm> comm = nullptr;
+  void* stream = nullptr;
+  size_t number = 0;  // of a collective
+  bool done = false;
+
+  size_t bytes() const { return count * dtype_size(dtype_of(type)); }
+  bool like(const Part& other) const {
+    return kind == other.kind && count == other.count && type == other.type && op == other.op &&
+           root == other.root;
+  }
+};
+
+struct FakeNccl::Ring {
+  std::string id;
+  size_t size = 0;
+  std::set<int> joined;
+  std::map<size_t, std::vector<PartPtr>> collectives;                  // by number
+  std::map<std::pair<int, int>, std::deque<PartPtr>> sends, receives;  // from, to
+};
+
+namespace {
+
+// Of this thread.
+thread_local int group_depth = 0;
+thread_local std::vector<std::shared_ptr<void>> grouped_parts;
+
+}  // namespace
+
+void FakeNccl::fail_next(const std::string& call, NcclResult result) {
+  std::lock_guard lock(mutex_);
+  fails_[call] = result;
+}
+
+void FakeNccl::break_comm(NcclComm comm, NcclResult result) {
+  std::lock_guard lock(mutex_);
+  find(comm)->broken = result;
+}
+
+size_t FakeNccl::alive() const {
+  std::lock_guard lock(mutex_);
+  return comms_.size();
+}
+
+int FakeNccl::calls(const std::string& call) const {
+  std::lock_guard lock(mutex_);
+  const auto it = calls_.find(call);
+  return it == calls_.end() ? 0 : it->second;
+}
+
+std::shared_ptr<FakeNccl::Comm> FakeNccl::find(NcclComm comm) const {
+  const auto it = comms_.find(comm);
+  return it == comms_.end() ? nullptr : it->second;
+}
+
+NcclResult FakeNccl::enter(const std::string& call) {
+  ++calls_[call];
+  const auto it = fails_.find(call);
+  if (it == fails_.end()) return NcclResult::kSuccess;
+  const NcclResult result = it->second;
+  fails_.erase(it);
+  return result;
+}
+
+std::string FakeNccl::describe(NcclResult result, NcclComm) const {
+  return "NCCL's error " + std::to_string(static_cast<int>(result));
+}
+
+NcclResult FakeNccl::unique_id(NcclUniqueId* out) {
+  std::lock_guard lock(mutex_);
+  if (const NcclResult result = enter("unique_id"); result != NcclResult::kSuccess) return result;
+  const std::string id = "fake " + std::to_string(++ids_);
+  std::ranges::copy(id, out->internal.begin());
+  return NcclResult::kSuccess;
+}
+
+NcclResult FakeNccl::init_rank(NcclComm* out, int size, const NcclUniqueId& id, int rank) {
+  std::lock_guard lock(mutex_);
+  if (const NcclResult result = enter("init_rank"); result != NcclResult::kSuccess) return result;
+  auto& ring = rings_[id.internal.data()];
+  if (!ring) ring = std::make_shared<Ring>();
+  ring->size = static_cast<size_t>(size);
+  EXPECT_TRUE(rank >= 0 && rank < size && ring->joined.insert(rank).second) << "rank " << rank;
+  auto comm = std::make_shared<Comm>();
+  comm->ring = ring;
+  comm->rank = rank;
+  *out = comm.get();
+  comms_[*out] = std::move(comm);
+  return NcclResult::kInProgress;
+}
+
+NcclResult FakeNccl::async_error(NcclComm comm, NcclResult* out) {
+  std::lock_guard lock(mutex_);
+  if (const NcclResult result = enter("async_error"); result != NcclResult::kSuccess) return result;
+  const auto mine = find(comm);
+  if (!mine) return NcclResult::kInvalidArgument;
+  const bool complete = mine->ring->joined.size() == mine->ring->size;
+  *out = mine->broken != NcclResult::kSuccess ? mine->broken
+         : complete                           ? NcclResult::kSuccess
+                                              : NcclResult::kInProgress;
+  return NcclResult::kSuccess;
+}
+
+NcclResult FakeNccl::let_go(NcclComm comm, bool aborts) {
+  std::lock_guard lock(mutex_);
+  const auto mine = find(comm);
+  EXPECT_TRUE(mine) << "a communicator that is not there";
+  if (!mine) return NcclResult::kInvalidArgument;
+  mine->aborted = aborts;
+  comms_.erase(comm);
+  return NcclResult::kSuccess;
+}
+
+NcclResult FakeNccl::destroy(NcclComm comm) { return let_go(comm, false); }
+NcclResult FakeNccl::abort(NcclComm comm) { return let_go(comm, true); }
+
+NcclResult FakeNccl::group_start() {
+  ++group_depth;
+  return NcclResult::kSuccess;
+}
+
+NcclResult FakeNccl::group_end() {
+  EXPECT_GT(group_depth, 0) << "group_end() without group_start()";
+  if (--group_depth > 0) return NcclResult::kSuccess;
+  std::vector<PartPtr> parts;
+  for (const auto& part : std::exchange(grouped_parts, {}))
+    parts.push_back(std::static_pointer_cast<Part>(part));
+  {
+    std::lock_guard lock(mutex_);
+    if (const NcclResult result = enter("group_end"); result != NcclResult::kSuccess) return result;
+  }
+  if (!parts.empty()) enqueue(std::move(parts));
+  return NcclResult::kSuccess;
+}
+
+NcclResult FakeNccl::add(Part part, NcclComm comm, void* stream) {
+  static const char* const kNames[] = {"all_reduce",     "broadcast", "reduce", "all_gather",
+                                       "reduce_scatter", "send",      "recv"};
+  {
+    std::lock_guard lock(mutex_);
+    const NcclResult result = enter(kNames[static_cast<int>(part.kind)]);
+    if (result != NcclResult::kSuccess) return result;
+    part.comm = find(comm);
+    if (!part.comm || stream == nullptr) return NcclResult::kInvalidArgument;
+    EXPECT_EQ(part.comm->ring->joined.size(), part.comm->ring->size) << "not ready yet";
+    const int size = static_cast<int>(part.comm->ring->size);
+    if (part.root < 0 || part.root >= size) return NcclResult::kInvalidArgument;
+    part.stream = stream;
+    if (part.kind != Part::kSend && part.kind != Part::kRecv)
+      part.number = part.comm->collectives++;
+  }
+  const auto one = std::make_shared<Part>(std::move(part));
+  if (group_depth > 0)
+    grouped_parts.push_back(one);
+  else
+    enqueue({one});
+  return NcclResult::kSuccess;
+}
+
+void FakeNccl::enqueue(std::vector<PartPtr> parts) {
+  void* const stream = parts[0]->stream;
+  for (const PartPtr& part : parts) EXPECT_EQ(part->stream, stream) << "a group of two streams";
+  const auto came = std::make_shared<bool>(false);
+  streams_.push(stream, {[this, parts = std::move(parts), came] {
+                           std::lock_guard lock(mutex_);
+                           if (!std::exchange(*came, true))
+                             for (const PartPtr& part : parts) arrive(part);
+                           return std::ranges::all_of(parts, [](const PartPtr& part) {
+                             return part->done || part->comm->aborted;
+                           });
+                         },
+                         {}});
+}
+
+void FakeNccl::arrive(const PartPtr& part) {
+  if (part->comm->aborted) return;
+  if (part->kind == Part::kSend || part->kind == Part::kRecv)
+    meet(part);
+  else
+    join(part);
+}
+
+void FakeNccl::meet(const PartPtr& part) {
+  Ring& ring = *part->comm->ring;
+  const bool sends = part->kind == Part::kSend;
+  const auto pair =
+      sends ? std::pair(part->comm->rank, part->root) : std::pair(part->root, part->comm->rank);
+  auto& others = sends ? ring.receives[pair] : ring.sends[pair];
+  if (others.empty()) {
+    (sends ? ring.sends[pair] : ring.receives[pair]).push_back(part);
+    return;
+  }
+  const PartPtr other = others.front();
+  others.pop_front();
+  EXPECT_EQ(part->bytes(), other->bytes()) << "from " << pair.first << " to " << pair.second;
+  const PartPtr& from = sends ? part : other;
+  std::memcpy((sends ? other : part)->out, from->in, from->bytes());
+  part->done = other->done = true;
+}
+
+void FakeNccl::join(const PartPtr& part) {
+  Ring& ring = *part->comm->ring;
+  std::vector<PartPtr>& all = ring.collectives[part->number];
+  all.resize(ring.size);
+  all[static_cast<size_t>(part->comm->rank)] = part;
+  if (std::ranges::any_of(all, [](const PartPtr& one) { return one == nullptr; })) return;
+  for (const PartPtr& one : all) EXPECT_TRUE(one->like(*part)) << "ranks call different things";
+  compute(all);
+  for (const PartPtr& one : all) one->done = true;
+  ring.collectives.erase(part->number);
+}
+
+void FakeNccl::compute(const std::vector<PartPtr>& by_rank) {
+  const Part& first = *by_rank[0];
+  const size_t size = by_rank.size();
+  const size_t bytes = first.bytes();
+  const auto root = static_cast<size_t>(first.root);
+  const bool scatters = first.kind == Part::kReduceScatter;
+  std::vector<std::byte> result(scatters ? bytes * size : bytes);
+  std::vector<const std::byte*> sources;
+  for (const PartPtr& part : by_rank) sources.push_back(part->in);
+  switch (first.kind) {
+    case Part::kBroadcast:
+      std::memcpy(result.data(), by_rank[root]->in, bytes);
+      for (const PartPtr& part : by_rank) std::memcpy(part->out, result.data(), bytes);
+      return;
+    case Part::kAllGather:
+      result.resize(bytes * size);
+      for (size_t rank = 0; rank < size; ++rank)
+        std::memcpy(result.data() + rank * bytes, by_rank[rank]->in, bytes);
+      for (const PartPtr& part : by_rank) std::memcpy(part->out, result.data(), result.size());
+      return;
+    default:
+      break;
+  }
+  ringdist::reduce(dtype_of(first.type), op_of(first.op), result.data(), sources,
+                   scatters ? first.count * size : first.count, static_cast<int64_t>(size));
+  for (size_t rank = 0; rank < size; ++rank) {
+    if (first.kind == Part::kReduce && rank != root) continue;
+    std::memcpy(by_rank[rank]->out, result.data() + (scatters ? rank * bytes : 0), bytes);
+  }
+}
+
+NcclResult FakeNccl::all_reduce(const void* in, void* out, size_t count, NcclType type,
+                                NcclReduce op, NcclComm comm, void* stream) {
+  return add({Part::kAllReduce, static_cast<const std::byte*>(in), static_cast<std::byte*>(out),
+              count, type, op},
+             comm, stream);
+}
+
+NcclResult FakeNccl::broadcast(const void* in, void* out, size_t count, NcclType type, int root,
+                               NcclComm comm, void* stream) {
+  return add({Part::kBroadcast, static_cast<const std::byte*>(in), static_cast<std::byte*>(out),
+              count, type, NcclReduce::kSum, root},
+             comm, stream);
+}
+
+NcclResult FakeNccl::reduce(const void* in, void* out, size_t count, NcclType type, NcclReduce op,
+                            int root, NcclComm comm, void* stream) {
+  return add({Part::kReduce, static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count,
+              type, op, root},
+             comm, stream);
+}
+
+NcclResult FakeNccl::all_gather(const void* in, void* out, size_t count, NcclType type,
+                                NcclComm comm, void* stream) {
+  return add({Part::kAllGather, static_cast<const std::byte*>(in), static_cast<std::byte*>(out),
+              count, type},
+             comm, stream);
+}
+
+NcclResult FakeNccl::reduce_scatter(const void* in, void* out, size_t count, NcclType type,
+                                    NcclReduce op, NcclComm comm, void* stream) {
+  return add({Part::kReduceScatter, static_cast<const std::byte*>(in), static_cast<std::byte*>(out),
+              count, type, op},
+             comm, stream);
+}
+
+NcclResult FakeNccl::send(const void* in, size_t count, NcclType type, int peer, NcclComm comm,
+                          void* stream) {
+  return add({Part::kSend, static_cast<const std::byte*>(in), nullptr, count, type,
+              NcclReduce::kSum, peer},
+             comm, stream);
+}
+
+NcclResult FakeNccl::recv(void* out, size_t count, NcclType type, int peer, NcclComm comm,
+                          void* stream) {
+  return add(
+      {Part::kRecv, nullptr, static_cast<std::byte*>(out), count, type, NcclReduce::kSum, peer},
+      comm, stream);
+}
+
+}  // namespace ringdist

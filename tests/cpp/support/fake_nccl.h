@@ -1,0 +1,87 @@
+// NCCL without devices, for all ranks of a test in one process: memory is the host's, and what is
+// enqueued runs on support/fake_streams.h. As NCCL, a group of calls is one piece of work on its
+// stream, which goes on when all of them have met their other halves: collectives those of all
+// ranks of the communicator in the order of their calls, sends receives by pairs. What NCCL would
+// hang or go astray on fails the test.
+//
+// Any thread.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cuda/api/nccl_api.h"
+#include "support/fake_streams.h"
+
+namespace ringdist {
+
+class FakeNccl final : public gpu::NcclApi {
+ public:
+  explicit FakeNccl(FakeStreams& streams, int version = 22907)
+      : streams_(streams), version_(version) {}
+
+  // The next call of that name returns it: "init_rank".
+  void fail_next(const std::string& call, gpu::NcclResult result);
+  // What async_error() says of a communicator from now on.
+  void break_comm(gpu::NcclComm comm, gpu::NcclResult result);
+  // Communicators that were neither destroyed nor aborted.
+  size_t alive() const;
+  int calls(const std::string& call) const;
+
+  int version() const override { return version_; }
+  std::string describe(gpu::NcclResult result, gpu::NcclComm comm) const override;
+  gpu::NcclResult unique_id(gpu::NcclUniqueId* out) override;
+  gpu::NcclResult init_rank(gpu::NcclComm* out, int size, const gpu::NcclUniqueId& id,
+                            int rank) override;
+  gpu::NcclResult async_error(gpu::NcclComm comm, gpu::NcclResult* out) override;
+  gpu::NcclResult destroy(gpu::NcclComm comm) override;
+  gpu::NcclResult abort(gpu::NcclComm comm) override;
+  gpu::NcclResult group_start() override;
+  gpu::NcclResult group_end() override;
+  gpu::NcclResult all_reduce(const void* in, void* out, size_t count, gpu::NcclType type,
+                             gpu::NcclReduce op, gpu::NcclComm comm, void* stream) override;
+  gpu::NcclResult broadcast(const void* in, void* out, size_t count, gpu::NcclType type, int root,
+                            gpu::NcclComm comm, void* stream) override;
+  gpu::NcclResult reduce(const void* in, void* out, size_t count, gpu::NcclType type,
+                         gpu::NcclReduce op, int root, gpu::NcclComm comm, void* stream) override;
+  gpu::NcclResult all_gather(const void* in, void* out, size_t count, gpu::NcclType type,
+                             gpu::NcclComm comm, void* stream) override;
+  gpu::NcclResult reduce_scatter(const void* in, void* out, size_t count, gpu::NcclType type,
+                                 gpu::NcclReduce op, gpu::NcclComm comm, void* stream) override;
+  gpu::NcclResult send(const void* in, size_t count, gpu::NcclType type, int peer,
+                       gpu::NcclComm comm, void* stream) override;
+  gpu::NcclResult recv(void* out, size_t count, gpu::NcclType type, int peer, gpu::NcclComm comm,
+                       void* stream) override;
+
+ private:
+  struct Ring;  // a communicator, of all its ranks
+  struct Comm;  // of one rank
+  struct Part;  // a call
+  using PartPtr = std::shared_ptr<Part>;
+
+  gpu::NcclResult enter(const std::string& call);
+  gpu::NcclResult add(Part part, gpu::NcclComm comm, void* stream);
+  void enqueue(std::vector<PartPtr> parts);
+  void arrive(const PartPtr& part);
+  void meet(const PartPtr& part);
+  void join(const PartPtr& part);
+  static void compute(const std::vector<PartPtr>& by_rank);
+  std::shared_ptr<Comm> find(gpu::NcclComm comm) const;
+  gpu::NcclResult let_go(gpu::NcclComm comm, bool aborts);
+
+  FakeStreams& streams_;
+  const int version_;
+  mutable std::recursive_mutex mutex_;
+  std::map<std::string, std::shared_ptr<Ring>> rings_;  // by id
+  std::map<gpu::NcclComm, std::shared_ptr<Comm>> comms_;
+  std::map<std::string, gpu::NcclResult> fails_;
+  std::map<std::string, int> calls_;
+  int ids_ = 0;
+};
+
+}  // namespace ringdist
