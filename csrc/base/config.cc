@@ -172,10 +172,11 @@ const std::vector<Row>& rows() {
           "transport", &Config::transport,
           "forces this transport; empty: the first that `info` lists and that reaches the peer",
           "a name that `info` lists"),
-      choice_row("device_path", &Config::device_path,
-                 "how tensors on devices travel, by NCCL or by way of the host; empty: by NCCL where "
-                 "all ranks have it and a device of their own",
-                 "\"\", \"nccl\" or \"host\"", {"", "nccl", "host"}),
+      choice_row(
+          "device_path", &Config::device_path,
+          "how tensors on devices travel, by NCCL or by way of the host; empty: by NCCL where "
+          "all ranks have it and a device of their own",
+          "\"\", \"nccl\" or \"host\"", {"", "nccl", "host"}),
       choice_row("ucx", &Config::ucx, "which UCX is loaded", "\"wheel\" or \"system\"",
                  {"wheel", "system"}),
       text_row("codec", &Config::codec,
