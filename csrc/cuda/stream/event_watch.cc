@@ -1,5 +1,7 @@
 #include "cuda/stream/event_watch.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -38,6 +40,7 @@ void EventWatch::add(Watched what) {
 }
 
 void EventWatch::run() {
+  pthread_setname_np(pthread_self(), "ringdist-cuda");
   auto pause = kShortest;
   for (;;) {
     const bool waits = poll();

@@ -15,11 +15,11 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kCount = 777;
+constexpr size_t kValues = 777;
 
 Floats values(std::mt19937& random) {
   std::normal_distribution<float> normal;
-  Floats out(kCount);
+  Floats out(kValues);
   for (float& x : out) x = normal(random);
   out[3] = std::numeric_limits<float>::infinity();
   out[4] = std::numeric_limits<float>::quiet_NaN();
@@ -34,15 +34,15 @@ TEST(CudaNone, WriteIsTheCodec) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
     for (const bool feedback : {false, true}) {
       const Floats in = values(random), owed = values(random);
-      Floats expected_owes(kCount, 7.0f), owes(kCount, 7.0f);
-      std::vector<std::byte> expected(kCount * dtype_size(dtype)), out(expected.size());
+      Floats expected_owes(kValues, 7.0f), owes(kValues, 7.0f);
+      std::vector<std::byte> expected(kValues * dtype_size(dtype)), out(expected.size());
       const ResidualSpan residual =
-          feedback ? ResidualSpan(owed.data(), expected_owes.data(), kCount) : ResidualSpan();
+          feedback ? ResidualSpan(owed.data(), expected_owes.data(), kValues) : ResidualSpan();
       no_codec().encode(in, dtype, residual, {}, expected);
       const gpu::Owed device = feedback ? gpu::Owed{owed.data(), owes.data()} : gpu::Owed{};
       host_kernels::run(
-          gpu::Write{dtype, in.data(), device, out.data(), static_cast<int64_t>(kCount)});
-      Floats a(kCount), b(kCount);
+          gpu::Write{dtype, in.data(), device, out.data(), static_cast<int64_t>(kValues)});
+      Floats a(kValues), b(kValues);
       widen(dtype, out, a);
       widen(dtype, expected, b);
       EXPECT_TRUE(same_but_for_nans(a, b)) << dtype_name(dtype);

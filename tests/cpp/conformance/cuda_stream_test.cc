@@ -21,46 +21,29 @@
 namespace ringdist::gpu {
 namespace {
 
-constexpr size_t kCount = 5003;
-constexpr uint64_t kSeed = 20261125;
+constexpr size_t kElements = 5003;
+constexpr uint64_t kGradients = 20261125;
 
-struct Case {
-  std::string codec;
-  const char* algorithm = "direct";
-  int size = 3;
-  DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-};
-
-std::string case_name(const testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
-  std::string out = c.codec + "_" + c.algorithm + "_" + std::to_string(c.size) + "_" +
-                    std::string(dtype_name(c.dtype)) + "_" + std::string(reduce_op_name(c.op));
-  for (char& letter : out)
-    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
-  return out;
-}
-
-bool takes_feedback(const Case& c) {
+bool takes_feedback(const CodedCase& c) {
   const CodecPair pair = parse_codec_pair(c.codec, c.size).value();
   return pair.contribution->contraction() && pair.result->contraction();
 }
 
 // What a rank has before and after an op.
 struct RankState {
-  RankState(const Case& c, int rank, int step) : tensor(c.dtype, kCount) {
-    std::vector<float> in = gradient(kSeed, rank, step, kCount);
-    if (step == 1 && rank == 0) std::fill(in.begin(), in.begin() + kCount / 2, 0.0f);
+  RankState(const CodedCase& c, int rank, int step) : tensor(c.dtype, kElements) {
+    std::vector<float> in = gradient(kGradients, rank, step, kElements);
+    if (step == 1 && rank == 0) std::fill(in.begin(), in.begin() + kElements / 2, 0.0f);
     if (step == 2 && rank == c.size - 1) in[77] = std::numeric_limits<float>::quiet_NaN();
     tensor.set(in);
-    if (takes_feedback(c)) owed = gradient(kSeed + 1, rank, step, kCount);
-    next.assign(kCount, 7.0f);
+    if (takes_feedback(c)) owed = gradient(kGradients + 1, rank, step, kElements);
+    next.assign(kElements, 7.0f);
   }
-  OpRequest request(const Case& c) {
+  OpRequest request(const CodedCase& c) {
     OpRequest out = tensor.request(c.op);
     const bool feedback = !owed.empty();
-    out.blocks =
-        make_map(c.codec, c.size, kCount, feedback ? &owed : nullptr, feedback ? &next : nullptr);
+    out.blocks = make_map(c.codec, c.size, kElements, feedback ? &owed : nullptr,
+                          feedback ? &next : nullptr);
     return out;
   }
 
@@ -70,14 +53,14 @@ struct RankState {
 
 using States = std::vector<std::unique_ptr<RankState>>;
 
-States make_states(const Case& c, int step) {
+States make_states(const CodedCase& c, int step) {
   States out;
   for (int rank = 0; rank < c.size; ++rank)
     out.push_back(std::make_unique<RankState>(c, rank, step));
   return out;
 }
 
-class CodedStream : public testing::TestWithParam<Case> {
+class CodedStream : public testing::TestWithParam<CodedCase> {
  protected:
   void run_on_streams(const States& states, uint64_t number) {
     FakeStreams streams;
@@ -107,7 +90,7 @@ class CodedStream : public testing::TestWithParam<Case> {
     EXPECT_EQ(malformed, 0);
   }
 
-  const Case& c_ = GetParam();
+  const CodedCase& c_ = GetParam();
 
  private:
   std::vector<std::shared_ptr<const BlockMap>> maps_;
@@ -138,8 +121,8 @@ TEST_P(CodedStream, GivesTheBitsOfTheCpu) {
 }
 
 // Of those with kernels, each example; then what else can differ.
-std::vector<Case> cases() {
-  std::vector<Case> out;
+std::vector<CodedCase> cases() {
+  std::vector<CodedCase> out;
   for (const CodecRow& row : codecs())
     for (const std::string_view example : row.examples)
       if (row.name != "none" && coding_of(*parse_codec(example).value())) {
@@ -154,7 +137,7 @@ std::vector<Case> cases() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CodedStream, testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(All, CodedStream, testing::ValuesIn(cases()), coded_case_name);
 
 }  // namespace
 }  // namespace ringdist::gpu

@@ -14,27 +14,10 @@
 namespace ringdist {
 namespace {
 
-struct Case {
-  std::string codec;
-  const char* algorithm = "direct";
-  int size = 3;
-  DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-};
-
-std::string case_name(const testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
-  std::string out = c.codec + "_" + c.algorithm + "_" + std::to_string(c.size) + "_" +
-                    std::string(dtype_name(c.dtype)) + "_" + std::string(reduce_op_name(c.op));
-  for (char& letter : out)
-    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
-  return out;
-}
-
 constexpr size_t kCount = 20011;
 constexpr uint64_t kSeed = 20261121;
 
-RanksOptions options(const Case& c) {
+RanksOptions options(const CodedCase& c) {
   RanksOptions out;
   out.size = c.size;
   out.config = {{"algorithm", c.algorithm}, {"segment_bytes", "16384"}};
@@ -42,10 +25,10 @@ RanksOptions options(const Case& c) {
   return out;
 }
 
-class Compressed : public testing::TestWithParam<Case> {};
+class Compressed : public testing::TestWithParam<CodedCase> {};
 
 TEST_P(Compressed, ResultsAndResidualsSumToTheInputs) {
-  const Case& c = GetParam();
+  const CodedCase& c = GetParam();
   const CodecPair pair = parse_codec_pair(c.codec, c.size).value();
   if (!pair.contribution->contraction() || !pair.result->contraction())
     GTEST_SKIP() << c.codec << " is no contraction: it may not have error feedback";
@@ -95,7 +78,7 @@ TEST_P(Compressed, ResultsAndResidualsSumToTheInputs) {
 }
 
 TEST_P(Compressed, RepeatsBitByBit) {
-  const Case& c = GetParam();
+  const CodedCase& c = GetParam();
   std::vector<std::vector<std::byte>> first;
   for (int run = 0; run < 2; ++run) {
     Ranks ranks(options(c));
@@ -118,7 +101,7 @@ TEST_P(Compressed, RepeatsBitByBit) {
 }
 
 TEST_P(Compressed, PoisonReachesEveryRankAndNoResidual) {
-  const Case& c = GetParam();
+  const CodedCase& c = GetParam();
   const CodecPair pair = parse_codec_pair(c.codec, c.size).value();
   const bool feedback = pair.contribution->contraction() && pair.result->contraction();
   Ranks ranks(options(c));
@@ -141,8 +124,8 @@ TEST_P(Compressed, PoisonReachesEveryRankAndNoResidual) {
   for (int rank = 1; rank < c.size; ++rank) ASSERT_TRUE(out[rank] == out[0]) << rank;
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> out;
+std::vector<CodedCase> cases() {
+  std::vector<CodedCase> out;
   for (const CodecRow& row : codecs())
     for (std::string_view example : row.examples) out.push_back({std::string(example)});
   for (const char* codec : {"int4", "onebit", "topk:0.01", "int2>int8"}) {
@@ -154,7 +137,7 @@ std::vector<Case> cases() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, Compressed, testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Codecs, Compressed, testing::ValuesIn(cases()), coded_case_name);
 
 TEST(CompressedParts, OfZerosSendZerosAndKeepTheirResiduals) {
   Ranks ranks(options({"int4"}));

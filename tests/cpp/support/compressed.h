@@ -1,6 +1,9 @@
 // What tests of compressed ops share: a rank's tensor of any float dtype, gradients, block maps.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cctype>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -13,6 +16,24 @@
 #include "support/requests.h"
 
 namespace ringdist {
+
+// What a compressed allreduce may differ in.
+struct CodedCase {
+  std::string codec;
+  const char* algorithm = "direct";
+  int size = 3;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+};
+
+inline std::string coded_case_name(const testing::TestParamInfo<CodedCase>& info) {
+  const CodedCase& c = info.param;
+  std::string out = c.codec + "_" + c.algorithm + "_" + std::to_string(c.size) + "_" +
+                    std::string(dtype_name(c.dtype)) + "_" + std::string(reduce_op_name(c.op));
+  for (char& letter : out)
+    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
+  return out;
+}
 
 // One rank's tensor.
 class Tensor {

@@ -13,7 +13,7 @@
 namespace ringdist::gpu {
 namespace {
 
-constexpr auto kLong = std::chrono::seconds(10);
+constexpr auto kPatience = std::chrono::seconds(10);
 
 // Events that are reached when the test says so, from any thread.
 class Events final : public CudaApi {
@@ -71,7 +71,7 @@ TEST(EventWatchThread, TellsWhenAnEventIsReachedAndThenAsksNoMore) {
     while (events.asked < before + 3) std::this_thread::yield();
     EXPECT_EQ(told.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
     events.all = true;
-    ASSERT_EQ(told.wait_for(kLong), std::future_status::ready);
+    ASSERT_EQ(told.wait_for(kPatience), std::future_status::ready);
     EXPECT_FALSE(told.get());
   }
 }
@@ -97,7 +97,7 @@ TEST(EventWatchThread, TellsWhatGoesWrongBeforeTheEventIsReached) {
   what.held.push_back(held);
   what.check = [] { return Error(ErrorKind::kPeerLost, "made up"); };
   watch.add(std::move(what));
-  ASSERT_EQ(told.wait_for(kLong), std::future_status::ready);
+  ASSERT_EQ(told.wait_for(kPatience), std::future_status::ready);
   EXPECT_EQ(told.get().kind(), ErrorKind::kPeerLost);
   EXPECT_GT(held.use_count(), 1) << "the device may use it still";
   events.all = true;
