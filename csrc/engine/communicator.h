@@ -53,6 +53,13 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   // DeviceOps.
   Result<std::shared_ptr<Op>> submit(OpRequest request, bool will_wait);
 
+  // Of requests that are on devices: has what they need made before any is submitted, in their
+  // order. Two ranks' first send or receive waits for the other one: who has several goes by pairs
+  // of ranks in their order, lest ranks wait for each other in a ring. Errors: as of submit().
+  Error prepare(const std::vector<const OpRequest*>& requests) {
+    return devices_->prepare(requests);
+  }
+
   // True once the op has finished; false if the timeout passed first (that ends only this wait).
   bool wait(const Op& op, std::optional<Milliseconds> timeout);
 

@@ -29,16 +29,36 @@ DeviceOp device_op(const Op& op, std::shared_ptr<void> memory) {
 
 }  // namespace
 
-Result<std::shared_ptr<Op>> DeviceOps::submit(OpRequest request) {
-  std::lock_guard one_at_a_time(order_);
+TimePoint DeviceOps::deadline_of(const OpRequest& request) const {
+  return Clock::now() + (request.timeout.count() > 0 ? request.timeout : host_.timeout());
+}
+
+Result<std::shared_ptr<DeviceOps::Made>> DeviceOps::prepared(const OpRequest& request,
+                                                             TimePoint deadline) {
   if (Error error = host_.refusal()) return error;
-  const TimePoint deadline =
-      Clock::now() + (request.timeout.count() > 0 ? request.timeout : host_.timeout());
   const auto held = made(*request.place, deadline);
   if (!held.ok()) return first_cause(held.error());
-  Runner& runner = *held.value()->runner;
+  if (Error error = held.value()->runner->prepare(*request.place, request, deadline))
+    return first_cause(error);
+  return held;
+}
+
+Error DeviceOps::prepare(const std::vector<const OpRequest*>& requests) {
+  std::lock_guard one_at_a_time(order_);
+  for (const OpRequest* request : requests) {
+    const auto held = prepared(*request, deadline_of(*request));
+    if (!held.ok()) return held.error();
+  }
+  return {};
+}
+
+Result<std::shared_ptr<Op>> DeviceOps::submit(OpRequest request) {
+  std::lock_guard one_at_a_time(order_);
+  const TimePoint deadline = deadline_of(request);
   request.on_device = true;
-  if (Error error = runner.prepare(*request.place, request, deadline)) return first_cause(error);
+  const auto held = prepared(request, deadline);
+  if (!held.ok()) return held.error();
+  Runner& runner = *held.value()->runner;
   request.timeout = until(deadline);
   auto memory = std::exchange(request.keep_alive, nullptr);  // the runner's from here on
   auto op = host_.accept(std::move(request));

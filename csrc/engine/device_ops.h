@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "base/thread_annotations.h"
 #include "engine/communicator_options.h"
@@ -38,6 +39,9 @@ class DeviceOps {
   DeviceOps(DeviceOpsHost& host, std::string group, MakeRunner make)
       : host_(host), group_(std::move(group)), make_(std::move(make)) {}
 
+  // Of requests with a place: has what they need made, in their order; submit() then waits for no
+  // other rank. Errors: as of submit().
+  Error prepare(const std::vector<const OpRequest*>& requests);
   // Of a request with a place. As of Communicator::submit(), but that it may wait for other ranks,
   // and that what a device did not start has taken its number: that ends the group.
   Result<std::shared_ptr<Op>> submit(OpRequest request);
@@ -58,6 +62,9 @@ class DeviceOps {
   };
   using Start = Result<std::shared_ptr<DeviceWork>>;
 
+  Result<std::shared_ptr<Made>> prepared(const OpRequest& request, TimePoint deadline)
+      RINGDIST_REQUIRES(order_);
+  TimePoint deadline_of(const OpRequest& request) const;
   Result<std::shared_ptr<Made>> made(const DevicePlace& place, TimePoint deadline)
       RINGDIST_REQUIRES(order_);
   Error keep(const std::shared_ptr<Made>& made);

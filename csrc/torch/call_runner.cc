@@ -2,6 +2,7 @@
 
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "torch/devices.h"
@@ -88,14 +89,34 @@ WorkPtr CallRunner::start_all(c10d::OpType type, std::vector<Call> calls) {
   return join_works(std::move(completion), communicator_->rank(), type, std::move(parts));
 }
 
+// Sends and receives by pairs of ranks: as Communicator::prepare() wants it.
+void CallRunner::prepare(const std::vector<Call>& calls) const {
+  std::vector<OpRequest> messages;
+  for (const Call& call : calls) {
+    const auto device = device_of(call);
+    if (!device || !call.request.endpoint) continue;
+    messages.push_back(call.request);
+    messages.back().place = place_on(*device);
+  }
+  std::vector<const OpRequest*> order;
+  for (const OpRequest& message : messages) order.push_back(&message);
+  std::ranges::stable_sort(order, {}, [rank = communicator_->rank()](const OpRequest* request) {
+    const int peer = request->endpoint->peer;
+    return std::pair(std::min(rank, peer), std::max(rank, peer));
+  });
+  if (!order.empty()) throw_if(communicator_->prepare(order));
+}
+
 void CallRunner::begin_region() {
-  coalescing_.begin([weak = weak_from_this()](Call call) {
-    const auto self = weak.lock();
-    if (!self)
+  const auto self = [weak = weak_from_this()] {
+    auto found = weak.lock();
+    if (!found)
       throw_error(
           Error(ErrorKind::kAborted, "ringdist: the group of this work has been destroyed"));
-    return self->submit(std::move(call));
-  });
+    return found;
+  };
+  coalescing_.begin({[self](const std::vector<Call>& calls) { self()->prepare(calls); },
+                     [self](Call call) { return self()->submit(std::move(call)); }});
 }
 
 WorkPtr CallRunner::end_region() { return coalescing_.end(); }

@@ -67,6 +67,8 @@ class CallRunner : public std::enable_shared_from_this<CallRunner> {
   WorkPtr start(Call& call, const CompletionPtr& completion);
   WorkPtr start_all(c10d::OpType type, std::vector<Call> calls);
   WorkPtr submit(Call call);
+  // Has made what calls on devices need, before the first of them is submitted.
+  void prepare(const std::vector<Call>& calls) const;
   // None for the CPU. Throws where they are on several, or on one that is not served.
   std::optional<c10::Device> device_of(const Call& call) const;
 

@@ -61,12 +61,12 @@ std::shared_ptr<Coalescing::Region> Coalescing::take() {
   return node.mapped();
 }
 
-void Coalescing::begin(Submit submit) {
+void Coalescing::begin(Starter starter) {
   drop();
   auto region = std::make_shared<Region>();
   region->work = c10::make_intrusive<JoinedWork>(
       completion(), rank_, c10d::OpType::COALESCED,
-      [region, submit = std::move(submit)] { return run(*region, submit); });
+      [region, starter = std::move(starter)] { return run(*region, starter); });
   std::lock_guard lock(mutex_);
   regions_[std::this_thread::get_id()] = std::move(region);
   ++count_;
@@ -93,7 +93,7 @@ void Coalescing::adopt(const c10::intrusive_ptr<c10d::Work>& started) {
   region->started.push_back(started);
 }
 
-JoinedWork::Parts Coalescing::run(Region& region, const Submit& submit) {
+JoinedWork::Parts Coalescing::run(Region& region, const Starter& starter) {
   std::vector<Call> calls;
   JoinedWork::Parts parts;
   {
@@ -105,7 +105,9 @@ JoinedWork::Parts Coalescing::run(Region& region, const Submit& submit) {
     calls = std::move(region.calls);
     parts = std::exchange(region.started, {});
   }
-  for (Call& call : fused(std::move(calls))) parts.push_back(submit(std::move(call)));
+  calls = fused(std::move(calls));
+  starter.prepare(calls);
+  for (Call& call : calls) parts.push_back(starter.submit(std::move(call)));
   return parts;
 }
 

@@ -18,13 +18,17 @@ namespace ringdist {
 
 class Coalescing {
  public:
-  using Submit = std::function<c10::intrusive_ptr<c10d::Work>(Call)>;
+  struct Starter {
+    // Called with all calls of the region, as they will be submitted.
+    std::function<void(const std::vector<Call>&)> prepare;
+    std::function<c10::intrusive_ptr<c10d::Work>(Call)> submit;
+  };
 
   Coalescing(int rank, std::shared_ptr<Hooks> hooks) : rank_(rank), hooks_(std::move(hooks)) {}
 
-  // Opens a region on this thread. `submit` starts a call, for as long as the region's Work lives.
-  // A region that is still open (an exception came between) is dropped.
-  void begin(Submit submit);
+  // Opens a region on this thread. `starter` starts the calls, for as long as the region's Work
+  // lives. A region that is still open (an exception came between) is dropped.
+  void begin(Starter starter);
   // Takes the call if this thread has an open region, and returns a Work that ends with the
   // region's; else null.
   c10::intrusive_ptr<c10d::Work> collect(Call& call);
@@ -52,7 +56,7 @@ class Coalescing {
   CompletionPtr completion() const;
   std::shared_ptr<Region> take();
   std::shared_ptr<Region> find();
-  static JoinedWork::Parts run(Region& region, const Submit& submit);
+  static JoinedWork::Parts run(Region& region, const Starter& starter);
 
   const int rank_;
   const std::shared_ptr<Hooks> hooks_;

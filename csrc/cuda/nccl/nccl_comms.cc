@@ -10,8 +10,8 @@ namespace ringdist::gpu {
 
 // As it goes to the others, which run the same build.
 struct NcclComms::Offer {
-  int32_t result;  // NcclResult: whether the rank can take part
-  NcclUniqueId id;
+  int32_t result;  // NcclResult: whether it has the ids
+  Ids ids;
   std::array<char, 124> why;
 };
 
@@ -41,17 +41,19 @@ NcclComms::~NcclComms() {
 }
 
 std::vector<int> NcclComms::ranks_with(int peer) const {
-  if (peer != kAll) return {std::min(group_.rank(), peer), std::max(group_.rank(), peer)};
+  if (peer != kNoPeer) return {std::min(group_.rank(), peer), std::max(group_.rank(), peer)};
   std::vector<int> out(static_cast<size_t>(group_.size()));
   std::iota(out.begin(), out.end(), 0);
   return out;
 }
 
-// The first rank's; an Error where any rank cannot take part.
-Result<NcclUniqueId> NcclComms::agree_on_id(const std::vector<int>& ranks, TimePoint deadline) {
+// The first rank's; an Error where it has none.
+Result<NcclComms::Ids> NcclComms::agree_on_ids(const std::vector<int>& ranks, TimePoint deadline) {
   Offer mine{};
   if (ranks[0] == group_.rank()) {
-    const NcclResult result = nccl_.unique_id(&mine.id);
+    NcclResult result = NcclResult::kSuccess;
+    for (NcclUniqueId& id : mine.ids)
+      if (result == NcclResult::kSuccess) result = nccl_.unique_id(&id);
     mine.result = static_cast<int32_t>(result);
     if (result != NcclResult::kSuccess) {
       const std::string why = nccl_.describe(result, nullptr);
@@ -62,45 +64,62 @@ Result<NcclUniqueId> NcclComms::agree_on_id(const std::vector<int>& ranks, TimeP
   if (!all.ok()) return all.error();
   Offer first{};
   std::memcpy(&first, all.value()[0].data(), sizeof(Offer));
-  if (first.result == static_cast<int32_t>(NcclResult::kSuccess)) return first.id;
+  if (first.result == static_cast<int32_t>(NcclResult::kSuccess)) return first.ids;
   return Error(ErrorKind::kSystem, "ringdist: NCCL on rank " + std::to_string(ranks[0]) +
                                        " has no id for a communicator: " + first.why.data());
 }
 
-Error NcclComms::make(int device, int peer, TimePoint deadline) {
-  {
-    std::lock_guard lock(mutex_);
-    if (comms_.contains({device, peer})) return {};
-  }
-  if (aborted_) return has_ended();
-  const std::vector<int> ranks = ranks_with(peer);
-  const auto id = agree_on_id(ranks, deadline);
-  if (!id.ok()) return id.error();
-  const std::string what = "a communicator of " + std::to_string(ranks.size()) + " ranks";
-  const int rank = peer == kAll ? group_.rank() : rank_of_two(group_.rank(), peer);
+Result<NcclComm> NcclComms::init(const NcclUniqueId& id, int size, int rank, TimePoint deadline) {
+  const std::string what = "a communicator of " + std::to_string(size) + " ranks";
   NcclComm comm = nullptr;
-  const NcclResult begun = nccl_.init_rank(&comm, static_cast<int>(ranks.size()), id.value(), rank);
-  Error error;
-  if (begun != NcclResult::kSuccess && begun != NcclResult::kInProgress)
-    error = failed(begun, comm, what);
-  else
-    error = await(comm, what, deadline);
-  if (error) {
-    if (comm != nullptr) (void)nccl_.abort(comm);
-    return error;
-  }
+  const NcclResult begun = nccl_.init_rank(&comm, size, id, rank);
+  const bool under_way = begun == NcclResult::kSuccess || begun == NcclResult::kInProgress;
+  const Error error = under_way ? await(comm, what, deadline) : failed(begun, comm, what);
+  if (!error) return comm;
+  if (comm != nullptr) (void)nccl_.abort(comm);
+  return error;
+}
+
+Error NcclComms::keep(Key key, NcclComm comm) {
   std::lock_guard lock(mutex_);
   if (aborted_) {
     (void)nccl_.abort(comm);
     return has_ended();
   }
-  comms_[{device, peer}] = comm;
+  comms_[key] = comm;
   return {};
 }
 
-NcclComm NcclComms::find(int device, int peer) const {
+Error NcclComms::make(int device, int peer, TimePoint deadline) {
+  const bool alone = peer == kNoPeer;
+  if (find(device, peer, alone ? Use::kCollectives : Use::kReceives) != nullptr) return {};
+  if (aborted_) return has_ended();
+  const std::vector<int> ranks = ranks_with(peer);
+  const auto ids = agree_on_ids(ranks, deadline);
+  if (!ids.ok()) return ids.error();
+  const int size = static_cast<int>(ranks.size());
+  if (alone) {
+    const auto comm = init(ids.value()[0], size, group_.rank(), deadline);
+    if (!comm.ok()) return comm.error();
+    return keep({device, peer, Use::kCollectives}, comm.value());
+  }
+  // First that in which the lower rank sends.
+  const bool lower = group_.rank() < peer;
+  const auto first = init(ids.value()[0], size, lower ? kSender : kReceiver, deadline);
+  if (!first.ok()) return first.error();
+  const auto second = init(ids.value()[1], size, lower ? kReceiver : kSender, deadline);
+  if (!second.ok()) {
+    (void)nccl_.abort(first.value());
+    return second.error();
+  }
+  const Error error = keep({device, peer, Use::kSends}, lower ? first.value() : second.value());
+  const Error other = keep({device, peer, Use::kReceives}, lower ? second.value() : first.value());
+  return error ? error : other;
+}
+
+NcclComm NcclComms::find(int device, int peer, Use use) const {
   std::lock_guard lock(mutex_);
-  const auto it = comms_.find({device, peer});
+  const auto it = comms_.find({device, peer, use});
   return it == comms_.end() ? nullptr : it->second;
 }
 
@@ -140,12 +159,10 @@ Error NcclComms::check() {
     const NcclResult asked = nccl_.async_error(comm, &state);
     const NcclResult result = asked == NcclResult::kSuccess ? state : asked;
     if (result == NcclResult::kSuccess || result == NcclResult::kInProgress) continue;
-    const auto [device, peer] = key;
-    const Error error =
-        failed(result, comm,
-               peer == kAll ? "the communicator of device " + std::to_string(device)
-                            : "sends and receives with rank " + std::to_string(peer));
-    return peer == kAll ? error : error.blame(peer);
+    const auto [device, peer, use] = key;
+    if (use == Use::kCollectives)
+      return failed(result, comm, "the communicator of device " + std::to_string(device));
+    return failed(result, comm, "sends and receives with rank " + std::to_string(peer)).blame(peer);
   }
   return {};
 }

@@ -1,15 +1,17 @@
-// A group's communicators: one of all ranks for each device, and one for each two ranks that send
-// to each other there, as those must not wait for collectives.
+// A group's communicators: one of all ranks for each device, and two for each two ranks that send
+// to each other there, one for each direction: sends must wait neither for collectives nor for what
+// comes the other way.
 //
 // Made by one thread at a time, which may also use them; check() and abort() by any.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "base/clock.h"
@@ -22,7 +24,12 @@ namespace ringdist::gpu {
 
 class NcclComms {
  public:
-  static constexpr int kAll = -1;
+  // What a communicator is for: collectives, or one direction between this rank and a peer.
+  enum class Use : uint8_t { kCollectives, kSends, kReceives };
+  static constexpr int kNoPeer = -1;  // of collectives
+  // In a communicator of two.
+  static constexpr int kSender = 0;
+  static constexpr int kReceiver = 1;
 
   // Both outlive it.
   NcclComms(NcclApi& nccl, RunnerGroup& group) : nccl_(nccl), group_(group) {}
@@ -31,14 +38,13 @@ class NcclComms {
   NcclComms(const NcclComms&) = delete;
   NcclComms& operator=(const NcclComms&) = delete;
 
-  // Makes the one with `peer`, or with kAll, on the device, which is current in this thread;
-  // nothing if it is there. All its ranks call it alike. Errors: kTimeout, kAborted, what NCCL or
-  // another rank says; then nothing is left of it.
+  // Makes that for collectives, or both with `peer`, on the device, which is current in this
+  // thread; nothing if they are there. All their ranks call it alike; who makes several goes by
+  // pairs of ranks in their order, lower ranks first, lest ranks wait for each other in a ring.
+  // Errors: kTimeout, kAborted, what NCCL or another rank says; then nothing is left of them.
   Error make(int device, int peer, TimePoint deadline);
-  // One that was made; null once it was aborted. Its ranks are the group's, or the lower of two and
-  // the other.
-  NcclComm find(int device, int peer) const;
-  static int rank_of_two(int rank, int other) { return rank < other ? 0 : 1; }
+  // One that was made; null once it was aborted.
+  NcclComm find(int device, int peer, Use use) const;
 
   // That of a call which ended with `result`: the call is given time to end, if it was only begun.
   // `what`: "all_reduce #3".
@@ -50,11 +56,17 @@ class NcclComms {
   bool aborted() const { return aborted_; }
 
  private:
-  using Key = std::pair<int, int>;  // device, peer
-  struct Offer;                     // of a rank that is to be in a new communicator
+  using Key = std::tuple<int, int, Use>;  // device, peer
+  struct Offer;                           // of a rank that is to be in a new communicator
 
   std::vector<int> ranks_with(int peer) const;
-  Result<NcclUniqueId> agree_on_id(const std::vector<int>& ranks, TimePoint deadline);
+  static constexpr size_t kDirections = 2;
+  using Ids = std::array<NcclUniqueId, kDirections>;
+
+  Result<Ids> agree_on_ids(const std::vector<int>& ranks, TimePoint deadline);
+  // One of so many ranks, this one being `rank` in it.
+  Result<NcclComm> init(const NcclUniqueId& id, int size, int rank, TimePoint deadline);
+  Error keep(Key key, NcclComm comm);
   Error await(NcclComm comm, std::string_view what, TimePoint deadline) const;
   Error failed(NcclResult result, NcclComm comm, std::string_view what) const;
 

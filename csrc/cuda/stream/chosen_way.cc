@@ -27,95 +27,117 @@ void put(const std::string& text, std::array<char, kSize>& out) {
   std::copy_n(text.begin(), std::min(text.size(), kSize - 1), out.begin());
 }
 
-std::string rank_text(size_t rank) { return "rank " + std::to_string(rank); }
+std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
 
 ChosenWay::ChosenWay(CudaApi& cuda, RunnerGroup& group, NcclFound nccl, Ways ways, Wanted wanted)
     : cuda_(cuda), group_(group), nccl_(std::move(nccl)), ways_(std::move(ways)), wanted_(wanted) {}
 
-std::shared_ptr<Way> ChosenWay::way() const {
+std::shared_ptr<Way> ChosenWay::way_of(const Request& request) const {
   std::lock_guard lock(mutex_);
-  return way_;
+  const auto it = chosen_.find(peer_of(request));
+  return it == chosen_.end() ? nullptr : it->second;
 }
 
-void ChosenWay::set_way(std::shared_ptr<Way> way) {
+std::vector<std::shared_ptr<Way>> ChosenWay::made() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Way>> out;
+  for (const auto& [nccl, way] : made_) out.push_back(way);
+  return out;
+}
+
+void ChosenWay::use(int peer, bool nccl) {
+  std::shared_ptr<Way> way;
   {
     std::lock_guard lock(mutex_);
-    way_ = way;
+    std::shared_ptr<Way>& made = made_[nccl];
+    if (!made) made = nccl ? ways_.nccl() : ways_.host();
+    chosen_[peer] = made;
     if (!aborted_) return;
+    way = made;
   }
   way->abort();
 }
 
-std::string ChosenWay::obstacle_to_nccl(const std::vector<Offer>& offers) const {
-  for (size_t rank = 0; rank < offers.size(); ++rank)
-    if (offers[rank].nccl_version == 0)
-      return rank_text(rank) + " has no NCCL (" + offers[rank].problem.data() + ")";
+// "" if there is none.
+std::string ChosenWay::obstacle_to_nccl(const std::vector<int>& ranks,
+                                        const std::vector<Offer>& offers) {
+  for (size_t i = 0; i < offers.size(); ++i)
+    if (offers[i].nccl_version == 0)
+      return rank_text(ranks[i]) + " has no NCCL (" + offers[i].problem.data() + ")";
   if (std::ranges::all_of(offers, [](const Offer& one) { return one.shares_devices != 0; }))
     return "";
   for (size_t a = 0; a < offers.size(); ++a)
     for (size_t b = a + 1; b < offers.size(); ++b)
       if (offers[a].device == offers[b].device)
-        return rank_text(a) + " and " + rank_text(b) + " use the same device";
+        return rank_text(ranks[a]) + " and " + rank_text(ranks[b]) + " use the same device";
   return "";
 }
 
-Error ChosenWay::choose(int device, TimePoint deadline) {
+Result<bool> ChosenWay::agree_on_nccl(int device, const std::vector<int>& ranks,
+                                      TimePoint deadline) {
   const auto identity = cuda_.identity(device);
   if (!identity.ok()) return identity.error();
   Offer mine{identity.value(), nccl_.version, nccl_.shares_devices, {}};
   put(nccl_.problem, mine.problem);
-  std::vector<int> ranks(static_cast<size_t>(group_.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
   const auto all = group_.exchange(ranks, std::as_bytes(std::span(&mine, 1)), deadline);
   if (!all.ok()) return all.error();
   std::vector<Offer> offers(all.value().size());
-  for (size_t rank = 0; rank < offers.size(); ++rank)
-    std::memcpy(&offers[rank], all.value()[rank].data(), sizeof(Offer));
-  const std::string obstacle = obstacle_to_nccl(offers);
+  for (size_t i = 0; i < offers.size(); ++i)
+    std::memcpy(&offers[i], all.value()[i].data(), sizeof(Offer));
+  const std::string obstacle = obstacle_to_nccl(ranks, offers);
   if (wanted_ == Wanted::kNccl && !obstacle.empty())
     return Error(ErrorKind::kNotSupported, "ringdist: NCCL is asked for, but " + obstacle);
-  if (wanted_ != Wanted::kHost && obstacle.empty()) {
-    set_way(ways_.nccl());
-    return {};
-  }
-  if (group_.rank() == 0 && wanted_ == Wanted::kAny)
+  if (group_.rank() == ranks[0] && wanted_ == Wanted::kAny && !obstacle.empty())
     log(LogLevel::kWarn, "tensors on devices go by way of the host: " + obstacle);
-  set_way(ways_.host());
+  return wanted_ != Wanted::kHost && obstacle.empty();
+}
+
+Error ChosenWay::choose(int device, int peer, TimePoint deadline) {
+  std::vector<int> ranks{std::min(group_.rank(), peer), std::max(group_.rank(), peer)};
+  if (peer == kAll) {
+    ranks.resize(static_cast<size_t>(group_.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  const auto nccl = agree_on_nccl(device, ranks, deadline);
+  if (!nccl.ok()) return nccl.error();
+  use(peer, nccl.value());
   return {};
 }
 
 Error ChosenWay::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
-  if (!way())
-    if (Error error = choose(place.device, deadline)) return error;
-  return way()->prepare(place, request, deadline);
+  if (request.endpoint && request.endpoint->peer == Endpoint::kAnySource)
+    return Error(ErrorKind::kNotSupported,
+                 "ringdist: recv: a source must be named for tensors on devices");
+  if (!way_of(request))
+    if (Error error = choose(place.device, peer_of(request), deadline)) return error;
+  return way_of(request)->prepare(place, request, deadline);
 }
 
 Error ChosenWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
-  const auto chosen = way();
-  ringdist::check(chosen != nullptr, "an op that was not prepared");
-  return chosen->enqueue(op, stream, held);
+  const auto way = way_of(op.request);
+  ringdist::check(way != nullptr, "an op that was not prepared");
+  return way->enqueue(op, stream, held);
 }
 
 Error ChosenWay::check() {
-  const auto chosen = way();
-  return chosen ? chosen->check() : Error();
+  for (const auto& way : made())
+    if (Error error = way->check()) return error;
+  return {};
 }
 
-bool ChosenWay::captures() const {
-  const auto chosen = way();
-  return chosen && chosen->captures();
+bool ChosenWay::captures(const Request& request) const {
+  const auto way = way_of(request);
+  return way && way->captures(request);
 }
 
 void ChosenWay::abort() {
-  std::shared_ptr<Way> chosen;
   {
     std::lock_guard lock(mutex_);
     aborted_ = true;
-    chosen = way_;
   }
-  if (chosen) chosen->abort();
+  for (const auto& way : made()) way->abort();
 }
 
 }  // namespace ringdist::gpu

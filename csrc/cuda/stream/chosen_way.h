@@ -1,12 +1,14 @@
-// The way of a group's ops on devices, chosen when the first comes, by all ranks alike: by NCCL,
-// where each rank has it and a device of its own; else by way of the host.
+// The way of a group's ops on devices, chosen when the first comes, by all its ranks alike: of
+// collectives by those of the group, of sends and receives by each two. By NCCL, where each of them
+// has it and a device of its own; else by way of the host.
 #pragma once
 
-#include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/thread_annotations.h"
 #include "cuda/stream/way.h"
@@ -32,29 +34,38 @@ class ChosenWay final : public Way {
 
   ChosenWay(CudaApi& cuda, RunnerGroup& group, NcclFound nccl, Ways ways, Wanted wanted);
 
-  // The first one exchanges what the ranks have. Error (kNotSupported): NCCL is wanted, and a rank
-  // cannot.
+  // The first collective, and the first send or receive between two ranks, exchanges what they
+  // have. Error (kNotSupported): NCCL is wanted, and a rank cannot.
   Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
   Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
   Error check() override;
-  bool captures() const override;
+  bool captures(const Request& request) const override;
   void abort() override;
 
  private:
   struct Offer;  // what a rank has, for the others
 
-  Error choose(int device, TimePoint deadline);
-  std::string obstacle_to_nccl(const std::vector<Offer>& offers) const;
-  std::shared_ptr<Way> way() const;
-  void set_way(std::shared_ptr<Way> way);
+  static constexpr int kAll = -1;
+  static int peer_of(const Request& request) {
+    return request.endpoint ? request.endpoint->peer : kAll;
+  }
+
+  Error choose(int device, int peer, TimePoint deadline);
+  Result<bool> agree_on_nccl(int device, const std::vector<int>& ranks, TimePoint deadline);
+  static std::string obstacle_to_nccl(const std::vector<int>& ranks,
+                                      const std::vector<Offer>& offers);
+  std::shared_ptr<Way> way_of(const Request& request) const;
+  std::vector<std::shared_ptr<Way>> made() const;
+  void use(int peer, bool nccl);
 
   CudaApi& cuda_;
   RunnerGroup& group_;
   const NcclFound nccl_;
   const Ways ways_;
   const Wanted wanted_;
-  mutable std::mutex mutex_;  // a leaf
-  std::shared_ptr<Way> way_ RINGDIST_GUARDED_BY(mutex_);
+  mutable std::mutex mutex_;                                                // a leaf
+  std::map<bool, std::shared_ptr<Way>> made_ RINGDIST_GUARDED_BY(mutex_);   // by whether NCCL's
+  std::map<int, std::shared_ptr<Way>> chosen_ RINGDIST_GUARDED_BY(mutex_);  // by peer, or kAll
   bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 

@@ -19,7 +19,7 @@ class HostWay final : public Way {
   Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
   Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
   Error check() override;
-  bool captures() const override { return false; }
+  bool captures(const Request&) const override { return false; }
   // The host's ops end with the group, and with them what waits for them.
   void abort() override {}
 

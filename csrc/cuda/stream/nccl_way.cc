@@ -23,9 +23,6 @@ NcclWay::~NcclWay() {
 
 Error NcclWay::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
   if (const auto& endpoint = request.endpoint) {
-    if (endpoint->peer == Endpoint::kAnySource)
-      return Error(ErrorKind::kNotSupported,
-                   "ringdist: recv: a source must be named for tensors on devices");
     if (endpoint->tag != 0)
       return Error(ErrorKind::kNotSupported,
                    "ringdist: tag " + std::to_string(endpoint->tag) +
@@ -41,7 +38,7 @@ Error NcclWay::prepare(const DevicePlace& place, const Request& request, TimePoi
     malformed_ = static_cast<int*>(made.value());
     *malformed_ = 0;
   }
-  return comms_.make(place.device, NcclComms::kAll, deadline);
+  return comms_.make(place.device, NcclComms::kNoPeer, deadline);
 }
 
 bool NcclWay::reduces_by_nccl(const Request& request) const {
@@ -71,10 +68,17 @@ bool NcclWay::is_native(const Request& request) const {
   }
 }
 
+NcclComm NcclWay::find_comm(const DeviceOp& op) const {
+  using Use = NcclComms::Use;
+  const auto& endpoint = op.request.endpoint;
+  if (!endpoint) return comms_.find(op.place.device, NcclComms::kNoPeer, Use::kCollectives);
+  return comms_.find(op.place.device, endpoint->peer,
+                     endpoint->sends ? Use::kSends : Use::kReceives);
+}
+
 Error NcclWay::enqueue(const DeviceOp& op, Stream stream, Held&) {
   const Request& request = op.request;
-  const int peer = request.endpoint ? request.endpoint->peer : NcclComms::kAll;
-  const NcclComm comm = comms_.find(op.place.device, peer);
+  const NcclComm comm = find_comm(op);
   if (comm == nullptr) return Error(ErrorKind::kAborted, "ringdist: NCCL: the group has ended");
   if (request.endpoint) return enqueue_message(op, comm, stream);
   if (is_native(request)) {
@@ -131,15 +135,15 @@ Error NcclWay::enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream) {
 
 Error NcclWay::enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream) {
   const Endpoint& endpoint = *op.request.endpoint;
-  const int other = 1 - NcclComms::rank_of_two(rank_, endpoint.peer);
   const Buffer& values = endpoint.sends ? op.input : op.output;
   if (values.count() == 0) return {};  // of which the other has none, either
   const Bytes bytes = values.contiguous(0, values.count());
   ringdist::check(bytes.data() != nullptr, "a message in several pieces");
-  const NcclResult result =
-      endpoint.sends
-          ? nccl_.send(bytes.data(), bytes.size(), NcclType::kUint8, other, comm, stream)
-          : nccl_.recv(bytes.data(), bytes.size(), NcclType::kUint8, other, comm, stream);
+  const NcclResult result = endpoint.sends
+                                ? nccl_.send(bytes.data(), bytes.size(), NcclType::kUint8,
+                                             NcclComms::kReceiver, comm, stream)
+                                : nccl_.recv(bytes.data(), bytes.size(), NcclType::kUint8,
+                                             NcclComms::kSender, comm, stream);
   return comms_.error_of(result, comm, op.text);
 }
 

@@ -20,7 +20,7 @@ class NcclWay final : public Way {
   Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
   Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
   Error check() override;
-  bool captures() const override { return true; }
+  bool captures(const Request&) const override { return true; }
   void abort() override { comms_.abort(); }
 
  private:
@@ -34,6 +34,7 @@ class NcclWay final : public Way {
   Numbers numbers_of(const Request& request) const;
   bool is_native(const Request& request) const;
   bool reduces_by_nccl(const Request& request) const;
+  NcclComm find_comm(const DeviceOp& op) const;
   Error enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream);
   Error enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream);
   Error enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream);

@@ -39,7 +39,8 @@ StreamRunner::~StreamRunner() {
 }
 
 StreamRunner::Key StreamRunner::key_of(int device, const Request& request) {
-  return {device, request.endpoint ? request.endpoint->peer : kCollectives};
+  if (!request.endpoint) return {device, kCollectives, false};
+  return {device, request.endpoint->peer, request.endpoint->sends};
 }
 
 Result<std::shared_ptr<void>> StreamRunner::make_event() {
@@ -98,7 +99,7 @@ Result<std::shared_ptr<DeviceWork>> StreamRunner::start(DeviceOp op,
   check(lane != lanes_.end(), "an op that was not prepared");
   const Result<bool> captured = cuda_.captures(op.place.stream);
   if (!captured.ok()) return captured.error();
-  if (captured.value() && !way_->captures())
+  if (captured.value() && !way_->captures(op.request))
     return Error(ErrorKind::kNotSupported,
                  "ringdist: " + op.text +
                      " goes by way of the host, and so cannot be captured into a CUDA graph");

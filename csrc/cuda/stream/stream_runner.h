@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <compare>
 #include <functional>
 #include <map>
 #include <memory>
@@ -30,8 +31,14 @@ class StreamRunner final : public Runner {
   void abort() override { way_->abort(); }
 
  private:
-  // Of a device: for collectives (peer -1), or sends and receives between this rank and a peer.
-  using Key = std::pair<int, int>;
+  // Of a device: for collectives (peer -1), for sends to a peer, or for receives from it, which
+  // must not wait for each other.
+  struct Key {
+    int device;
+    int peer;
+    bool sends;
+    auto operator<=>(const Key&) const = default;
+  };
   struct Lane {
     Stream stream = nullptr;
     std::shared_ptr<void> ready;  // an Event: the caller's stream has come to the op

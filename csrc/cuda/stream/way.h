@@ -19,16 +19,16 @@ class Way {
 
   // As Runner::prepare(); the place's device is the thread's.
   virtual Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) = 0;
-  // Puts a prepared op on the stream, which is the same for all collectives of a device, and for
-  // all sends and receives between two ranks. Waits for nothing. Memory that must stay until the
-  // stream has done it is added to `held`, also where it ends with an Error: that may leave the
+  // Puts a prepared op on the stream, which is the same for all collectives of a device, for all
+  // sends to a rank, and for all receives from it. Waits for nothing. Memory that must stay until
+  // the stream has done it is added to `held`, also where it ends with an Error: that may leave the
   // stream with a part of the op.
   virtual Error enqueue(const DeviceOp& op, Stream stream, Held& held) = 0;
   // Why what is on the streams does not end, or ended badly; success if nothing is known. Any
   // thread.
   virtual Error check() = 0;
-  // Its ops may be captured into a graph.
-  virtual bool captures() const = 0;
+  // Such ops may be captured into a graph.
+  virtual bool captures(const Request& request) const = 0;
   // As Runner::abort().
   virtual void abort() = 0;
 };

@@ -160,6 +160,58 @@ TEST_P(CudaWay, SendsAndReceivesBesideCollectives) {
   });
 }
 
+// Both send before they receive, more than anybody keeps for a receiver.
+TEST_P(CudaWay, SendsDoNotWaitForWhatComesTheOtherWay) {
+  constexpr size_t kLarge = 1 << 18;
+  Ranks ranks(options(2));
+  ranks.run([&](int rank) {
+    Ints out(kLarge, rank + 1), in(kLarge);
+    std::vector<std::shared_ptr<Op>> ops;
+    for (const bool sends : {true, false}) {
+      OpRequest one =
+          request(Collective::kPointToPoint, kLarge, sends ? &out : nullptr, sends ? nullptr : &in);
+      one.endpoint = Endpoint{1 - rank, 0, sends};
+      auto op = ranks[rank].submit(on_device(std::move(one)), /*will_wait=*/false);
+      ASSERT_TRUE(op.ok()) << op.error().what();
+      ops.push_back(op.value());
+    }
+    for (const auto& op : ops) {
+      const Error error = wait_op(ranks[rank], *op);
+      ASSERT_FALSE(error) << error.what();
+    }
+    EXPECT_EQ(in, Ints(kLarge, 2 - rank));
+  });
+}
+
+// Each rank's first send goes to the next, its first receive comes from the one before: as a
+// coalescing region does it (CallRunner::prepare).
+TEST_P(CudaWay, RanksInARingDoNotWaitForEachOther) {
+  constexpr int kSize = 3;
+  Ranks ranks(options(kSize));
+  ranks.run([&](int rank) {
+    Ints out{rank}, in{-1};
+    OpRequest send = request(Collective::kPointToPoint, 1, &out, nullptr);
+    send.endpoint = Endpoint{(rank + 1) % kSize, 0, true};
+    OpRequest receive = request(Collective::kPointToPoint, 1, nullptr, &in);
+    receive.endpoint = Endpoint{(rank + 2) % kSize, 0, false};
+    send = on_device(std::move(send));
+    receive = on_device(std::move(receive));
+    // Rank 2's pairs are with 0 and 1, in this order; the others' lower pair is with the next.
+    const bool send_first = rank != 1;
+    const std::vector<const OpRequest*> order =
+        send_first ? std::vector<const OpRequest*>{&send, &receive}
+                   : std::vector<const OpRequest*>{&receive, &send};
+    const Error prepared = ranks[rank].prepare(order);
+    ASSERT_FALSE(prepared) << prepared.what();
+    const auto sent = ranks[rank].submit(std::move(send), /*will_wait=*/false);
+    const auto received = ranks[rank].submit(std::move(receive), /*will_wait=*/false);
+    ASSERT_TRUE(sent.ok() && received.ok());
+    ASSERT_FALSE(wait_op(ranks[rank], *sent.value()));
+    ASSERT_FALSE(wait_op(ranks[rank], *received.value()));
+    EXPECT_EQ(in, Ints{(rank + 2) % kSize});
+  });
+}
+
 // Ops of the host and of devices in one order; a barrier waits for both.
 TEST_P(CudaWay, ServesTheHostsTensorsBeside) {
   Ranks ranks(options(3));

@@ -30,16 +30,18 @@ Call broadcast_of(int64_t elements) {
 class Regions {
  public:
   void begin() {
-    coalescing.begin([this](Call call) {
-      submitted.push_back(std::move(call));
-      auto work = c10::make_intrusive<TestWork>();
-      work->end();
-      return work;
-    });
+    coalescing.begin({[this](const std::vector<Call>& calls) { prepared.push_back(calls.size()); },
+                      [this](Call call) {
+                        submitted.push_back(std::move(call));
+                        auto work = c10::make_intrusive<TestWork>();
+                        work->end();
+                        return work;
+                      }});
   }
   c10::intrusive_ptr<c10d::Work> collect(Call call) { return coalescing.collect(call); }
 
   std::vector<Call> submitted;
+  std::vector<size_t> prepared;  // how many calls, for each region
   Coalescing coalescing{0, std::make_shared<Hooks>()};
 };
 
@@ -50,6 +52,7 @@ TEST(Coalescing, RunsOfAllreducesBecomeOneOp) {
     ASSERT_TRUE(regions.collect(std::move(call)));
   EXPECT_TRUE(regions.submitted.empty());
   EXPECT_TRUE(regions.coalescing.end()->wait());
+  EXPECT_EQ(regions.prepared, std::vector<size_t>{3});
   ASSERT_EQ(regions.submitted.size(), 3U);
   EXPECT_EQ(regions.submitted[0].request.count, 7);
   EXPECT_EQ(regions.submitted[0].outputs.size(), 2U);

@@ -65,6 +65,8 @@ class TableGroup final : public RunnerGroup {
   const int size_;
 };
 
+using Use = NcclComms::Use;
+
 class NcclCommsTest : public testing::Test {
  protected:
   static constexpr int kSize = 3;
@@ -92,13 +94,14 @@ class NcclCommsTest : public testing::Test {
 
 TEST_F(NcclCommsTest, AreMadeOnceForAllAndForEachTwo) {
   each({0, 1, 2}, [&](int rank) {
-    for (int again = 0; again < 2; ++again) EXPECT_FALSE(of(rank).make(0, NcclComms::kAll, soon()));
+    for (int again = 0; again < 2; ++again)
+      EXPECT_FALSE(of(rank).make(0, NcclComms::kNoPeer, soon()));
   });
   each({0, 2}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, 2 - rank, soon())); });
-  EXPECT_EQ(nccl_.alive(), 5u);
-  EXPECT_NE(of(0).find(0, NcclComms::kAll), nullptr);
-  EXPECT_NE(of(2).find(0, 0), nullptr);
-  EXPECT_EQ(of(1).find(0, 0), nullptr);
+  EXPECT_EQ(nccl_.alive(), 3u + 4u);
+  EXPECT_NE(of(0).find(0, NcclComms::kNoPeer, Use::kCollectives), nullptr);
+  EXPECT_NE(of(2).find(0, 0, Use::kReceives), nullptr);
+  EXPECT_EQ(of(1).find(0, 0, Use::kSends), nullptr);
   comms_.clear();
   EXPECT_EQ(nccl_.alive(), 0u);
 }
@@ -106,13 +109,13 @@ TEST_F(NcclCommsTest, AreMadeOnceForAllAndForEachTwo) {
 TEST_F(NcclCommsTest, NameTheRankThatHasNoId) {
   nccl_.fail_next("unique_id", NcclResult::kSystemError);
   each({0, 1, 2}, [&](int rank) {
-    const Error error = of(rank).make(0, NcclComms::kAll, soon());
+    const Error error = of(rank).make(0, NcclComms::kNoPeer, soon());
     ASSERT_TRUE(error);
     EXPECT_NE(error.message().find("rank 0 has no id"), std::string::npos) << error.message();
     EXPECT_NE(error.message().find("NCCL's error 2"), std::string::npos) << error.message();
   });
   each({0, 1, 2},
-       [&](int rank) { EXPECT_FALSE(of(rank).make(0, NcclComms::kAll, soon())) << "again"; });
+       [&](int rank) { EXPECT_FALSE(of(rank).make(0, NcclComms::kNoPeer, soon())) << "again"; });
 }
 
 TEST_F(NcclCommsTest, EndAtTheDeadlineWhereARankFails) {
@@ -120,7 +123,7 @@ TEST_F(NcclCommsTest, EndAtTheDeadlineWhereARankFails) {
   std::atomic<int> timeouts{0}, failures{0};
   each({0, 1, 2}, [&](int rank) {
     const Error error =
-        of(rank).make(0, NcclComms::kAll, Clock::now() + std::chrono::milliseconds(300));
+        of(rank).make(0, NcclComms::kNoPeer, Clock::now() + std::chrono::milliseconds(300));
     ASSERT_TRUE(error);
     ++(error.kind() == ErrorKind::kTimeout ? timeouts : failures);
   });
@@ -137,7 +140,7 @@ TEST_F(NcclCommsTest, EndWhereTheGroupDoesWhileTheyAreMade) {
   // Rank 1 gives its part of the exchange, and comes no further.
   each({0, 1}, [&](int rank) {
     if (rank == 1) {
-      std::vector<std::byte> nothing(256);
+      std::vector<std::byte> nothing(1024);
       (void)table_.exchange(1, {0, 1}, nothing, soon());
       return;
     }
@@ -152,7 +155,7 @@ TEST_F(NcclCommsTest, EndWhereTheGroupDoesWhileTheyAreMade) {
 TEST_F(NcclCommsTest, TellWhatNcclSaysOfThemLater) {
   each({1, 2}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, 3 - rank, soon())); });
   EXPECT_FALSE(of(1).check());
-  nccl_.break_comm(of(1).find(0, 2), NcclResult::kRemoteError);
+  nccl_.break_comm(of(1).find(0, 2, Use::kSends), NcclResult::kRemoteError);
   const Error error = of(1).check();
   EXPECT_EQ(error.kind(), ErrorKind::kPeerLost);
   EXPECT_EQ(error.ranks(), std::vector<int>{2});
@@ -163,14 +166,14 @@ TEST_F(NcclCommsTest, AreGoneOnceAborted) {
   each({0, 1}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, 1 - rank, soon())); });
   of(0).abort();
   of(0).abort();
-  EXPECT_EQ(of(0).find(0, 1), nullptr);
+  EXPECT_EQ(of(0).find(0, 1, Use::kSends), nullptr);
   EXPECT_FALSE(of(0).check());
-  EXPECT_EQ(nccl_.alive(), 1u);
+  EXPECT_EQ(nccl_.alive(), 2u);
 }
 
 TEST_F(NcclCommsTest, MakeErrorsOfResults) {
   each({0, 1}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, 1 - rank, soon())); });
-  const NcclComm comm = of(0).find(0, 1);
+  const NcclComm comm = of(0).find(0, 1, Use::kSends);
   EXPECT_FALSE(of(0).error_of(NcclResult::kSuccess, comm, "send"));
   EXPECT_FALSE(of(0).error_of(NcclResult::kInProgress, comm, "send")) << "which ends soon";
   EXPECT_EQ(of(0).error_of(NcclResult::kInvalidUsage, comm, "send").kind(),

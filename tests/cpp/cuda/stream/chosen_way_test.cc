@@ -18,7 +18,7 @@ struct NoWay final : Way {
   }
   Error enqueue(const DeviceOp&, Stream, Held&) override { return {}; }
   Error check() override { return {}; }
-  bool captures() const override { return true; }
+  bool captures(const Request&) const override { return true; }
   void abort() override { aborted = true; }
 
   int prepared = 0;
@@ -93,6 +93,30 @@ TEST_F(ChosenWayTest, IsTheHostWhereThatIsWanted) {
   const auto way = make({22907, "", false}, ChosenWay::Wanted::kHost);
   ASSERT_FALSE(prepare(*way));
   EXPECT_EQ(host_->prepared, 1);
+}
+
+// Two ranks that send to each other need not wait for the rest, nor go the way of the rest.
+TEST_F(ChosenWayTest, IsChosenForEachPeerByItself) {
+  give_each_its_own();
+  const auto way = make({22907, "", false});
+  Request send;
+  send.kind = Collective::kPointToPoint;
+  send.endpoint = Endpoint{1, 0, true};
+  ASSERT_FALSE(way->prepare({}, send, TimePoint::max()));
+  EXPECT_EQ(nccl_->prepared, 1);
+  EXPECT_TRUE(way->captures(send));
+  EXPECT_FALSE(way->captures({})) << "not chosen yet";
+  group_.others = nullptr;  // all on one device
+  ASSERT_FALSE(prepare(*way));
+  EXPECT_EQ(host_->prepared, 1);
+  EXPECT_EQ(group_.exchanges, 2);
+}
+
+TEST_F(ChosenWayTest, NeedsASource) {
+  const auto way = make({22907, "", false});
+  Request receive;
+  receive.endpoint = Endpoint{Endpoint::kAnySource, 0, false};
+  EXPECT_EQ(way->prepare({}, receive, TimePoint::max()).kind(), ErrorKind::kNotSupported);
 }
 
 TEST_F(ChosenWayTest, IsChosenAgainAfterAFailedExchange) {

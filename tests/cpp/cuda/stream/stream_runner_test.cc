@@ -27,7 +27,7 @@ struct HalvingWay final : Way {
     return cuda.run(Divide{at, 2.0f, 1}, stream);
   }
   Error check() override { return wrong; }
-  bool captures() const override { return may_capture; }
+  bool captures(const Request&) const override { return may_capture; }
   void abort() override { aborted = true; }
 
   FakeCuda& cuda;
@@ -41,10 +41,10 @@ struct HalvingWay final : Way {
 
 class StreamRunnerTest : public testing::Test {
  protected:
-  DeviceOp op_on(void* stream, int peer = -1) {
+  DeviceOp op_on(void* stream, int peer = -1, bool sends = true) {
     DeviceOp out;
     out.request.kind = peer < 0 ? Collective::kAllreduce : Collective::kPointToPoint;
-    if (peer >= 0) out.request.endpoint = Endpoint{peer, 0, true};
+    if (peer >= 0) out.request.endpoint = Endpoint{peer, 0, sends};
     out.output = Buffer(sizeof(float));
     out.output.append(&value_, 1);
     out.text = "all_reduce #1";
@@ -97,9 +97,11 @@ TEST_F(StreamRunnerTest, EndsWhenTheDeviceHasAndKeepsMemoryUntilThen) {
   EXPECT_TRUE(way_->last_held.expired());
 }
 
-TEST_F(StreamRunnerTest, GivesCollectivesAndEachPeerStreamsOfTheirOwn) {
+TEST_F(StreamRunnerTest, GivesCollectivesAndEachDirectionOfEachPeerStreamsOfTheirOwn) {
   for (const int peer : {-1, 1, 2, 1, -1}) ASSERT_TRUE(start(op_on(caller_, peer)).ok());
-  ASSERT_EQ(way_->used.size(), 5u);
+  ASSERT_TRUE(start(op_on(caller_, 1, /*sends=*/false)).ok());
+  ASSERT_EQ(way_->used.size(), 6u);
+  EXPECT_NE(way_->used[1], way_->used[5]);
   EXPECT_EQ(way_->used[0], way_->used[4]);
   EXPECT_EQ(way_->used[1], way_->used[3]);
   EXPECT_NE(way_->used[0], way_->used[1]);
