@@ -18,7 +18,6 @@ DeviceOp device_op(const Op& op, std::shared_ptr<void> memory) {
   out.request = op.request;
   out.input = op.request.input;
   out.output = op.request.output;
-  out.factor = op.request.factor;
   out.plan = op.plan;
   out.number = op.number;
   out.text = op.describe();

@@ -24,7 +24,6 @@ struct DeviceOp {
   Request request;
   Buffer input;  // as OpRequest's; addresses of the device
   Buffer output;
-  double factor = 1;  // of PREMUL_SUM
   Plan plan;
   uint64_t number = 0;  // none of a send or a receive
   std::string text;     // "all_reduce #12 (float32, 1000 elements, SUM)", for messages

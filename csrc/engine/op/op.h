@@ -31,7 +31,6 @@ struct OpRequest : Request {
   Buffer input;  // what Shape says that a collective reads; a send's data
   Buffer output;
   std::optional<DevicePlace> place;  // both buffers are there; none: in the host's memory
-  double factor = 1;                 // of PREMUL_SUM, if there is a place; else it is in the input
   bool hands_over = false;           // barriers after it wait for Communicator::handed_over(), too
   Milliseconds timeout{0};           // 0: the group's
   std::shared_ptr<void> keep_alive;  // holds the memory of both buffers until all sends left

@@ -19,6 +19,8 @@ TEST(Fingerprint, DescribesAnyBytes) {
   EXPECT_EQ(print.describe(), "all_reduce(float32, 1 element, SUM)");
   print.plan = Fingerprint::plan_part(~uint64_t{0}, 5);
   EXPECT_EQ(print.describe(), "all_reduce(float32, 1 element, SUM, codec int4)");
+  print.plan |= Fingerprint::kOnDevice;
+  EXPECT_EQ(print.describe(), "all_reduce(float32, 1 element, SUM, codec int4, on cuda)");
   const auto seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);

@@ -57,6 +57,24 @@ TEST(Planner, PreparesAsItPlans) {
     }
 }
 
+// An op of a device is planned alike, told from the host's, and has no schedule here.
+TEST(Planner, TellsDevicesFromTheHost) {
+  Planner planner(options());
+  Request request = allreduce(1000);
+  const PreparedPlan host = planner.prepare(request).value();
+  request.on_device = true;
+  for (int round = 0; round < 2; ++round) {
+    const PreparedPlan device = planner.prepare(request).value();
+    EXPECT_EQ(device.plan.hash(), host.plan.hash());
+    EXPECT_EQ(device.schedule, nullptr);
+    EXPECT_FALSE(device.fingerprint == host.fingerprint);
+    EXPECT_TRUE(device.fingerprint.on_device());
+    EXPECT_EQ(device.fingerprint.codec_id(), 0);
+  }
+  EXPECT_FALSE(host.fingerprint.on_device());
+  EXPECT_NE(host.schedule, nullptr);
+}
+
 TEST(Planner, PreparesWhatItKeepsNothingOf) {
   Planner planner(options());
   Request coded = allreduce(1000);
