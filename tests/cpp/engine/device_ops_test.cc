@@ -20,14 +20,12 @@ TEST(DeviceOps, EndWhenTheDeviceSaysSo) {
     request.keep_alive = memory;
     std::atomic<int> succeeded{0};
     request.succeeded = [&] { ++succeeded; };
-    request.factor = 0.5;
     const auto op = submitted(ranks[rank], std::move(request));
     EXPECT_NE(op->device_work, nullptr);
     EXPECT_FALSE(ranks[rank].wait(*op, Milliseconds(20)));
     FakeDevice& device = ranks.device(rank);
     ASSERT_TRUE(device.await_started(1));
     EXPECT_EQ(device.op(0).number, 1u);
-    EXPECT_EQ(device.op(0).factor, 0.5);
     EXPECT_EQ(device.op(0).text, "all_reduce #1 (float32, 16 elements, SUM, on cuda)");
     EXPECT_EQ(device.op(0).output.count(), 16);
     EXPECT_NE(device.op(0).plan.algorithm, nullptr);
