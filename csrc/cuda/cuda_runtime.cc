@@ -29,6 +29,19 @@ Result<T> result_of(cudaError_t code, const char* call, T value) {
   return value;
 }
 
+// While another thread captures a stream into a graph, what this one calls is refused, and ends
+// that capture, unless it has said that captures are no affair of its.
+class AllowsCaptures {
+ public:
+  AllowsCaptures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~AllowsCaptures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  AllowsCaptures(const AllowsCaptures&) = delete;
+  AllowsCaptures& operator=(const AllowsCaptures&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;
+};
+
 using WaitValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
 
 // The driver's: the runtime has none of its own. Null where it is too old.
@@ -63,7 +76,7 @@ Result<std::array<uint8_t, 16>> CudaRuntime::identity(int device) {
 Result<int> CudaRuntime::use(int device) {
   int before = 0;
   if (Error error = error_of(cudaGetDevice(&before), "cudaGetDevice")) return error;
-  if (before == device) return before;
+  // Also where it is that already: the driver's own calls need its context in this thread.
   return result_of(cudaSetDevice(device), "cudaSetDevice", before);
 }
 
@@ -97,6 +110,7 @@ Error CudaRuntime::wait(Stream stream, Event event) {
 }
 
 Result<bool> CudaRuntime::reached(Event event) {
+  const AllowsCaptures guard;
   const cudaError_t code = cudaEventQuery(of_event(event));
   if (code == cudaErrorNotReady) {
     (void)cudaGetLastError();
@@ -121,7 +135,8 @@ void CudaRuntime::free(void* memory, Stream stream) { (void)cudaFreeAsync(memory
 
 Result<void*> CudaRuntime::allocate_pinned(size_t bytes) {
   void* memory = nullptr;
-  const cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+  const cudaError_t code =
+      cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
   return result_of(code, "cudaHostAlloc", memory);
 }
 

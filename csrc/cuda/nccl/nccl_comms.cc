@@ -73,8 +73,7 @@ Result<NcclComm> NcclComms::init(const NcclUniqueId& id, int size, int rank, Tim
   const std::string what = "a communicator of " + std::to_string(size) + " ranks";
   NcclComm comm = nullptr;
   const NcclResult begun = nccl_.init_rank(&comm, size, id, rank);
-  const bool under_way = begun == NcclResult::kSuccess || begun == NcclResult::kInProgress;
-  const Error error = under_way ? await(comm, what, deadline) : failed(begun, comm, what);
+  const Error error = goes_on(begun) ? await(comm, what, deadline) : failed(begun, comm, what);
   if (!error) return comm;
   if (comm != nullptr) (void)nccl_.abort(comm);
   return error;
@@ -168,7 +167,8 @@ Error NcclComms::check() {
 }
 
 void NcclComms::abort() {
-  aborted_ = true;
+  aborted_ = true;  // who awaits the end of a call, with calls_ held, gives up
+  const auto calls = hold();
   std::map<Key, NcclComm> ended;
   std::lock_guard lock(mutex_);
   ended.swap(comms_);

@@ -46,6 +46,12 @@ class NcclComms {
   // One that was made; null once it was aborted.
   NcclComm find(int device, int peer, Use use) const;
 
+  // Calls for communicators are made while it is held: abort() frees them.
+  std::unique_lock<std::mutex> hold() const { return std::unique_lock(calls_); }
+  // A call within a group of calls went well so far; what it only began, the group's end tells.
+  static bool goes_on(NcclResult result) {
+    return result == NcclResult::kSuccess || result == NcclResult::kInProgress;
+  }
   // That of a call which ended with `result`: the call is given time to end, if it was only begun.
   // `what`: "all_reduce #3".
   Error error_of(NcclResult result, NcclComm comm, std::string_view what) const;
@@ -73,6 +79,7 @@ class NcclComms {
   NcclApi& nccl_;
   RunnerGroup& group_;
   std::atomic<bool> aborted_{false};
+  mutable std::mutex calls_;  // before mutex_
   mutable std::mutex mutex_;  // a leaf
   std::map<Key, NcclComm> comms_ RINGDIST_GUARDED_BY(mutex_);
 };

@@ -8,9 +8,10 @@ namespace ringdist::gpu {
 
 class CurrentDevice {
  public:
-  CurrentDevice(CudaApi& cuda, int device) : cuda_(cuda), before_(cuda.use(device)) {}
+  CurrentDevice(CudaApi& cuda, int device)
+      : cuda_(cuda), device_(device), before_(cuda.use(device)) {}
   ~CurrentDevice() {
-    if (before_.ok()) (void)cuda_.use(before_.value());
+    if (before_.ok() && before_.value() != device_) (void)cuda_.use(before_.value());
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
@@ -19,6 +20,7 @@ class CurrentDevice {
 
  private:
   CudaApi& cuda_;
+  const int device_;
   const Result<int> before_;
 };
 

@@ -14,16 +14,19 @@ class NcclLink final : public Link {
   NcclLink(NcclApi& nccl, const NcclComms& comms, NcclComm comm, std::string_view op)
       : nccl_(nccl), comms_(comms), comm_(comm), op_(op) {}
 
-  Error begin() override { return error_of(nccl_.group_start()); }
+  Error begin() override { return within(nccl_.group_start()); }
   Error send(int peer, const void* data, size_t bytes, Stream stream) override {
-    return error_of(nccl_.send(data, bytes, NcclType::kUint8, peer, comm_, stream));
+    return within(nccl_.send(data, bytes, NcclType::kUint8, peer, comm_, stream));
   }
   Error receive(int peer, void* data, size_t bytes, Stream stream) override {
-    return error_of(nccl_.recv(data, bytes, NcclType::kUint8, peer, comm_, stream));
+    return within(nccl_.recv(data, bytes, NcclType::kUint8, peer, comm_, stream));
   }
   Error end() override { return error_of(nccl_.group_end()); }
 
  private:
+  Error within(NcclResult result) const {
+    return NcclComms::goes_on(result) ? Error() : error_of(result);
+  }
   Error error_of(NcclResult result) const { return comms_.error_of(result, comm_, op_); }
 
   NcclApi& nccl_;

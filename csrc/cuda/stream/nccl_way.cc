@@ -78,6 +78,7 @@ NcclComm NcclWay::find_comm(const DeviceOp& op) const {
 
 Error NcclWay::enqueue(const DeviceOp& op, Stream stream, Held&) {
   const Request& request = op.request;
+  const auto calls = comms_.hold();
   const NcclComm comm = find_comm(op);
   if (comm == nullptr) return Error(ErrorKind::kAborted, "ringdist: NCCL: the group has ended");
   if (request.endpoint) return enqueue_message(op, comm, stream);
@@ -96,7 +97,7 @@ Error NcclWay::enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream) 
   const Numbers how = numbers_of(request);
   NcclResult result = nccl_.group_start();
   op.output.for_each(0, op.output.count(), [&](Bytes piece) {
-    if (result != NcclResult::kSuccess) return;
+    if (!NcclComms::goes_on(result)) return;
     std::byte* const at = piece.data();
     const size_t count = piece.size() / dtype_size(request.dtype) * how.each;
     if (request.kind == Collective::kAllreduce)
@@ -107,7 +108,7 @@ Error NcclWay::enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream) 
       result = nccl_.reduce(at, at, count, how.type, how.op, request.root, comm, stream);
   });
   const NcclResult ended = nccl_.group_end();
-  return comms_.error_of(result == NcclResult::kSuccess ? ended : result, comm, op.text);
+  return comms_.error_of(NcclComms::goes_on(result) ? ended : result, comm, op.text);
 }
 
 // An allgather or a reduce-scatter of parts of one size, of tensors that lie in one piece, or as

@@ -194,7 +194,7 @@ NcclResult FakeNccl::group_end() {
     if (const NcclResult result = enter("group_end"); result != NcclResult::kSuccess) return result;
   }
   if (!parts.empty()) enqueue(std::move(parts));
-  return NcclResult::kSuccess;
+  return NcclResult::kInProgress;
 }
 
 NcclResult FakeNccl::add(Part part, NcclComm comm, void* stream) {
@@ -218,7 +218,7 @@ NcclResult FakeNccl::add(Part part, NcclComm comm, void* stream) {
     grouped_parts.push_back(one);
   else
     enqueue({one});
-  return NcclResult::kSuccess;
+  return NcclResult::kInProgress;  // it blocks nobody: async_error() tells
 }
 
 void FakeNccl::enqueue(std::vector<PartPtr> parts) {
