@@ -81,6 +81,14 @@ struct FakeNccl::Ring {
   std::set<int> joined;
   std::map<size_t, std::vector<PartPtr>> collectives;                  // by number
   std::map<std::pair<int, int>, std::deque<PartPtr>> sends, receives;  // from, to
+
+  // What a rank that aborts has there meets nobody any more: its memory may go.
+  void drop(const std::shared_ptr<Comm>& gone) {
+    const auto is_of = [&](const PartPtr& part) { return part && part->comm == gone; };
+    for (auto& [number, parts] : collectives) std::ranges::replace_if(parts, is_of, PartPtr());
+    for (auto* waiting : {&sends, &receives})
+      for (auto& [pair, parts] : *waiting) std::erase_if(parts, is_of);
+  }
 };
 
 namespace {
@@ -88,6 +96,7 @@ namespace {
 // Of this thread.
 thread_local int group_depth = 0;
 thread_local std::vector<std::shared_ptr<void>> grouped_parts;
+thread_local NcclResult group_result = NcclResult::kSuccess;  // of its calls
 
 }  // namespace
 
@@ -171,6 +180,7 @@ NcclResult FakeNccl::let_go(NcclComm comm, bool aborts) {
   EXPECT_TRUE(mine) << "a communicator that is not there";
   if (!mine) return NcclResult::kInvalidArgument;
   mine->aborted = aborts;
+  if (aborts) mine->ring->drop(mine);
   comms_.erase(comm);
   return NcclResult::kSuccess;
 }
@@ -189,29 +199,36 @@ NcclResult FakeNccl::group_end() {
   std::vector<PartPtr> parts;
   for (const auto& part : std::exchange(grouped_parts, {}))
     parts.push_back(std::static_pointer_cast<Part>(part));
+  const NcclResult called = std::exchange(group_result, NcclResult::kSuccess);
   {
     std::lock_guard lock(mutex_);
     if (const NcclResult result = enter("group_end"); result != NcclResult::kSuccess) return result;
   }
+  if (called != NcclResult::kSuccess) return called;
   if (!parts.empty()) enqueue(std::move(parts));
   return NcclResult::kInProgress;
 }
 
-NcclResult FakeNccl::add(Part part, NcclComm comm, void* stream) {
+NcclResult FakeNccl::check(Part& part, NcclComm comm, void* stream) {
   static const char* const kNames[] = {"all_reduce",     "broadcast", "reduce", "all_gather",
                                        "reduce_scatter", "send",      "recv"};
-  {
-    std::lock_guard lock(mutex_);
-    const NcclResult result = enter(kNames[static_cast<int>(part.kind)]);
-    if (result != NcclResult::kSuccess) return result;
-    part.comm = find(comm);
-    if (!part.comm || stream == nullptr) return NcclResult::kInvalidArgument;
-    EXPECT_EQ(part.comm->ring->joined.size(), part.comm->ring->size) << "not ready yet";
-    const int size = static_cast<int>(part.comm->ring->size);
-    if (part.root < 0 || part.root >= size) return NcclResult::kInvalidArgument;
-    part.stream = stream;
-    if (part.kind != Part::kSend && part.kind != Part::kRecv)
-      part.number = part.comm->collectives++;
+  std::lock_guard lock(mutex_);
+  const NcclResult result = enter(kNames[static_cast<int>(part.kind)]);
+  if (result != NcclResult::kSuccess) return result;
+  part.comm = find(comm);
+  part.stream = stream;
+  if (!part.comm || stream == nullptr) return NcclResult::kInvalidArgument;
+  EXPECT_EQ(part.comm->ring->joined.size(), part.comm->ring->size) << "not ready yet";
+  const int size = static_cast<int>(part.comm->ring->size);
+  if (part.root < 0 || part.root >= size) return NcclResult::kInvalidArgument;
+  const bool fp8 = part.type == NcclType::kFloat8E4M3 || part.type == NcclType::kFloat8E5M2;
+  return fp8 && !has_fp8() ? NcclResult::kInvalidArgument : NcclResult::kSuccess;
+}
+
+NcclResult FakeNccl::add(Part part, NcclComm comm, void* stream) {
+  if (const NcclResult result = check(part, comm, stream); result != NcclResult::kSuccess) {
+    if (group_depth > 0) group_result = result;
+    return result;
   }
   const auto one = std::make_shared<Part>(std::move(part));
   if (group_depth > 0)
@@ -223,7 +240,14 @@ NcclResult FakeNccl::add(Part part, NcclComm comm, void* stream) {
 
 void FakeNccl::enqueue(std::vector<PartPtr> parts) {
   void* const stream = parts[0]->stream;
-  for (const PartPtr& part : parts) EXPECT_EQ(part->stream, stream) << "a group of two streams";
+  {
+    std::lock_guard lock(mutex_);
+    for (const PartPtr& part : parts) {
+      EXPECT_EQ(part->stream, stream) << "a group of two streams";
+      if (part->kind != Part::kSend && part->kind != Part::kRecv)
+        part->number = part->comm->collectives++;
+    }
+  }
   const auto came = std::make_shared<bool>(false);
   streams_.push(stream, {[this, parts = std::move(parts), came] {
                            std::lock_guard lock(mutex_);

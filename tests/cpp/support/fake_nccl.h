@@ -1,8 +1,8 @@
 // NCCL without devices, for all ranks of a test in one process: memory is the host's, and what is
 // enqueued runs on support/fake_streams.h. As NCCL, a group of calls is one piece of work on its
 // stream, which goes on when all of them have met their other halves: collectives those of all
-// ranks of the communicator in the order of their calls, sends receives by pairs. What NCCL would
-// hang or go astray on fails the test.
+// ranks of the communicator in the order of their calls, sends receives by pairs. A group with a
+// call that failed starts nothing. What NCCL would hang or go astray on fails the test.
 //
 // Any thread.
 #pragma once
@@ -65,6 +65,8 @@ class FakeNccl final : public gpu::NcclApi {
   using PartPtr = std::shared_ptr<Part>;
 
   gpu::NcclResult enter(const std::string& call);
+  // What the call returns at once.
+  gpu::NcclResult check(Part& part, gpu::NcclComm comm, void* stream);
   gpu::NcclResult add(Part part, gpu::NcclComm comm, void* stream);
   void enqueue(std::vector<PartPtr> parts);
   void arrive(const PartPtr& part);
