@@ -149,6 +149,8 @@ Error NcclWay::enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream)
 }
 
 Error NcclWay::check() {
+  // What it cut off is reached, too.
+  if (comms_.aborted()) return Error(ErrorKind::kAborted, "ringdist: NCCL: the group has ended");
   if (Error error = comms_.check()) return error;
   if (malformed_ == nullptr || *static_cast<const volatile int*>(malformed_) == 0) return {};
   return Error(ErrorKind::kProtocol, "ringdist: bytes from another rank that no encoder writes");

@@ -25,6 +25,8 @@ class FakeNccl final : public gpu::NcclApi {
   explicit FakeNccl(FakeStreams& streams, int version = 22907)
       : streams_(streams), version_(version) {}
 
+  // Of the first communicator that is made.
+  static std::string first_id() { return "fake 1"; }
   // The next call of that name returns it: "init_rank".
   void fail_next(const std::string& call, gpu::NcclResult result);
   // What async_error() says of a communicator from now on.

@@ -1,0 +1,102 @@
+// One rank's ops by NCCL where another one does not come. All ranks together:
+// tests/cpp/conformance/cuda_way_test.cc.
+#include "cuda/stream/nccl_way.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "cuda/stream/event_watch.h"
+#include "cuda/stream/stream_runner.h"
+#include "support/fake_cuda.h"
+#include "support/fake_nccl.h"
+#include "support/fake_runner_group.h"
+#include "support/fake_streams.h"
+
+namespace ringdist::gpu {
+namespace {
+
+class NcclWayTest : public testing::Test {
+ protected:
+  // The other rank comes to the communicator of all, whose id the group's exchange tells, and to
+  // nothing else.
+  void prepare(StreamRunner& runner, const DeviceOp& op) {
+    std::thread other([this] {
+      while (nccl_.calls("init_rank") == 0) std::this_thread::yield();
+      NcclUniqueId id;
+      std::ranges::copy(FakeNccl::first_id(), id.internal.begin());
+      NcclComm comm = nullptr;
+      (void)nccl_.init_rank(&comm, 2, id, 1);
+    });
+    const Error error =
+        runner.prepare(op.place, op.request, Clock::now() + std::chrono::seconds(20));
+    other.join();
+    ASSERT_FALSE(error) << error.what();
+  }
+  DeviceOp allreduce() {
+    DeviceOp op;
+    op.request.kind = Collective::kAllreduce;
+    op.request.dtype = DType::kInt32;
+    op.request.reduce_op = ReduceOp::kSum;
+    op.request.count = 1;
+    op.text = "all_reduce #1";
+    op.output = Buffer(sizeof(value_));
+    op.output.append(&value_, 1);
+    op.place = {0, streams_.make()};
+    return op;
+  }
+
+  FakeStreams streams_;
+  FakeCuda cuda_{streams_};
+  FakeNccl nccl_{streams_};
+  FakeRunnerGroup group_{0, 2};
+  const std::shared_ptr<EventWatch> watch_ =
+      std::make_shared<EventWatch>(cuda_, EventWatch::Polls::kByCaller);
+  int32_t value_ = 7;
+};
+
+TEST_F(NcclWayTest, WhatAnAbortCutsOffEndsWithAnError) {
+  StreamRunner runner(cuda_, watch_, std::make_shared<NcclWay>(cuda_, nccl_, group_));
+  const DeviceOp op = allreduce();
+  prepare(runner, op);
+  std::optional<Error> ended;
+  ASSERT_TRUE(runner.start(op, [&](Error error) { ended = error; }).ok());
+  EXPECT_TRUE(streams_.progress()) << "the other rank does not come";
+  watch_->poll();
+  EXPECT_FALSE(ended);
+  runner.abort();
+  EXPECT_FALSE(streams_.progress()) << "the stream waits though NCCL was aborted";
+  watch_->poll();
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->kind(), ErrorKind::kAborted);
+}
+
+TEST_F(NcclWayTest, NamesTagsThatNcclHasNot) {
+  NcclWay way(cuda_, nccl_, group_);
+  Request send;
+  send.kind = Collective::kPointToPoint;
+  send.endpoint = Endpoint{1, 3, true};
+  const Error error = way.prepare({}, send, TimePoint::max());
+  EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
+  EXPECT_NE(error.message().find("tag 3"), std::string::npos) << error.message();
+}
+
+TEST_F(NcclWayTest, TellsWhatNcclRefuses) {
+  StreamRunner runner(cuda_, watch_, std::make_shared<NcclWay>(cuda_, nccl_, group_));
+  const DeviceOp op = allreduce();
+  prepare(runner, op);
+  for (const char* call : {"all_reduce", "group_end"}) {
+    nccl_.fail_next(call, NcclResult::kSystemError);
+    const Error error = runner.start(op, [](const Error&) {}).error();
+    EXPECT_EQ(error.kind(), ErrorKind::kSystem) << call;
+    EXPECT_NE(error.message().find("all_reduce #1"), std::string::npos) << error.message();
+  }
+  EXPECT_FALSE(streams_.progress());
+  watch_->poll();
+}
+
+}  // namespace
+}  // namespace ringdist::gpu
