@@ -9,9 +9,19 @@
 namespace ringdist::gpu {
 namespace {
 
+using Held = std::vector<std::shared_ptr<void>>;
+
 constexpr Duration kCheckEvery = Milliseconds(50);
 constexpr auto kShortest = std::chrono::microseconds(20);
 constexpr auto kLongest = std::chrono::microseconds(500);
+
+// The device may still use it.
+void keep_for_good(Held held) {
+  static std::mutex mutex;
+  static auto* const kKept = new std::vector<Held>();
+  std::lock_guard lock(mutex);
+  kKept->push_back(std::move(held));
+}
 
 }  // namespace
 
@@ -26,9 +36,8 @@ EventWatch::~EventWatch() {
   }
   added_.notify_one();
   if (thread_.joinable()) thread_.join();
-  // The device may still use what they hold.
   for (auto* left : {&entries_, &fresh_})
-    for (Entry& entry : *left) new std::vector<std::shared_ptr<void>>(std::move(entry.what.held));
+    for (Entry& entry : *left) keep_for_good(std::move(entry.what.held));
 }
 
 void EventWatch::add(Watched what) {
