@@ -358,9 +358,11 @@ TEST_P(CudaWay, AnAbortEndsWhatIsOnTheDevices) {
     ASSERT_FALSE(
         run_op(ranks[rank], on_device(request(Collective::kAllreduce, 2, nullptr, &warm))));
     if (rank == 1) return ranks[rank].abort("made up");
-    Ints values{1, 2};
-    const Error error =
-        run_op(ranks[rank], on_device(request(Collective::kAllreduce, 2, nullptr, &values)));
+    // The device may use it for longer than the op lasts.
+    const auto values = std::make_shared<Ints>(Ints{1, 2});
+    OpRequest asked = request(Collective::kAllreduce, 2, nullptr, values.get());
+    asked.keep_alive = values;
+    const Error error = run_op(ranks[rank], on_device(std::move(asked)));
     ASSERT_TRUE(error);
     EXPECT_NE(error.message().find("made up"), std::string::npos) << error.message();
   });
