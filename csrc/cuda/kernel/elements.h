@@ -3,14 +3,13 @@
 // operator()(i) for every i below `count`. Values lie aligned to their size.
 #pragma once
 
-#include <bit>
 #include <cstdint>
-#include <limits>
 #include <variant>
 
 #include "base/dtype.h"
 #include "cuda/grid/device.h"
 #include "cuda/kernel/owed.h"
+#include "cuda/kernel/values.h"
 #include "kernel/half.h"
 
 namespace ringdist::gpu {
@@ -29,10 +28,6 @@ RINGDIST_DEVICE float store_at(DType dtype, float value, void* out, int64_t i) {
   const uint16_t bits = bfloat ? float_to_bfloat(value) : float_to_half(value);
   static_cast<uint16_t*>(out)[i] = bits;
   return bfloat ? bfloat_to_float(bits) : half_to_float(bits);
-}
-
-RINGDIST_DEVICE bool is_finite_on_device(float x) {
-  return (std::bit_cast<uint32_t>(x) & 0x7f800000) != 0x7f800000;
 }
 
 // out[i] = in[i], or out[i] += in[i].
@@ -61,7 +56,7 @@ struct Write {
     const bool pays = owed.pays();
     const float value = pays ? in[i] + owed.from[i] : in[i];
     const float lost = value - store_at(dtype, value, out, i);
-    if (!owed.empty()) owed.to[i] = pays && is_finite_on_device(lost) ? lost : owed.from[i];
+    if (!owed.empty()) owed.to[i] = pays && finite(lost) ? lost : owed.from[i];
   }
 };
 
@@ -93,7 +88,7 @@ struct KeepLoss {
     const float before = raw ? owed.from[i] : owed.to[i];
     const float kept = raw && owed.pays() ? 0.0f : before;
     const float next = kept + weight * (sum[i] - stored[i]);
-    owed.to[i] = is_finite_on_device(next) ? next : before;
+    owed.to[i] = finite(next) ? next : before;
   }
 };
 
@@ -112,7 +107,7 @@ struct FindValues {
   int64_t count = 0;
 
   RINGDIST_DEVICE void operator()(int64_t i) const {
-    if (std::bit_cast<uint32_t>(in[i]) << 1 != 0) *found = 1;
+    if (magnitude_bits(in[i]) != 0) *found = 1;
   }
 };
 

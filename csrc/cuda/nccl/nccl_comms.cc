@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
 #include <thread>
 
 namespace ringdist::gpu {
@@ -20,8 +19,6 @@ namespace {
 constexpr auto kPause = std::chrono::microseconds(100);
 constexpr Duration kCallTime = std::chrono::seconds(10);  // for a call to be under way
 
-Error has_ended() { return Error(ErrorKind::kAborted, "ringdist: NCCL: the group has ended"); }
-
 ErrorKind kind_of(NcclResult result) {
   switch (result) {
     case NcclResult::kRemoteError:
@@ -36,15 +33,12 @@ ErrorKind kind_of(NcclResult result) {
 
 }  // namespace
 
-NcclComms::~NcclComms() {
-  for (const auto& [key, comm] : comms_) (void)nccl_.destroy(comm);
+Error NcclComms::has_ended() {
+  return Error(ErrorKind::kAborted, "ringdist: NCCL: the group has ended");
 }
 
-std::vector<int> NcclComms::ranks_with(int peer) const {
-  if (peer != kNoPeer) return {std::min(group_.rank(), peer), std::max(group_.rank(), peer)};
-  std::vector<int> out(static_cast<size_t>(group_.size()));
-  std::iota(out.begin(), out.end(), 0);
-  return out;
+NcclComms::~NcclComms() {
+  for (const auto& [key, comm] : comms_) (void)nccl_.destroy(comm);
 }
 
 // The first rank's; an Error where it has none.
@@ -93,7 +87,7 @@ Error NcclComms::make(int device, int peer, TimePoint deadline) {
   const bool alone = peer == kNoPeer;
   if (find(device, peer, alone ? Use::kCollectives : Use::kReceives) != nullptr) return {};
   if (aborted_) return has_ended();
-  const std::vector<int> ranks = ranks_with(peer);
+  const std::vector<int> ranks = ranks_with(group_, peer);
   const auto ids = agree_on_ids(ranks, deadline);
   if (!ids.ok()) return ids.error();
   const int size = static_cast<int>(ranks.size());

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/thread_annotations.h"
 #include "cuda/api/nccl_api.h"
+#include "cuda/nccl/peers.h"
 #include "engine/runner.h"
 
 namespace ringdist::gpu {
@@ -26,7 +27,6 @@ class NcclComms {
  public:
   // What a communicator is for: collectives, or one direction between this rank and a peer.
   enum class Use : uint8_t { kCollectives, kSends, kReceives };
-  static constexpr int kNoPeer = -1;  // of collectives
   // In a communicator of two.
   static constexpr int kSender = 0;
   static constexpr int kReceiver = 1;
@@ -60,12 +60,13 @@ class NcclComms {
   // Ends what is under way, and later calls. Once or more.
   void abort();
   bool aborted() const { return aborted_; }
+  // Of what comes later.
+  static Error has_ended();
 
  private:
   using Key = std::tuple<int, int, Use>;  // device, peer
   struct Offer;                           // of a rank that is to be in a new communicator
 
-  std::vector<int> ranks_with(int peer) const;
   static constexpr size_t kDirections = 2;
   using Ids = std::array<NcclUniqueId, kDirections>;
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "cuda/nccl/peers.h"
 
 namespace ringdist::gpu {
 
@@ -95,12 +95,7 @@ Result<bool> ChosenWay::agree_on_nccl(int device, const std::vector<int>& ranks,
 }
 
 Error ChosenWay::choose(int device, int peer, TimePoint deadline) {
-  std::vector<int> ranks{std::min(group_.rank(), peer), std::max(group_.rank(), peer)};
-  if (peer == kAll) {
-    ranks.resize(static_cast<size_t>(group_.size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-  }
-  const auto nccl = agree_on_nccl(device, ranks, deadline);
+  const auto nccl = agree_on_nccl(device, ranks_with(group_, peer), deadline);
   if (!nccl.ok()) return nccl.error();
   use(peer, nccl.value());
   return {};

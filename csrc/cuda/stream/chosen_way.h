@@ -45,11 +45,6 @@ class ChosenWay final : public Way {
  private:
   struct Offer;  // what a rank has, for the others
 
-  static constexpr int kAll = -1;
-  static int peer_of(const Request& request) {
-    return request.endpoint ? request.endpoint->peer : kAll;
-  }
-
   Error choose(int device, int peer, TimePoint deadline);
   Result<bool> agree_on_nccl(int device, const std::vector<int>& ranks, TimePoint deadline);
   static std::string obstacle_to_nccl(const std::vector<int>& ranks,
@@ -65,7 +60,7 @@ class ChosenWay final : public Way {
   const Wanted wanted_;
   mutable std::mutex mutex_;                                                // a leaf
   std::map<bool, std::shared_ptr<Way>> made_ RINGDIST_GUARDED_BY(mutex_);   // by whether NCCL's
-  std::map<int, std::shared_ptr<Way>> chosen_ RINGDIST_GUARDED_BY(mutex_);  // by peer, or kAll
+  std::map<int, std::shared_ptr<Way>> chosen_ RINGDIST_GUARDED_BY(mutex_);  // by peer, or kNoPeer
   bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 

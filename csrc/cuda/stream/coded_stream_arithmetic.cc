@@ -3,8 +3,6 @@
 // residuals. The same values, bit for bit, as engine/op/coded_arithmetic.h. A message has the bytes
 // of its pieces, as codec/*.spec.md has them, each from a multiple of kAlign on.
 #include <map>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "base/check.h"
@@ -71,7 +69,8 @@ class CodedStreamArithmetic final : public StreamArithmetic {
                float* out);
   Error decode(const Pieces& pieces, EdgeMark mark, const std::byte* in, bool accumulate,
                float* out);
-  Result<DeviceBytes> encode_sum(const Pieces& pieces, EdgeMark mark, const float* sum);
+  enum class Pays : bool { kNothing, kWhatIsOwed };
+  Result<DeviceBytes> encode(const Pieces& pieces, EdgeMark mark, const float* in, Pays pays);
 
   Result<DeviceBytes> send(int step);
   Error store(int step, const std::byte* bytes);
@@ -207,14 +206,15 @@ Error CodedStreamArithmetic::decode(const Pieces& pieces, EdgeMark mark, const s
   return {};
 }
 
-Result<DeviceBytes> CodedStreamArithmetic::encode_sum(const Pieces& pieces, EdgeMark mark,
-                                                      const float* sum) {
+Result<DeviceBytes> CodedStreamArithmetic::encode(const Pieces& pieces, EdgeMark mark,
+                                                  const float* in, Pays pays) {
   const size_t bytes = bytes_of(pieces, mark);
   const auto out = op_.scratch.take(bytes);
   if (!out.ok()) return out.error();
   std::byte* to = out.value();
   for (const PartPiece& piece : pieces) {
-    if (Error error = encode(piece, mark, sum + piece.at, {}, to)) return error;
+    const Owed owes = pays == Pays::kWhatIsOwed ? owed(piece) : Owed{};
+    if (Error error = encode(piece, mark, in + piece.at, owes, to)) return error;
     to += bytes_of(piece, mark);
   }
   return DeviceBytes{out.value(), bytes};
@@ -223,19 +223,9 @@ Result<DeviceBytes> CodedStreamArithmetic::encode_sum(const Pieces& pieces, Edge
 Result<DeviceBytes> CodedStreamArithmetic::send(int step) {
   if (const auto it = encoded_.find(step); it != encoded_.end()) return it->second;
   const Step& what = op_.step(step).step;
-  const Pieces parts = pieces(step);
-  const size_t bytes = bytes_of(parts, what.mark);
   const auto own = read(what.range);
   if (!own.ok()) return own.error();
-  const auto out = op_.scratch.take(bytes);
-  if (!out.ok()) return out.error();
-  std::byte* to = out.value();
-  for (const PartPiece& piece : parts) {
-    if (Error error = encode(piece, what.mark, own.value() + piece.at, owed(piece), to))
-      return error;
-    to += bytes_of(piece, what.mark);
-  }
-  return DeviceBytes{out.value(), bytes};
+  return encode(pieces(step), what.mark, own.value(), Pays::kWhatIsOwed);
 }
 
 Error CodedStreamArithmetic::store(int step, const std::byte* bytes) {
@@ -254,7 +244,7 @@ Error CodedStreamArithmetic::copy(int step) {
   const CompiledStep& compiled = op_.step(step);
   const auto own = read(compiled.step.sources[0].range);
   if (!own.ok()) return own.error();
-  const auto bytes = encode_sum(pieces(step), EdgeMark::kResult, own.value());
+  const auto bytes = encode(pieces(step), EdgeMark::kResult, own.value(), Pays::kNothing);
   if (!bytes.ok()) return bytes.error();
   if (compiled.consumer >= 0) encoded_[compiled.consumer] = bytes.value();
   return store(step, bytes.value().data);
@@ -301,7 +291,7 @@ Error CodedStreamArithmetic::round_sum(int step, const float* sum, float* values
         values, sum, static_cast<size_t>(compiled.step.range.count) * sizeof(float), op_.stream);
   const EdgeMark mark = op_.step(compiled.consumer).step.mark;
   const Pieces parts = pieces(step);
-  const auto bytes = encode_sum(parts, mark, sum);
+  const auto bytes = encode(parts, mark, sum, Pays::kNothing);
   if (!bytes.ok()) return bytes.error();
   encoded_[compiled.consumer] = bytes.value();
   return decode(parts, mark, bytes.value().data, false, values);

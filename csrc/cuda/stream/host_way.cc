@@ -1,7 +1,8 @@
 #include "cuda/stream/host_way.h"
 
-#include <cstring>
 #include <utility>
+
+#include "cuda/stream/copies.h"
 
 namespace ringdist::gpu {
 namespace {
@@ -43,21 +44,13 @@ HostWay::HostWay(CudaApi& cuda, RunnerGroup& group)
       schedules_(cuda, group.rank(), group.size()) {}
 
 Error HostWay::prepare(const DevicePlace&, const Request& request, TimePoint) {
-  if (request.blocks)
-    if (Error error = schedules_.check(request)) return error;
-  if (malformed_) return {};
-  const auto memory = staging_.pinned->take(sizeof(int));
-  if (!memory.ok()) return memory.error();
-  std::memset(memory.value().get(), 0, sizeof(int));
-  malformed_ = memory.value();
-  return {};
+  return request.blocks ? schedules_.prepare(request) : Error();
 }
 
 Error HostWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
   if (!op.request.blocks) return enqueue_plain(op, stream, held);
-  held.push_back(malformed_);
   HostLink link(staging_, stream, held);
-  return schedules_.enqueue(op, stream, link, reinterpret_cast<int*>(malformed_.get()));
+  return schedules_.enqueue(op, stream, link, held);
 }
 
 Error HostWay::enqueue_plain(const DeviceOp& op, Stream stream, Held& held) {
@@ -66,17 +59,20 @@ Error HostWay::enqueue_plain(const DeviceOp& op, Stream stream, Held& held) {
   if (!input.ok()) return input.error();
   const auto output = pinned_for(op.output, host.output, held);
   if (!output.ok()) return output.error();
-  if (Error error = bring(op.input, stream, input.value())) return error;
+  CudaApi& cuda = staging_.cuda;
+  if (Error error = copy_out(cuda, op.input, 0, op.input.count(), input.value(), stream))
+    return error;
   if (gives_output(op.request, rank_))
-    if (Error error = bring(op.output, stream, output.value())) return error;
+    if (Error error = copy_out(cuda, op.output, 0, op.output.count(), output.value(), stream))
+      return error;
   host.keep_alive = std::make_shared<Held>(held);
   const auto exchange = staging_.exchange();
   if (!exchange.ok()) return exchange.error();
   held.push_back(exchange.value());
   exchange.value()->add(std::move(host));
-  if (Error error = exchange.value()->enqueue(staging_.cuda, stream)) return error;
+  if (Error error = exchange.value()->enqueue(cuda, stream)) return error;
   if (!gets_output(op.request, rank_)) return {};
-  return take(op.output, output.value(), stream);
+  return copy_in(cuda, op.output, 0, op.output.count(), output.value(), stream);
 }
 
 // Null for no elements.
@@ -90,28 +86,9 @@ Result<std::byte*> HostWay::pinned_for(const Buffer& values, Buffer& out, Held& 
   return memory.value().get();
 }
 
-Error HostWay::bring(const Buffer& values, Stream stream, std::byte* to) {
-  Error error;
-  values.for_each(0, values.count(), [&](Bytes piece) {
-    if (!error) error = staging_.cuda.copy(to, piece.data(), piece.size(), stream);
-    to += piece.size();
-  });
-  return error;
-}
-
-Error HostWay::take(const Buffer& values, const std::byte* from, Stream stream) {
-  Error error;
-  values.for_each(0, values.count(), [&](Bytes piece) {
-    if (!error) error = staging_.cuda.copy(piece.data(), from, piece.size(), stream);
-    from += piece.size();
-  });
-  return error;
-}
-
 Error HostWay::check() {
-  if (Error error = staging_.failed->get()) return error;
-  if (!malformed_ || *reinterpret_cast<const volatile int*>(malformed_.get()) == 0) return {};
-  return Error(ErrorKind::kProtocol, "ringdist: bytes from another rank that no encoder writes");
+  const Error error = staging_.failed->get();
+  return error ? error : schedules_.check();
 }
 
 }  // namespace ringdist::gpu

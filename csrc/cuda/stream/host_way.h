@@ -25,14 +25,11 @@ class HostWay final : public Way {
 
  private:
   Error enqueue_plain(const DeviceOp& op, Stream stream, Held& held);
-  Error bring(const Buffer& values, Stream stream, std::byte* to);
-  Error take(const Buffer& values, const std::byte* from, Stream stream);
   Result<std::byte*> pinned_for(const Buffer& values, Buffer& out, Held& held);
 
   const Staging staging_;
   const int rank_;
   StreamSchedules schedules_;
-  std::shared_ptr<std::byte> malformed_;  // pinned: an int; once something was prepared
 };
 
 }  // namespace ringdist::gpu

@@ -16,11 +16,6 @@ NcclWay::NcclWay(CudaApi& cuda, NcclApi& nccl, RunnerGroup& group)
       comms_(nccl, group),
       schedules_(cuda, group.rank(), group.size()) {}
 
-// Kernels of what was aborted may write there still.
-NcclWay::~NcclWay() {
-  if (malformed_ != nullptr && !comms_.aborted()) cuda_.free_pinned(malformed_);
-}
-
 Error NcclWay::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
   if (const auto& endpoint = request.endpoint) {
     if (endpoint->tag != 0)
@@ -31,14 +26,8 @@ Error NcclWay::prepare(const DevicePlace& place, const Request& request, TimePoi
     return comms_.make(place.device, endpoint->peer, deadline);
   }
   if (request.blocks || !reduces_by_nccl(request))
-    if (Error error = schedules_.check(request)) return error;
-  if (malformed_ == nullptr) {
-    const Result<void*> made = cuda_.allocate_pinned(sizeof(int));
-    if (!made.ok()) return made.error();
-    malformed_ = static_cast<int*>(made.value());
-    *malformed_ = 0;
-  }
-  return comms_.make(place.device, NcclComms::kNoPeer, deadline);
+    if (Error error = schedules_.prepare(request)) return error;
+  return comms_.make(place.device, kNoPeer, deadline);
 }
 
 bool NcclWay::reduces_by_nccl(const Request& request) const {
@@ -71,16 +60,16 @@ bool NcclWay::is_native(const Request& request) const {
 NcclComm NcclWay::find_comm(const DeviceOp& op) const {
   using Use = NcclComms::Use;
   const auto& endpoint = op.request.endpoint;
-  if (!endpoint) return comms_.find(op.place.device, NcclComms::kNoPeer, Use::kCollectives);
+  if (!endpoint) return comms_.find(op.place.device, kNoPeer, Use::kCollectives);
   return comms_.find(op.place.device, endpoint->peer,
                      endpoint->sends ? Use::kSends : Use::kReceives);
 }
 
-Error NcclWay::enqueue(const DeviceOp& op, Stream stream, Held&) {
+Error NcclWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
   const Request& request = op.request;
   const auto calls = comms_.hold();
   const NcclComm comm = find_comm(op);
-  if (comm == nullptr) return Error(ErrorKind::kAborted, "ringdist: NCCL: the group has ended");
+  if (comm == nullptr) return NcclComms::has_ended();
   if (request.endpoint) return enqueue_message(op, comm, stream);
   if (is_native(request)) {
     const bool parts =
@@ -88,7 +77,7 @@ Error NcclWay::enqueue(const DeviceOp& op, Stream stream, Held&) {
     return parts ? enqueue_parts(op, comm, stream) : enqueue_native(op, comm, stream);
   }
   NcclLink link(nccl_, comms_, comm, op.text);
-  return schedules_.enqueue(op, stream, link, malformed_);
+  return schedules_.enqueue(op, stream, link, held);
 }
 
 // In place: one call for each tensor, of which all ranks have the same.
@@ -150,10 +139,9 @@ Error NcclWay::enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream)
 
 Error NcclWay::check() {
   // What it cut off is reached, too.
-  if (comms_.aborted()) return Error(ErrorKind::kAborted, "ringdist: NCCL: the group has ended");
-  if (Error error = comms_.check()) return error;
-  if (malformed_ == nullptr || *static_cast<const volatile int*>(malformed_) == 0) return {};
-  return Error(ErrorKind::kProtocol, "ringdist: bytes from another rank that no encoder writes");
+  if (comms_.aborted()) return NcclComms::has_ended();
+  const Error error = comms_.check();
+  return error ? error : schedules_.check();
 }
 
 }  // namespace ringdist::gpu

@@ -15,7 +15,6 @@ class NcclWay final : public Way {
  public:
   // All outlive it.
   NcclWay(CudaApi& cuda, NcclApi& nccl, RunnerGroup& group);
-  ~NcclWay() override;
 
   Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
   Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
@@ -45,7 +44,6 @@ class NcclWay final : public Way {
   const int size_;
   NcclComms comms_;
   StreamSchedules schedules_;
-  int* malformed_ = nullptr;  // pinned; once something was prepared
 };
 
 }  // namespace ringdist::gpu

@@ -29,8 +29,6 @@ class StreamArithmetic {
   // A step does its part: `arrived` holds what has come in by slot, each message in memory that
   // stays. Returns what the step's messages are, for a send or a relay.
   virtual Result<DeviceBytes> run(int step, std::span<const DeviceBytes> arrived) = 0;
-  // After the last step.
-  virtual Error end() { return {}; }
 };
 
 // Values as they are.

@@ -1,5 +1,7 @@
 #include "cuda/stream/stream_op.h"
 
+#include "cuda/stream/copies.h"
+
 namespace ringdist::gpu {
 
 Error StreamOp::begin() {
@@ -33,13 +35,9 @@ Result<const std::byte*> StreamOp::read(const Range& range) {
   if (const std::byte* const there = whole(range)) return there;
   const auto copy = scratch.take(bytes(range.count));
   if (!copy.ok()) return copy.error();
-  std::byte* to = copy.value();
-  Error error;
-  buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
-    if (!error) error = cuda.copy(to, piece.data(), piece.size(), stream);
-    to += piece.size();
-  });
-  if (error) return error;
+  if (Error error =
+          copy_out(cuda, buffer(range.buffer), range.offset, range.count, copy.value(), stream))
+    return error;
   return static_cast<const std::byte*>(copy.value());
 }
 
@@ -49,12 +47,7 @@ Result<std::byte*> StreamOp::place(const Range& range) {
 }
 
 Error StreamOp::write(const Range& range, const std::byte* from) {
-  Error error;
-  buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
-    if (!error && piece.data() != from) error = cuda.copy(piece.data(), from, piece.size(), stream);
-    from += piece.size();
-  });
-  return error;
+  return copy_in(cuda, buffer(range.buffer), range.offset, range.count, from, stream);
 }
 
 }  // namespace ringdist::gpu

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "cuda/nccl/peers.h"
 #include "cuda/stream/current_device.h"
 
 namespace ringdist::gpu {
@@ -19,8 +20,6 @@ class StreamWork final : public DeviceWork {
   CudaApi& cuda_;
   const std::shared_ptr<void> done_;
 };
-
-constexpr int kCollectives = -1;
 
 }  // namespace
 
@@ -39,8 +38,7 @@ StreamRunner::~StreamRunner() {
 }
 
 StreamRunner::Key StreamRunner::key_of(int device, const Request& request) {
-  if (!request.endpoint) return {device, kCollectives, false};
-  return {device, request.endpoint->peer, request.endpoint->sends};
+  return {device, peer_of(request), request.endpoint && request.endpoint->sends};
 }
 
 Result<std::shared_ptr<void>> StreamRunner::make_event() {

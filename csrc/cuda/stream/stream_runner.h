@@ -31,7 +31,7 @@ class StreamRunner final : public Runner {
   void abort() override { way_->abort(); }
 
  private:
-  // Of a device: for collectives (peer -1), for sends to a peer, or for receives from it, which
+  // Of a device: for collectives (kNoPeer), for sends to a peer, or for receives from it, which
   // must not wait for each other.
   struct Key {
     int device;

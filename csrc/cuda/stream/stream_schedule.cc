@@ -27,7 +27,7 @@ class Enqueuing {
         if (Error error = do_step(step)) return error;
       if (Error error = move(exchange)) return error;
     }
-    return arithmetic_.end();
+    return {};
   }
 
  private:

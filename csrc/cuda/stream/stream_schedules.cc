@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "cuda/stream/coding_of.h"
@@ -34,7 +35,7 @@ Error without_kernels(const Codec& codec) {
 
 }  // namespace
 
-Error StreamSchedules::check(const Request& request) const {
+Error StreamSchedules::refusal(const Request& request) const {
   if (reduces(request.kind) && size_ > SourceList::kMost)
     return Error(ErrorKind::kNotSupported,
                  "ringdist: " + std::string(collective_name(request.kind)) + " of " +
@@ -45,6 +46,33 @@ Error StreamSchedules::check(const Request& request) const {
     for (const CodecPtr& codec : {part.codecs.contribution, part.codecs.result})
       if (Error error = without_kernels(*codec)) return error;
   return {};
+}
+
+Error StreamSchedules::prepare(const Request& request) {
+  if (Error error = refusal(request)) return error;
+  return request.blocks && !malformed() ? make_malformed() : Error();
+}
+
+Error StreamSchedules::make_malformed() {
+  const Result<void*> made = cuda_.allocate_pinned(sizeof(int));
+  if (!made.ok()) return made.error();
+  std::shared_ptr<int> word(static_cast<int*>(made.value()),
+                            [cuda = &cuda_](int* memory) { cuda->free_pinned(memory); });
+  *word = 0;
+  std::lock_guard lock(mutex_);
+  malformed_ = std::move(word);
+  return {};
+}
+
+std::shared_ptr<int> StreamSchedules::malformed() const {
+  std::lock_guard lock(mutex_);
+  return malformed_;
+}
+
+Error StreamSchedules::check() const {
+  const auto word = malformed();
+  if (!word || *static_cast<const volatile int*>(word.get()) == 0) return {};
+  return Error(ErrorKind::kProtocol, "ringdist: bytes from another rank that no encoder writes");
 }
 
 Shape StreamSchedules::shape_of(const Request& request) const {
@@ -67,12 +95,14 @@ const StreamSchedule& StreamSchedules::find(const DeviceOp& op) {
   return schedules_[key] = make();
 }
 
-Error StreamSchedules::enqueue(const DeviceOp& op, Stream stream, Link& link, int* malformed) {
+Error StreamSchedules::enqueue(const DeviceOp& op, Stream stream, Link& link, Held& held) {
   const StreamSchedule& schedule = find(op);
   StreamOp on_stream(op, *schedule.steps, rank_, size_, cuda_, stream);
-  const auto arithmetic = op.request.blocks ? coded_stream_arithmetic(on_stream, malformed)
-                                            : plain_stream_arithmetic(on_stream);
-  return gpu::enqueue(schedule, on_stream, *arithmetic, link);
+  if (!op.request.blocks)
+    return gpu::enqueue(schedule, on_stream, *plain_stream_arithmetic(on_stream), link);
+  const auto word = malformed();
+  held.push_back(word);  // kernels write there
+  return gpu::enqueue(schedule, on_stream, *coded_stream_arithmetic(on_stream, word.get()), link);
 }
 
 }  // namespace ringdist::gpu

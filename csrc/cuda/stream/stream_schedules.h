@@ -1,13 +1,16 @@
 // The ops of a group that run as schedules on streams - compressed ones, and reductions that NCCL
-// does not have - and the schedules of the last of them. One thread at a time.
+// does not have - and the schedules of the last of them. One thread at a time; check() by any.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <tuple>
 
+#include "base/thread_annotations.h"
 #include "cuda/stream/link.h"
 #include "cuda/stream/stream_schedule.h"
+#include "cuda/stream/way.h"
 #include "engine/runner.h"
 
 namespace ringdist::gpu {
@@ -16,14 +19,20 @@ class StreamSchedules {
  public:
   StreamSchedules(CudaApi& cuda, int rank, int size) : cuda_(cuda), rank_(rank), size_(size) {}
 
-  // Error (kNotSupported): a codec without kernels, more ranks than a launch takes sources.
-  Error check(const Request& request) const;
-  // As Way::enqueue(). `malformed`: pinned, set to 1 by bytes that no encoder writes.
-  Error enqueue(const DeviceOp& op, Stream stream, Link& link, int* malformed);
+  // Before an op is enqueued. Errors: kNotSupported, a codec without kernels, more ranks than a
+  // launch takes sources; CUDA's.
+  Error prepare(const Request& request);
+  // As Way::enqueue().
+  Error enqueue(const DeviceOp& op, Stream stream, Link& link, Held& held);
+  // That bytes came which no encoder writes.
+  Error check() const;
 
  private:
   using Key = std::tuple<const Algorithm*, Collective, int64_t, int, uint64_t>;
 
+  Error refusal(const Request& request) const;
+  Error make_malformed();
+  std::shared_ptr<int> malformed() const;
   const StreamSchedule& find(const DeviceOp& op);
   Shape shape_of(const Request& request) const;
 
@@ -31,7 +40,10 @@ class StreamSchedules {
   const int rank_;
   const int size_;
   std::map<Key, StreamSchedule> schedules_;
-  StreamSchedule last_;  // one with parts of its own
+  StreamSchedule last_;       // one with parts of its own
+  mutable std::mutex mutex_;  // a leaf
+  // Pinned, set to 1 by kernels; null before the first compressed op.
+  std::shared_ptr<int> malformed_ RINGDIST_GUARDED_BY(mutex_);
 };
 
 }  // namespace ringdist::gpu

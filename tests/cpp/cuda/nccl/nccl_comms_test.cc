@@ -94,12 +94,11 @@ class NcclCommsTest : public testing::Test {
 
 TEST_F(NcclCommsTest, AreMadeOnceForAllAndForEachTwo) {
   each({0, 1, 2}, [&](int rank) {
-    for (int again = 0; again < 2; ++again)
-      EXPECT_FALSE(of(rank).make(0, NcclComms::kNoPeer, soon()));
+    for (int again = 0; again < 2; ++again) EXPECT_FALSE(of(rank).make(0, kNoPeer, soon()));
   });
   each({0, 2}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, 2 - rank, soon())); });
   EXPECT_EQ(nccl_.alive(), 3u + 4u);
-  EXPECT_NE(of(0).find(0, NcclComms::kNoPeer, Use::kCollectives), nullptr);
+  EXPECT_NE(of(0).find(0, kNoPeer, Use::kCollectives), nullptr);
   EXPECT_NE(of(2).find(0, 0, Use::kReceives), nullptr);
   EXPECT_EQ(of(1).find(0, 0, Use::kSends), nullptr);
   comms_.clear();
@@ -109,21 +108,19 @@ TEST_F(NcclCommsTest, AreMadeOnceForAllAndForEachTwo) {
 TEST_F(NcclCommsTest, NameTheRankThatHasNoId) {
   nccl_.fail_next("unique_id", NcclResult::kSystemError);
   each({0, 1, 2}, [&](int rank) {
-    const Error error = of(rank).make(0, NcclComms::kNoPeer, soon());
+    const Error error = of(rank).make(0, kNoPeer, soon());
     ASSERT_TRUE(error);
     EXPECT_NE(error.message().find("rank 0 has no id"), std::string::npos) << error.message();
     EXPECT_NE(error.message().find("NCCL's error 2"), std::string::npos) << error.message();
   });
-  each({0, 1, 2},
-       [&](int rank) { EXPECT_FALSE(of(rank).make(0, NcclComms::kNoPeer, soon())) << "again"; });
+  each({0, 1, 2}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, kNoPeer, soon())) << "again"; });
 }
 
 TEST_F(NcclCommsTest, EndAtTheDeadlineWhereARankFails) {
   nccl_.fail_next("init_rank", NcclResult::kUnhandledCudaError);
   std::atomic<int> timeouts{0}, failures{0};
   each({0, 1, 2}, [&](int rank) {
-    const Error error =
-        of(rank).make(0, NcclComms::kNoPeer, Clock::now() + std::chrono::milliseconds(300));
+    const Error error = of(rank).make(0, kNoPeer, Clock::now() + std::chrono::milliseconds(300));
     ASSERT_TRUE(error);
     ++(error.kind() == ErrorKind::kTimeout ? timeouts : failures);
   });
