@@ -1,6 +1,7 @@
 // Monotonic time. One alias, so that a virtual clock has one place to go.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace ringdist {
@@ -9,6 +10,11 @@ using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 using Duration = Clock::duration;
 using Milliseconds = std::chrono::milliseconds;
+
+// At least 1, for those to whom 0 means something else.
+inline Milliseconds milliseconds_until(TimePoint deadline) {
+  return std::max(Milliseconds(1), std::chrono::ceil<Milliseconds>(deadline - Clock::now()));
+}
 
 inline double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 

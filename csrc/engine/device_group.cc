@@ -23,8 +23,7 @@ OpRequest bytes_request(Collective kind, size_t count, const Memory& memory, Tim
   out.dtype = DType::kBytes;
   out.count = static_cast<int64_t>(count);
   out.keep_alive = memory;
-  const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
-  out.timeout = std::max(left, Milliseconds(1));
+  out.timeout = milliseconds_until(deadline);
   return out;
 }
 

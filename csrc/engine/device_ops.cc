@@ -1,17 +1,11 @@
 #include "engine/device_ops.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/thrown.h"
 
 namespace ringdist {
 namespace {
-
-Milliseconds until(TimePoint deadline) {
-  const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
-  return std::max(left, Milliseconds(1));  // 0 would be the group's
-}
 
 DeviceOp device_op(const Op& op, std::shared_ptr<void> memory) {
   DeviceOp out;
@@ -58,7 +52,7 @@ Result<std::shared_ptr<Op>> DeviceOps::submit(OpRequest request) {
   const auto held = prepared(request, deadline);
   if (!held.ok()) return held.error();
   Runner& runner = *held.value()->runner;
-  request.timeout = until(deadline);
+  request.timeout = milliseconds_until(deadline);
   auto memory = std::exchange(request.keep_alive, nullptr);  // the runner's from here on
   auto op = host_.accept(std::move(request));
   if (!op.ok()) return op;

@@ -78,7 +78,7 @@ void JoinedWork::await(std::optional<Milliseconds> limit) {
   for (const auto& part : parts()) {
     auto left = kNoTimeout;
     if (limit)  // at least a little, because 0 means without limit
-      left = std::max(Milliseconds(1), std::chrono::ceil<Milliseconds>(deadline - Clock::now()));
+      left = milliseconds_until(deadline);
     part->wait(left);
   }
 }

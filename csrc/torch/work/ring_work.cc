@@ -1,8 +1,5 @@
 #include "torch/work/ring_work.h"
 
-#include <ATen/record_function.h>
-
-#include "base/log.h"
 #include "torch/errors.h"
 
 namespace ringdist {
@@ -25,9 +22,8 @@ RingWork::RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<O
                    const std::optional<std::vector<at::Tensor>>& inputs,
                    std::vector<at::Tensor> outputs, Staging staging,
                    std::vector<CompletionPtr> completions)
-    : GroupWork(std::move(communicator), op->number, completions.front(), type, title, inputs),
-      op_(std::move(op)),
-      outputs_(std::move(outputs)),
+    : OpWork(std::move(communicator), std::move(op), completions.front(), type, title, inputs,
+             std::move(outputs)),
       staging_(std::move(staging)),
       completions_(std::move(completions)) {}
 
@@ -42,11 +38,7 @@ void RingWork::settle() {
     } catch (...) {
       unwritten_ = std::current_exception();
     }
-    try {
-      if (recordFunctionEndCallback_) recordFunctionEndCallback_();
-    } catch (const std::exception& error) {
-      log(LogLevel::kError, op_->describe() + ": a profiler's callback threw: " + error.what());
-    }
+    tell_profiler();
     settled_ = true;
     if (staging_.must_finish() && !exception())
       for (const auto& completion : completions_) completion->arrive();
@@ -72,22 +64,9 @@ bool RingWork::isCompleted() {
   return settled_ || (!staging_.must_finish() && (first || !recordFunctionEndCallback_));
 }
 
-bool RingWork::isSuccess() const { return op_->finished() && !exception(); }
-
 std::exception_ptr RingWork::exception() const {
   if (const Error error = op_->error()) return to_exception(error);
   return settled_ ? unwritten_ : nullptr;
-}
-
-int RingWork::sourceRank() const {
-  const auto& endpoint = op_->request.endpoint;
-  TORCH_CHECK(endpoint && !endpoint->sends, "ringdist: only the work of a recv has a source rank");
-  // That of an endpoint is known from the start.
-  return endpoint->peer == Endpoint::kAnySource ? op_->source() : endpoint->peer;
-}
-
-bool RingWork::wait_until_ended(std::optional<Milliseconds> limit) {
-  return group().wait(*op_, limit);
 }
 
 void RingWork::await(std::optional<Milliseconds> limit) {

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "torch/tensors.h"
-#include "torch/work/group_work.h"
+#include "torch/work/op_work.h"
 
 namespace ringdist {
 
 // The Work of an op.
-class RingWork final : public GroupWork {
+class RingWork final : public OpWork {
  public:
-  // `outputs` is what the Future resolves to. `completions`: at least one; those are told of
+  // `completions`: at least one; those are told of
   // success here if results have to be copied back, else by the op.
   static c10::intrusive_ptr<RingWork> create(std::shared_ptr<Communicator> communicator,
                                              std::shared_ptr<Op> op, c10d::OpType type,
@@ -29,16 +29,9 @@ class RingWork final : public GroupWork {
   ~RingWork() override;
 
   bool isCompleted() override;
-  bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  // Of a receive: the rank that the data came from; -1 while that is open.
-  int sourceRank() const override;
-  std::vector<at::Tensor> result() override { return outputs_; }
 
  private:
-  std::string describe() const override { return op_->describe(); }
-  bool ended() override { return op_->finished(); }
-  bool wait_until_ended(std::optional<Milliseconds> limit) override;
   void await(std::optional<Milliseconds> limit) override;
   FuturePtr make_future() override;
 
@@ -49,8 +42,6 @@ class RingWork final : public GroupWork {
   void drive();
   void settle_and_mark(c10::ivalue::Future& future);
 
-  const std::shared_ptr<Op> op_;
-  const std::vector<at::Tensor> outputs_;
   const Staging staging_;
   const std::vector<CompletionPtr> completions_;
   std::once_flag settled_once_;

@@ -1,11 +1,9 @@
 #include "torch/work/streamed_work.h"
 
-#include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
 
 #include <utility>
 
-#include "base/log.h"
 #include "torch/devices.h"
 #include "torch/errors.h"
 
@@ -29,9 +27,8 @@ StreamedWork::StreamedWork(std::shared_ptr<Communicator> communicator, std::shar
                            c10::Stream after, c10d::OpType type, const char* title,
                            const std::optional<std::vector<at::Tensor>>& inputs,
                            std::vector<at::Tensor> outputs, CompletionPtr completion)
-    : GroupWork(std::move(communicator), op->number, std::move(completion), type, title, inputs),
-      op_(std::move(op)),
-      outputs_(std::move(outputs)),
+    : OpWork(std::move(communicator), std::move(op), std::move(completion), type, title, inputs,
+             std::move(outputs)),
       after_(after),
       done_(after.device_type()) {}
 
@@ -44,30 +41,12 @@ void StreamedWork::give_back(const Staging& staging) {
   });
 }
 
-void StreamedWork::tell_profiler() noexcept {
-  try {
-    recordFunctionEndCallback_();
-  } catch (const std::exception& error) {
-    log(LogLevel::kError, op_->describe() + ": a profiler's callback threw: " + error.what());
-  }
-}
-
 std::exception_ptr StreamedWork::exception() const {
   const Error error = op_->error();
   return error ? to_exception(error) : nullptr;
 }
 
-int StreamedWork::sourceRank() const {
-  const auto& endpoint = op_->request.endpoint;
-  TORCH_CHECK(endpoint && !endpoint->sends, "ringdist: only the work of a recv has a source rank");
-  return endpoint->peer;
-}
-
 void StreamedWork::synchronize() { done_.block(current_stream(after_.device())); }
-
-bool StreamedWork::wait_until_ended(std::optional<Milliseconds> limit) {
-  return group().wait(*op_, limit);
-}
 
 void StreamedWork::await(std::optional<Milliseconds>) {
   check_future();  // in a forked child nothing ever comes

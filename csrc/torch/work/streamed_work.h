@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "torch/tensors.h"
-#include "torch/work/group_work.h"
+#include "torch/work/op_work.h"
 
 namespace ringdist {
 
 // The Work of an op on a device. It does not block the host: wait() orders the current stream after
 // the op, as of PyTorch's other backends for devices, and throws what has ended the op by then.
-class StreamedWork final : public GroupWork {
+class StreamedWork final : public OpWork {
  public:
   // Of an op that was started. Results that have to go back to the caller's tensors do so on a
   // stream of their own, after the op.
@@ -32,25 +32,16 @@ class StreamedWork final : public GroupWork {
 
   // The device has done it, or something has ended it.
   bool isCompleted() override { return op_->finished(); }
-  bool isSuccess() const override { return op_->finished() && !op_->error(); }
   std::exception_ptr exception() const override;
-  int sourceRank() const override;
-  std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override;
 
  private:
-  std::string describe() const override { return op_->describe(); }
-  bool ended() override { return op_->finished(); }
-  bool wait_until_ended(std::optional<Milliseconds> limit) override;
   void await(std::optional<Milliseconds> limit) override;
   // Marked at once: who waits for it has a stream wait.
   FuturePtr make_future() override;
 
   void give_back(const Staging& staging);
-  void tell_profiler() noexcept;
 
-  const std::shared_ptr<Op> op_;
-  const std::vector<at::Tensor> outputs_;
   const c10::Stream after_;  // what it does comes after the op
   c10::Event done_;          // recorded there
 };

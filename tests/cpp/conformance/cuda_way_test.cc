@@ -91,6 +91,20 @@ class CudaWay : public testing::TestWithParam<bool> {
     return out;
   }
 
+  // Submits all, each on a stream of its own, before it waits for any.
+  void run_together(Communicator& communicator, std::vector<OpRequest> requests) {
+    std::vector<std::shared_ptr<Op>> ops;
+    for (OpRequest& one : requests) {
+      auto op = communicator.submit(on_device(std::move(one)), /*will_wait=*/false);
+      ASSERT_TRUE(op.ok()) << op.error().what();
+      ops.push_back(op.value());
+    }
+    for (const auto& op : ops) {
+      const Error error = wait_op(communicator, *op);
+      ASSERT_FALSE(error) << error.what();
+    }
+  }
+
   Devices devices_;
 };
 
@@ -145,16 +159,7 @@ TEST_P(CudaWay, SendsAndReceivesBesideCollectives) {
     // The ranks in different orders.
     std::vector<OpRequest> order{send, request(Collective::kAllreduce, 2, nullptr, &sum), receive};
     if (rank == 1) std::swap(order[0], order[2]);
-    std::vector<std::shared_ptr<Op>> ops;
-    for (OpRequest& one : order) {
-      auto op = ranks[rank].submit(on_device(std::move(one)), /*will_wait=*/false);
-      ASSERT_TRUE(op.ok()) << op.error().what();
-      ops.push_back(op.value());
-    }
-    for (const auto& op : ops) {
-      const Error error = wait_op(ranks[rank], *op);
-      ASSERT_FALSE(error) << error.what();
-    }
+    run_together(ranks[rank], std::move(order));
     EXPECT_EQ(in, (Ints{8 - rank, 8}));
     EXPECT_EQ(sum, (Ints{2, 2}));
   });
@@ -166,19 +171,13 @@ TEST_P(CudaWay, SendsDoNotWaitForWhatComesTheOtherWay) {
   Ranks ranks(options(2));
   ranks.run([&](int rank) {
     Ints out(kLarge, rank + 1), in(kLarge);
-    std::vector<std::shared_ptr<Op>> ops;
+    std::vector<OpRequest> both;
     for (const bool sends : {true, false}) {
-      OpRequest one =
-          request(Collective::kPointToPoint, kLarge, sends ? &out : nullptr, sends ? nullptr : &in);
-      one.endpoint = Endpoint{1 - rank, 0, sends};
-      auto op = ranks[rank].submit(on_device(std::move(one)), /*will_wait=*/false);
-      ASSERT_TRUE(op.ok()) << op.error().what();
-      ops.push_back(op.value());
+      both.push_back(request(Collective::kPointToPoint, kLarge, sends ? &out : nullptr,
+                             sends ? nullptr : &in));
+      both.back().endpoint = Endpoint{1 - rank, 0, sends};
     }
-    for (const auto& op : ops) {
-      const Error error = wait_op(ranks[rank], *op);
-      ASSERT_FALSE(error) << error.what();
-    }
+    run_together(ranks[rank], std::move(both));
     EXPECT_EQ(in, Ints(kLarge, 2 - rank));
   });
 }
