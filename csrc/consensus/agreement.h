@@ -1,0 +1,134 @@
+// One member's side of one decision: which generation follows this one. Single-decree Paxos
+// (Lamport, "Paxos Made Simple", 2001) over messages that may be late or lost, with the quorums of
+// electorate.h. A state machine: it does nothing but when it is told something, and then only
+// through its host. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "consensus/acceptor.h"
+#include "consensus/compose.h"
+#include "consensus/electorate.h"
+#include "consensus/message.h"
+#include "consensus/pace.h"
+#include "consensus/round.h"
+
+namespace ringdist {
+
+class AgreementHost {
+ public:
+  virtual ~AgreementHost() = default;
+  // To another member. Generation and nonce are the host's to fill in.
+  virtual void send(int rank, ConsensusMessage message) = 0;
+  // Ends the ops of the generation on this member; from then on always the same.
+  virtual Standing freeze() = 0;
+  // Has on_vote_read called with what the store's vote for this generation is: nothing so far, or
+  // what was cast last.
+  virtual void read_vote(const Ballot& ballot) = 0;
+  // Has on_vote_cast called: whether the vote was still `before`, and is `vote` from now on.
+  virtual void cast_vote(const std::optional<Accepted>& before, const Accepted& vote) = 0;
+};
+
+class Agreement {
+ public:
+  // `rank`: of this member.
+  Agreement(Electors electors, int rank, const Pace& pace, AgreementHost& host);
+
+  // Someone here wants a decision. Without that it takes part once it hears from others.
+  void begin(TimePoint now);
+  bool begun() const { return active_; }
+
+  // As of that ballot.
+  void on_decided(const Ballot& ballot, const Decision& decision) {
+    if (!decided_) learn(ballot, decision, /*mine=*/false);
+  }
+  // Of all other kinds.
+  void on_message(int from, const ConsensusMessage& message, TimePoint now);
+  // The kernel of this host reports it, and all that it had sent to this process was taken in.
+  void on_death(int rank, TimePoint now);
+  // The control plane has heard nothing from it for the peer timeout.
+  void suspect(int rank);
+  void on_vote_read(const Ballot& ballot, const Result<std::optional<Accepted>>& vote,
+                    TimePoint now);
+  void on_vote_cast(const Ballot& ballot, bool cast, TimePoint now);
+
+  // When tick() has something to do; nothing: only when told.
+  std::optional<TimePoint> next() const;
+  void tick(TimePoint now);
+
+  struct Decided {
+    Ballot ballot;  // as of which it holds
+    Decision value;
+    bool mine = false;  // this member's ballot decided it: the others are to be told
+  };
+  const std::optional<Decided>& decided() const { return decided_; }
+  const Ballot& promised() const { return acceptor_.promised(); }
+  const RankSet& dead() const { return dead_; }
+
+  // "no quorum: 1 of 4 voters, 3 needed; rank 2 is silent, ..."
+  std::string describe(TimePoint now) const;
+
+ private:
+  struct Member {
+    std::optional<TimePoint> asked;  // since when it owes an answer
+    bool suspected = false;
+    Ballot promised;  // to it, the latest
+    TimePoint promised_at;
+    bool deaf = false;
+  };
+
+  void on_prepare(int from, const ConsensusMessage& message, TimePoint now);
+  void note_promised(int from, const Ballot& ballot, TimePoint now);
+  void on_accept(int from, const ConsensusMessage& message, TimePoint now);
+  void on_refused(const Ballot& promised, TimePoint now);
+  void learn_death(int rank, TimePoint now);
+  void learn_deaths(const std::vector<int32_t>& ranks, TimePoint now);
+  void learn(const Ballot& ballot, const Decision& value, bool mine);
+
+  void start_round(TimePoint now);
+  void reconsider(TimePoint now);
+  void reconsider_reading(TimePoint now);
+  void reconsider_writing(TimePoint now);
+  void propose(TimePoint now);
+  void retry(TimePoint now);
+  void drop_round();
+  void ask(const RankSet& answered, TimePoint now);
+  void answer(int from, MessageKind kind, const Ballot& ballot);
+  // Leaves the proposing to that ballot's proposer, for a while.
+  void give_way(const Ballot& ballot, TimePoint now);
+  void take_turn(TimePoint now);
+
+  int self() const { return rank_; }
+  int size() const { return electorate_.size(); }
+  bool is_silent(int rank, TimePoint now) const;
+  // Nobody is left who could still vote.
+  bool all_others_gone(const RankSet& votes, TimePoint now) const;
+  Duration delay() const;
+  std::vector<int32_t> dead_ranks() const;
+
+  const Electors electors_;
+  const int rank_;
+  const Electorate electorate_;
+  const Pace pace_;
+  AgreementHost& host_;
+  Acceptor acceptor_;
+  std::vector<Member> members_;
+  RankSet dead_;  // as kernels reported
+  Ballot seen_;   // the latest
+  std::optional<Round> round_;
+  std::optional<Decided> decided_;
+  bool active_ = false;
+  int retries_ = 0;  // as a proposer
+  TimePoint turn_at_;
+  TimePoint resend_at_;
+  TimePoint read_store_at_;
+  Ballot gave_way_to_;
+  TimePoint gave_way_;
+};
+
+}  // namespace ringdist

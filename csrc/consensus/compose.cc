@@ -1,0 +1,59 @@
+#include "consensus/compose.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+
+namespace ringdist {
+namespace {
+
+// The old one if all who stay reach it, or none of them can serve one; else that of the lowest rank
+// that can.
+std::string store_of(const std::map<int, const Standing*>& staying) {
+  const auto reaches = [](const auto& one) { return one.second->reaches_store; };
+  const std::string& old = staying.begin()->second->store;
+  if (std::all_of(staying.begin(), staying.end(), reaches)) return old;
+  const auto offers = [](const auto& one) { return !one.second->offers_store.empty(); };
+  const auto first = std::find_if(staying.begin(), staying.end(), offers);
+  return first == staying.end() ? old : first->second->offers_store;
+}
+
+}  // namespace
+
+Decision compose(const Electors& electors, const Round& round, const RankSet& dead) {
+  const auto& members = electors.members;
+  Decision out;
+  out.generation = electors.generation + 1;
+  out.after = electors.nonce;
+  out.proposed = round.ballot;
+  out.first_unfinished = std::numeric_limits<int64_t>::max();
+  std::map<int, const Standing*> staying;
+  std::map<ProcessId, std::string> newcomers;
+  for (int rank = 0; rank < static_cast<int>(members.size()); ++rank) {
+    if (dead.has(rank)) {
+      out.lost.push_back({rank, Lost::Cause::kDied});
+      continue;
+    }
+    const auto standing = round.standings.find(rank);
+    if (standing == round.standings.end()) {
+      out.lost.push_back({rank, Lost::Cause::kSilent});
+      continue;
+    }
+    out.members.push_back(members[static_cast<size_t>(rank)]);
+    staying.emplace(rank, &standing->second);
+    out.first_unfinished = std::min(out.first_unfinished, standing->second.first_unfinished);
+    for (const Newcomer& one : standing->second.newcomers)
+      newcomers.emplace(one.process, one.entry);
+  }
+  out.stay = static_cast<uint32_t>(out.members.size());
+  out.store = store_of(staying);
+  for (const auto& [process, entry] : newcomers) {
+    if (out.rank_of(process) >= 0) continue;
+    out.members.push_back(process);
+    out.newcomers.push_back({process, entry});
+  }
+  return out;
+}
+
+}  // namespace ringdist

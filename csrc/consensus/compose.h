@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "consensus/decision.h"
+#include "consensus/round.h"
+
+namespace ringdist {
+
+// Those who decide: the members of a generation, in the order of their ranks.
+struct Electors {
+  uint32_t generation = 0;
+  uint64_t nonce = 0;
+  std::vector<ProcessId> members;
+};
+
+// The next generation, of who promised in a round and lives, as far as that is known: `dead` have
+// died. Newcomers in the order of their numbers.
+Decision compose(const Electors& electors, const Round& round, const RankSet& dead);
+
+}  // namespace ringdist

@@ -1,0 +1,249 @@
+#include "consensus/generations.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ringdist {
+
+Generations::Generations(ProcessId self, const GenerationId& generation,
+                         std::vector<ProcessId> members, const Pace& pace, GenerationsHost& host)
+    : self_(self), pace_(pace), host_(host), generation_(generation), members_(std::move(members)) {
+  make_agreement();
+}
+
+std::unique_ptr<Generations> Generations::admitted(ProcessId self, const ConsensusMessage& message,
+                                                   const Pace& pace, GenerationsHost& host,
+                                                   TimePoint now) {
+  if (!message.made_by || message.made_by->rank_of(self) < 0) return nullptr;
+  const GenerationId generation{message.generation, message.nonce};
+  auto out = std::make_unique<Generations>(self, generation, message.made_by->members, pace, host);
+  // Who tells it so has installed it, and it is what became of the one before.
+  out->past_.push_back({{generation.number - 1, message.made_by->after},
+                        message.made_by->proposed,
+                        *message.made_by});
+  out->enter(generation, *message.made_by, now);
+  return out;
+}
+
+void Generations::enter(const GenerationId& generation, const Decision& made_by, TimePoint now) {
+  generation_ = generation;
+  made_by_ = made_by;
+  members_ = made_by.members;
+  state_ = State::kInstalled;
+  installed_.reset();
+  installed_at_ = now;
+  resend_at_ = now + pace_.resend;
+  make_agreement();
+}
+
+void Generations::make_agreement() {
+  AgreementHost& host = *this;  // a base that others do not see
+  agreement_ = std::make_unique<Agreement>(
+      Electors{generation_.number, generation_.nonce, members_}, rank_of(self_), pace_, host);
+}
+
+int Generations::rank_of(ProcessId process) const {
+  const auto found = std::find(members_.begin(), members_.end(), process);
+  return found == members_.end() ? -1 : static_cast<int>(found - members_.begin());
+}
+
+const Generations::Past* Generations::find(const GenerationId& generation) const {
+  const auto found = std::find_if(past_.begin(), past_.end(),
+                                  [&](const Past& one) { return one.generation == generation; });
+  return found == past_.end() ? nullptr : &*found;
+}
+
+// ---- what it is told
+// ------------------------------------------------------------------------------
+
+void Generations::begin(TimePoint now) {
+  if (state_ == State::kExcluded) return;
+  agreement_->begin(now);
+  settle(now);
+}
+
+void Generations::on_message(ProcessId from, const ConsensusMessage& message, TimePoint now) {
+  const GenerationId named{message.generation, message.nonce};
+  if (const Past* past = find(named)) return on_past(from, *past, message);
+  if (state_ == State::kExcluded) return;
+  if (named == generation_) return on_own(from, message, now);
+  if (named.number <= generation_.number) return;  // of a decision that came to nothing
+  // The sender knows what this process has missed.
+  ConsensusMessage ask;
+  ask.kind = MessageKind::kAsk;
+  ask.generation = generation_.number;
+  ask.nonce = generation_.nonce;
+  ask.ballot = agreement_->promised();
+  host_.send(from, ask);
+}
+
+void Generations::on_own(ProcessId from, const ConsensusMessage& message, TimePoint now) {
+  if (message.kind == MessageKind::kDecided) {  // also by who has become a member since
+    agreement_->on_decided(message.ballot, *message.decision);
+    return settle(now);
+  }
+  const int rank = rank_of(from);
+  if (rank < 0 || from == self_) return;
+  if (message.kind == MessageKind::kInstalled) return on_installed(rank);
+  if (message.kind == MessageKind::kBegun) return become_begun();
+  agreement_->on_message(rank, message, now);
+  settle(now);
+}
+
+void Generations::on_past(ProcessId from, const Past& past, const ConsensusMessage& message) {
+  const bool asks = message.kind == MessageKind::kPrepare || message.kind == MessageKind::kAccept ||
+                    message.kind == MessageKind::kWait || message.kind == MessageKind::kAsk ||
+                    message.kind == MessageKind::kInstalled;
+  if (!asks) return;
+  ConsensusMessage out;
+  out.kind = MessageKind::kDecided;
+  out.generation = past.generation.number;
+  out.nonce = past.generation.nonce;
+  // It holds as of what it answers: this process lives and has installed it, or gone by it.
+  out.ballot = std::max(past.ballot, message.ballot);
+  out.decision = past.decision;
+  host_.send(from, out);
+}
+
+void Generations::on_death(ProcessId process, TimePoint now) {
+  if (std::find(dead_.begin(), dead_.end(), process) != dead_.end()) return;
+  dead_.push_back(process);
+  const int rank = rank_of(process);
+  if (state_ == State::kExcluded || rank < 0) return;
+  agreement_->on_death(rank, now);
+  // What has not begun cannot begin any more.
+  if (state_ == State::kInstalled) agreement_->begin(now);
+  settle(now);
+}
+
+void Generations::suspect(ProcessId process) {
+  const int rank = rank_of(process);
+  if (rank >= 0) agreement_->suspect(rank);
+}
+
+void Generations::on_vote_read(const GenerationId& generation, const Ballot& ballot,
+                               const Result<std::optional<Accepted>>& vote, TimePoint now) {
+  if (generation != generation_ || state_ == State::kExcluded) return;
+  agreement_->on_vote_read(ballot, vote, now);
+  settle(now);
+}
+
+void Generations::on_vote_cast(const GenerationId& generation, const Ballot& ballot, bool cast,
+                               TimePoint now) {
+  if (generation != generation_ || state_ == State::kExcluded) return;
+  agreement_->on_vote_cast(ballot, cast, now);
+  settle(now);
+}
+
+std::optional<TimePoint> Generations::next() const {
+  if (state_ == State::kExcluded) return std::nullopt;
+  auto out = agreement_->next();
+  if (state_ == State::kInstalled) out = out ? std::min(*out, resend_at_) : resend_at_;
+  return out;
+}
+
+void Generations::tick(TimePoint now) {
+  if (state_ == State::kExcluded) return;
+  if (state_ == State::kInstalled && now >= resend_at_) {
+    // Somebody who stays has not installed it, and is not known to be dead.
+    if (now - installed_at_ >= pace_.silence) agreement_->begin(now);
+    tell_installed(now);
+  }
+  agreement_->tick(now);
+  settle(now);
+}
+
+// ---- from one generation to the next
+// --------------------------------------------------------------
+
+void Generations::send(int rank, ConsensusMessage message) {
+  message.generation = generation_.number;
+  message.nonce = generation_.nonce;
+  // A newcomer need not have heard; it votes all the same.
+  if (made_by_ && rank >= static_cast<int>(made_by_->stay)) message.made_by = made_by_;
+  host_.send(members_[static_cast<size_t>(rank)], message);
+}
+
+void Generations::settle(TimePoint now) {
+  // More than once, where a member of the new generation is known to be dead.
+  while (state_ != State::kExcluded && agreement_->decided())
+    install(Agreement::Decided(*agreement_->decided()), now);
+}
+
+void Generations::install(const Agreement::Decided& decided, TimePoint now) {
+  tell_decided(decided);
+  past_.push_back({generation_, decided.ballot, decided.value});
+  if (decided.value.rank_of(self_) < 0) {
+    state_ = State::kExcluded;
+    return host_.on_excluded(decided.value);
+  }
+  enter({decided.value.generation, nonce_of(decided.value)}, Decision(decided.value), now);
+  host_.on_installed(decided.value);
+  bool lacks_one = false;
+  for (const ProcessId process : dead_) {
+    const int rank = rank_of(process);
+    if (rank < 0) continue;
+    agreement_->on_death(rank, now);
+    lacks_one = true;
+  }
+  if (lacks_one) agreement_->begin(now);
+  tell_installed(now);
+}
+
+// Before it is installed: those who learn of this process' death have read it by then. Who was
+// asked by the proposer is told by it; those near are told by each.
+void Generations::tell_decided(const Agreement::Decided& decided) {
+  ConsensusMessage message;
+  message.kind = MessageKind::kDecided;
+  message.ballot = decided.ballot;
+  message.decision = decided.value;
+  for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+    const ProcessId process = members_[static_cast<size_t>(rank)];
+    if (process == self_ || agreement_->dead().has(rank)) continue;
+    if (decided.mine || host_.is_near(process)) send(rank, message);
+  }
+}
+
+void Generations::tell_installed(TimePoint now) {
+  resend_at_ = now + pace_.resend;
+  if (members_.front() == self_) return on_installed(0);
+  ConsensusMessage message;
+  message.kind = MessageKind::kInstalled;
+  send(0, std::move(message));
+}
+
+void Generations::on_installed(int rank) {
+  if (members_.front() != self_) return;
+  if (state_ == State::kBegun) return send_begun(members_[static_cast<size_t>(rank)]);
+  if (!installed_) installed_.emplace(static_cast<int>(members_.size()));
+  installed_->add(rank);
+  begin_if_all_installed();
+}
+
+void Generations::begin_if_all_installed() {
+  for (uint32_t rank = 0; rank < made_by_->stay; ++rank)
+    if (!installed_->has(static_cast<int>(rank))) return;
+  for (const ProcessId process : members_)
+    if (process != self_) send_begun(process);
+  become_begun();
+}
+
+void Generations::send_begun(ProcessId to) {
+  if (!made_by_) return;  // the first generation begins otherwise
+  ConsensusMessage message;
+  message.kind = MessageKind::kBegun;
+  message.generation = generation_.number;
+  message.nonce = generation_.nonce;
+  message.made_by = made_by_;
+  host_.send(to, message);
+}
+
+void Generations::become_begun() {
+  if (state_ != State::kInstalled) return;
+  state_ = State::kBegun;
+  host_.on_begun();
+}
+
+}  // namespace ringdist

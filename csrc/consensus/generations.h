@@ -1,0 +1,128 @@
+// One process' side of a group's membership over time: the generation that it is in, the agreement
+// on the next one, and what earlier ones decided, for those who have not heard. A state machine, as
+// Agreement. Not thread-safe.
+//
+// A decision takes these steps: it is *decided* (on its proposer), *installed* by each who stays,
+// and the generation has *begun* once all who stay have installed it. Ops, and newcomers, wait for
+// that: what nobody alive has installed may yet be decided otherwise.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "consensus/agreement.h"
+#include "consensus/message.h"
+#include "consensus/pace.h"
+
+namespace ringdist {
+
+class GenerationsHost {
+ public:
+  virtual ~GenerationsHost() = default;
+  // In the order of the calls, or lost. What was passed to a process of this host must be there for
+  // it to read when this process has died.
+  virtual void send(ProcessId to, const ConsensusMessage& message) = 0;
+  // On this host: the kernel tells of its death.
+  virtual bool is_near(ProcessId process) = 0;
+  // See AgreementHost. Of the present generation.
+  virtual Standing freeze() = 0;
+  virtual void read_vote(const Ballot& ballot) = 0;
+  virtual void cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
+                         const Accepted& vote) = 0;
+
+  // This process is a member of a new generation. No op of it yet.
+  virtual void on_installed(const Decision& decision) = 0;
+  virtual void on_begun() = 0;
+  // The others go on without this process; it does nothing more in the group.
+  virtual void on_excluded(const Decision& decision) = 0;
+};
+
+// What tells a generation from all others.
+struct GenerationId {
+  uint32_t number = 0;
+  uint64_t nonce = 0;
+
+  bool operator==(const GenerationId&) const = default;
+};
+
+class Generations final : private AgreementHost {
+ public:
+  // Of a generation that has begun. `self` is one of `members`, which are in the order of their
+  // ranks.
+  Generations(ProcessId self, const GenerationId& generation, std::vector<ProcessId> members,
+              const Pace& pace, GenerationsHost& host);
+  // Of a newcomer, by the first message that names it as a member, which on_message() gets next;
+  // nothing if this one does not.
+  static std::unique_ptr<Generations> admitted(ProcessId self, const ConsensusMessage& message,
+                                               const Pace& pace, GenerationsHost& host,
+                                               TimePoint now);
+
+  enum class State : uint8_t { kInstalled, kBegun, kExcluded };
+  State state() const { return state_; }
+  const GenerationId& generation() const { return generation_; }
+  const std::vector<ProcessId>& members() const { return members_; }
+
+  // Someone here wants the next generation.
+  void begin(TimePoint now);
+  void on_message(ProcessId from, const ConsensusMessage& message, TimePoint now);
+  // See Agreement.
+  void on_death(ProcessId process, TimePoint now);
+  void suspect(ProcessId process);
+  void on_vote_read(const GenerationId& generation, const Ballot& ballot,
+                    const Result<std::optional<Accepted>>& vote, TimePoint now);
+  void on_vote_cast(const GenerationId& generation, const Ballot& ballot, bool cast, TimePoint now);
+  std::optional<TimePoint> next() const;
+  void tick(TimePoint now);
+
+  // Why there is no next generation yet.
+  std::string describe(TimePoint now) const { return agreement_->describe(now); }
+
+ private:
+  struct Past {
+    GenerationId generation;
+    Ballot ballot;  // as of which it was decided here
+    Decision decision;
+  };
+
+  void send(int rank, ConsensusMessage message) override;
+  Standing freeze() override { return host_.freeze(); }
+  void read_vote(const Ballot& ballot) override { host_.read_vote(ballot); }
+  void cast_vote(const std::optional<Accepted>& before, const Accepted& vote) override {
+    host_.cast_vote(vote.ballot, before, vote);
+  }
+
+  void on_own(ProcessId from, const ConsensusMessage& message, TimePoint now);
+  void on_past(ProcessId from, const Past& past, const ConsensusMessage& message);
+  void on_installed(int rank);
+  void settle(TimePoint now);
+  void install(const Agreement::Decided& decided, TimePoint now);
+  void enter(const GenerationId& generation, const Decision& made_by, TimePoint now);
+  void tell_decided(const Agreement::Decided& decided);
+  void tell_installed(TimePoint now);
+  void begin_if_all_installed();
+  void become_begun();
+  void send_begun(ProcessId to);
+  const Past* find(const GenerationId& generation) const;
+  int rank_of(ProcessId process) const;
+  void make_agreement();
+
+  const ProcessId self_;
+  const Pace pace_;
+  GenerationsHost& host_;
+  GenerationId generation_;
+  std::vector<ProcessId> members_;
+  State state_ = State::kBegun;
+  std::unique_ptr<Agreement> agreement_;
+  std::vector<Past> past_;
+  std::vector<ProcessId> dead_;       // as the kernel of this host reported
+  std::optional<Decision> made_by_;   // the present generation; nothing: it is the first
+  std::optional<RankSet> installed_;  // on rank 0: who has
+  TimePoint installed_at_;
+  TimePoint resend_at_;  // of kInstalled
+};
+
+}  // namespace ringdist

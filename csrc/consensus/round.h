@@ -1,0 +1,48 @@
+// A proposer's account of one ballot: who promised, who accepted.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/clock.h"
+#include "consensus/message.h"
+#include "consensus/rank_set.h"
+
+namespace ringdist {
+
+struct Round {
+  enum class Phase : uint8_t { kReading, kWriting };
+  enum class StoreVote : uint8_t { kNotAsked, kAsked, kRead, kCast };
+
+  Round(const Ballot& its_ballot, RankSet known_dead, TimePoint now)
+      : ballot(its_ballot),
+        dead(std::move(known_dead)),
+        promised(dead.size()),
+        accepted(dead.size()),
+        phase_began(now) {}
+
+  void on_promise(int rank, const std::optional<Accepted>& has, Standing standing) {
+    if (!promised.add(rank)) return;
+    standings.emplace(rank, std::move(standing));
+    see(has);
+  }
+  // The value of the latest ballot is the one that may have been decided.
+  void see(const std::optional<Accepted>& has) {
+    if (has && (!latest || latest->ballot < has->ballot)) latest = has;
+  }
+
+  const Ballot ballot;
+  const RankSet dead;  // when it began
+  Phase phase = Phase::kReading;
+  RankSet promised;
+  RankSet accepted;
+  TimePoint phase_began;
+  std::map<int, Standing> standings;  // of those who promised
+  std::optional<Accepted> latest;     // of what they had accepted
+  StoreVote store = StoreVote::kNotAsked;
+  std::optional<Accepted> store_had;
+  std::optional<Decision> value;  // once it writes
+};
+
+}  // namespace ringdist

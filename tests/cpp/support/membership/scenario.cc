@@ -1,0 +1,168 @@
+#include "support/membership/scenario.h"
+
+#include <algorithm>
+#include <random>
+
+namespace ringdist::membership {
+namespace {
+
+using Kind = Fault::Kind;
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : random_(seed) {}
+  // From `least` to `most`.
+  int64_t roll(int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(random_() % static_cast<uint64_t>(most - least + 1));
+  }
+  int pick(int64_t count) { return static_cast<int>(roll(0, count - 1)); }
+  bool chance(int percent) { return roll(1, 100) <= percent; }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+Fault draw_fault(Dice& dice, int ranks, int hosts) {
+  static constexpr Kind kKinds[] = {
+      Kind::kKill,      Kind::kKill,   Kind::kKillSending, Kind::kKillSending, Kind::kStop,
+      Kind::kStop,      Kind::kStop,   Kind::kCut,         Kind::kCut,         Kind::kCutOneWay,
+      Kind::kLoseStore, Kind::kShrink, Kind::kShrink,      Kind::kJoin,        Kind::kJoin};
+  Fault out;
+  out.kind = kKinds[dice.pick(std::size(kKinds))];
+  // Most while they agree, some long after.
+  out.at = dice.chance(70) ? dice.roll(0, 150) : dice.roll(0, 4000);
+  out.who = dice.pick(ranks);
+  if (out.kind == Kind::kKillSending) out.other = dice.pick(3 * ranks);
+  if (out.kind == Kind::kStop || out.kind == Kind::kCut || out.kind == Kind::kCutOneWay)
+    out.lasts = dice.chance(30) ? 0 : dice.chance(50) ? dice.roll(1, 300) : dice.roll(300, 4000);
+  if (out.kind == Kind::kJoin) out.who = dice.pick(hosts);
+  if (out.kind == Kind::kCut || out.kind == Kind::kCutOneWay) {
+    out.who = dice.pick(hosts);
+    out.other = (out.who + 1 + dice.pick(hosts - 1)) % hosts;
+  }
+  return out;
+}
+
+std::string when(const Fault& fault) {
+  return fault.counts ? "before event " + std::to_string(fault.at)
+                      : "at " + std::to_string(fault.at) + " ms";
+}
+
+std::string lasting(const Fault& fault) {
+  return fault.lasts == 0 ? " for ever" : " for " + std::to_string(fault.lasts) + " ms";
+}
+
+}  // namespace
+
+Scenario draw(uint64_t seed) {
+  Dice dice(seed);
+  Scenario out;
+  out.seed = seed;
+  const auto ranks = static_cast<int>(dice.roll(2, 9));
+  const auto hosts = static_cast<int>(dice.roll(1, std::min(ranks, 4)));
+  for (int rank = 0; rank < ranks; ++rank)
+    out.hosts.push_back(rank < hosts ? rank : dice.pick(hosts));
+  out.store_process = dice.chance(50) ? 0 : -1;
+  out.latency = dice.roll(0, 5);
+  out.jitter = dice.chance(50) ? dice.roll(1, 30) : 0;
+  const auto faults = dice.roll(1, 6);
+  while (static_cast<int64_t>(out.faults.size()) < faults) {
+    const Fault fault = draw_fault(dice, ranks, std::max(hosts, 2));
+    const bool of_hosts = fault.kind == Kind::kCut || fault.kind == Kind::kCutOneWay;
+    if (!of_hosts || hosts > 1) out.faults.push_back(fault);
+  }
+  return out;
+}
+
+namespace {
+
+// What takes a group of three that loses nobody: after that nothing happens to be disturbed.
+constexpr int64_t kEvents = 64;
+constexpr int64_t kMessages = 12;  // of a member
+
+std::vector<Fault> single_faults(const std::vector<int>& layout, int64_t stride) {
+  std::vector<Fault> out;
+  const int hosts = 1 + *std::max_element(layout.begin(), layout.end());
+  for (int who = 0; who < 3; ++who)
+    for (int64_t sent = 0; sent < kMessages; sent += stride)
+      out.push_back({Kind::kKillSending, 0, true, who, static_cast<int>(sent), 0});
+  for (int64_t event = 0; event < kEvents; event += stride) {
+    out.push_back({Kind::kLoseStore, event, true, 0, 0, 0});
+    for (int who = 0; who < 3; ++who) {
+      out.push_back({Kind::kKill, event, true, who, 0, 0});
+      for (const int64_t lasts : {0, 400}) out.push_back({Kind::kStop, event, true, who, 0, lasts});
+    }
+    for (int from = 0; from < hosts; ++from)
+      for (int to = 0; to < hosts; ++to)
+        for (const int64_t lasts : {0, 400}) {
+          if (from < to) out.push_back({Kind::kCut, event, true, from, to, lasts});
+          if (from != to) out.push_back({Kind::kCutOneWay, event, true, from, to, lasts});
+        }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Scenario> small_scenarios(int64_t stride) {
+  std::vector<Scenario> out;
+  for (const auto& layout : {std::vector<int>{0, 0, 0}, {0, 0, 1}, {0, 1, 2}}) {
+    const auto faults = single_faults(layout, stride);
+    for (size_t first = 0; first < faults.size(); ++first)
+      for (size_t second = first; second < faults.size(); ++second) {
+        Scenario one;
+        one.hosts = layout;
+        one.faults = {{Kind::kShrink, 0, false, 0, 0, 0}, {Kind::kShrink, 3, false, 2, 0, 0}};
+        one.faults.push_back(faults[first]);
+        if (second > first) one.faults.push_back(faults[second]);
+        out.push_back(std::move(one));
+      }
+  }
+  return out;
+}
+
+Scenario one_death(int members, int victim) {
+  Scenario out;
+  for (int rank = 0; rank < members; ++rank) out.hosts.push_back(rank / 8);
+  out.told = 5;
+  out.faults.push_back({Kind::kKill, 0, false, victim, 0, 0});
+  return out;
+}
+
+std::string describe(const Fault& fault) {
+  const std::string who = std::to_string(fault.who), other = std::to_string(fault.other);
+  switch (fault.kind) {
+    case Kind::kKill:
+      return when(fault) + ": process " + who + " is killed";
+    case Kind::kKillSending:
+      return when(fault) + ": process " + who + " is to be killed after " + other +
+             " more messages";
+    case Kind::kStop:
+      return when(fault) + ": process " + who + " is stopped" + lasting(fault);
+    case Kind::kCut:
+      return when(fault) + ": hosts " + who + " and " + other + " are cut apart" + lasting(fault);
+    case Kind::kCutOneWay:
+      return when(fault) + ": nothing gets from host " + who + " to host " + other + lasting(fault);
+    case Kind::kLoseStore:
+      return when(fault) + ": the store is lost";
+    case Kind::kShrink:
+      return when(fault) + ": process " + who + " calls shrink";
+    case Kind::kJoin:
+      return when(fault) + ": a process on host " + who + " asks to join";
+  }
+  return "?";
+}
+
+std::string describe(const Scenario& scenario) {
+  std::string out = "seed " + std::to_string(scenario.seed) + ", hosts of the members:";
+  for (const int host : scenario.hosts) out += " " + std::to_string(host);
+  out += "; the store is " + (scenario.store_process < 0
+                                  ? std::string("another process of host 0")
+                                  : "process " + std::to_string(scenario.store_process));
+  out += "; latency " + std::to_string(scenario.latency) + " ms + up to " +
+         std::to_string(scenario.jitter) + " ms\n";
+  for (const Fault& fault : scenario.faults) out += "  " + describe(fault) + "\n";
+  return out;
+}
+
+}  // namespace ringdist::membership

@@ -1,0 +1,58 @@
+// What is done to a group while its members agree: who they are, which faults come when. Values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace ringdist::membership {
+
+struct Fault {
+  enum class Kind : uint8_t {
+    kKill,         // a process; what it sent to other hosts may be lost
+    kKillSending,  // a process, when it has sent so many more messages
+    kStop,         // a process, for a while or for ever
+    kCut,          // two hosts, both ways
+    kCutOneWay,    // what goes from the first host to the second
+    kLoseStore,
+    kShrink,  // no fault: a member asks for the next generation
+    kJoin,    // nor this: a process on that host asks to be a member
+  };
+
+  Kind kind = Kind::kKill;
+  int64_t at = 0;       // ms; or the number of the event before which it happens
+  bool counts = false;  // `at` is such a number
+  int who = 0;          // process or host
+  int other = 0;        // host, or messages
+  int64_t lasts = 0;    // ms; 0: for ever
+
+  bool operator==(const Fault&) const = default;
+};
+
+struct Scenario {
+  uint64_t seed = 1;       // of all that is drawn while it runs
+  std::vector<int> hosts;  // of each member
+  int store_process = -1;  // that serves the store, and ends it; -1: another one on host 0
+  int64_t latency = 1;     // ms, between hosts
+  int64_t jitter = 0;      // ms
+  int64_t told = 60;       // ms, at most, until other hosts hear of a death
+  std::vector<Fault> faults;
+
+  bool operator==(const Scenario&) const = default;
+};
+
+// 2 to 9 members on 1 to 4 hosts, and up to six faults.
+Scenario draw(uint64_t seed);
+
+// All runs of three members with two faults: of each layout on hosts, each two faults, at every
+// `stride`th event or message.
+std::vector<Scenario> small_scenarios(int64_t stride);
+// One of so many members dies, eight to a host.
+Scenario one_death(int members, int victim);
+
+std::string describe(const Fault& fault);
+std::string describe(const Scenario& scenario);
+
+}  // namespace ringdist::membership

@@ -1,0 +1,251 @@
+#include "support/membership/world.h"
+
+#include <algorithm>
+#include <ostream>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ringdist::membership {
+namespace {
+
+constexpr uint64_t kFirstNonce = 1;
+
+NetworkCosts costs_of(const Scenario& scenario) {
+  NetworkCosts out = usual_costs(kUsualRate, Milliseconds(scenario.latency));
+  out.inside = {};
+  out.inside.latency = std::chrono::microseconds(5);
+  return out;
+}
+
+}  // namespace
+
+Pace World::usual_pace() {
+  return {std::chrono::seconds(1), Milliseconds(100), Milliseconds(50), Milliseconds(10),
+          Milliseconds(200)};
+}
+
+World::World(const Scenario& scenario, const Pace& pace, std::ostream* trace)
+    : scenario_(scenario),
+      pace_(pace),
+      trace_(trace),
+      costs_(costs_of(scenario)),
+      wire_(costs_, *this, scenario.seed, Milliseconds(scenario.jitter)),
+      random_(scenario.seed),
+      last_fault_(Wire::kStart) {
+  stores_.add("the first", 0, scenario.store_process);
+  std::vector<ProcessId> members;
+  for (const int host : scenario.hosts) members.push_back(Process::id_of(add_process(host)));
+  for (const auto& one : processes_)
+    one->be_member(std::make_unique<Generations>(one->id(), GenerationId{0, kFirstNonce}, members,
+                                                 pace_, *one),
+                   kFirstNonce, 0);
+  for (const Fault& fault : scenario.faults) plan(fault);
+  std::stable_sort(counted_.begin(), counted_.end(),
+                   [](const Fault& a, const Fault& b) { return a.at > b.at; });
+}
+
+int World::add_process(int host) {
+  const int index = wire_.add_core(host);
+  processes_.push_back(std::make_unique<Process>(*this, index, host));
+  reach_.add_process(wire_.now());
+  return index;
+}
+
+// ---- what happens
+// ---------------------------------------------------------------------------------
+
+Outcome World::run() {
+  // Long after everybody must have noticed, and tried again.
+  const Duration patience = 6 * pace_.silence + std::chrono::seconds(3);
+  for (int i = 0; i < static_cast<int>(processes_.size()); ++i)
+    at(drawn(0, 5), [this, i] { in_process(i, [this, i] { process(i).run_op(); }); });
+  std::string why;
+  for (TimePoint look = wire_.now(); outcome_.violation.empty();) {
+    while (outcome_.violation.empty() && wire_.next() && *wire_.next() <= look) {
+      while (!counted_.empty() && counted_.back().at <= outcome_.events) {
+        const Fault fault = counted_.back();
+        counted_.pop_back();
+        apply(fault);
+      }
+      ++outcome_.events;
+      wire_.move_to(*wire_.next());
+    }
+    if (!outcome_.violation.empty()) break;
+    wire_.move_to(look);
+    if (wire_.now() >= last_fault_) {
+      why = unsettled();
+      if (why.empty()) break;
+      if (wire_.now() >= last_fault_ + patience) {
+        // Where A reaches B and B reaches C, but A not C, nobody is promised anything.
+        if (is_parted_cleanly()) fail("not settled: " + why);
+        break;
+      }
+      detect_later();
+    }
+    look += pace_.silence / 4;
+  }
+  outcome_.took = now();
+  return outcome_;
+}
+
+void World::at(Duration after, Action action) {
+  actions_.push_back(std::move(action));
+  wire_.at(wire_.now() + after, static_cast<int>(actions_.size()) - 1);
+}
+
+void World::on_time(int id) {
+  const Action action = std::exchange(actions_[static_cast<size_t>(id)], nullptr);
+  action();
+}
+
+void World::in_process(int index, Action action) {
+  Process& one = process(index);
+  if (!one.alive) return;
+  if (one.stopped) {
+    one.inbox.push_back(std::move(action));
+    return;
+  }
+  action();
+  handled(one);
+}
+
+void World::handled(Process& one) {
+  if (one.alive && one.is_member() && outcome_.violation.empty()) schedule_tick(one);
+}
+
+void World::schedule_tick(Process& one) {
+  const auto next = one.generations().next();
+  if (!next || (one.tick_at && *one.tick_at <= *next)) return;
+  const TimePoint when = std::max(*next, wire_.now());
+  one.tick_at = when;
+  const int index = one.index();
+  at(when - wire_.now(), [this, index, when] {
+    Process& its = process(index);
+    if (its.tick_at == when) its.tick_at.reset();
+    in_process(index, [this, index] { process(index).generations().tick(wire_.now()); });
+  });
+}
+
+// ---- messages
+// -------------------------------------------------------------------------------------
+
+void World::send(int from, int to, const ConsensusMessage& message) {
+  if (message.kind == MessageKind::kAccept && message.decision->proposed == message.ballot)
+    check_composed(from, *message.decision);
+  if (trace_)
+    note("  " + std::to_string(from) + " to " + std::to_string(to) + ": " +
+         std::string(message_name(message.kind)) + " of ballot " +
+         std::to_string(message.ballot.round) + "." + std::to_string(message.ballot.rank) +
+         ", generation " + std::to_string(message.generation));
+  put_on_wire(from, to, encode(message));
+}
+
+void World::put_on_wire(int from, int to, std::vector<std::byte> bytes) {
+  Transfer transfer;
+  transfer.from = from;
+  transfer.to = to;
+  transfer.flow = static_cast<uint64_t>(from) << 32 | static_cast<uint64_t>(to);
+  transfer.bytes = static_cast<int64_t>(bytes.size());
+  transfer.inside = process(from).host() == process(to).host();
+  ++outcome_.messages;
+  on_its_way_[wire_.send(transfer)] = {from, to, std::move(bytes), false};
+}
+
+void World::on_arrived(int id) {
+  const auto found = on_its_way_.extract(id);
+  const OnItsWay& message = found.mapped();
+  if (message.lost) return;
+  in_process(message.to, [this, message] { deliver(message); });
+}
+
+void World::deliver(const OnItsWay& message) {
+  Process& to = process(message.to);
+  if (message.bytes.empty()) {
+    told_[message.to].insert(message.from);
+    to.drop_candidate(Process::id_of(message.from));
+    if (to.is_member()) to.generations().on_death(Process::id_of(message.from), wire_.now());
+    return shrink_within(message.to, 50);
+  }
+  const auto decoded = decode_consensus(message.bytes);
+  check(decoded.ok(), "a message of this very program is not understood");
+  if (!to.is_member())
+    return deliver_to_newcomer(to, Process::id_of(message.from), decoded.value());
+  to.generations().on_message(Process::id_of(message.from), decoded.value(), wire_.now());
+}
+
+void World::deliver_to_newcomer(Process& one, ProcessId from, const ConsensusMessage& message) {
+  auto admitted = Generations::admitted(one.id(), message, pace_, one, wire_.now());
+  if (!admitted) return;
+  one.be_member(std::move(admitted), message.nonce, store_named(message.made_by->store));
+  lineages_.note_installed(message.nonce, one.index());
+  note("process " + std::to_string(one.index()) + " is admitted to generation " +
+       std::to_string(message.generation));
+  for (const int dead : told_[one.index()])
+    one.generations().on_death(Process::id_of(dead), wire_.now());
+  check_line(one.index());
+  one.generations().on_message(from, message, wire_.now());
+}
+
+// ---- the store
+// ------------------------------------------------------------------------------------
+
+bool World::reaches_store(int index) const {
+  const Process& one = *processes_[static_cast<size_t>(index)];
+  const int store = one.store(), host = stores_.host(store);
+  const int server = stores_.process(store);
+  if (server >= 0 && processes_[static_cast<size_t>(server)]->stopped) return false;
+  return stores_.alive(store) && !is_cut(one.host(), host) && !is_cut(host, one.host());
+}
+
+int World::store_named(const std::string& name) {
+  if (const int known = stores_.named(name); known >= 0) return known;
+  const int server = std::stoi(name.substr(name.rfind(' ') + 1));
+  return stores_.add(name, process(server).host(), server);
+}
+
+void World::read_vote(int index, const Ballot& ballot) {
+  const GenerationId generation = process(index).generations().generation();
+  const int store = process(index).store();
+  at(drawn(0, 5), [=, this] {
+    Result<std::optional<Accepted>> vote = Error(ErrorKind::kSystem, "the store does not answer");
+    if (reaches_store(index) && process(index).store() == store) {
+      const std::string text = stores_.get(store, generation.nonce);
+      vote = text.empty() ? std::optional<Accepted>() : decode_vote(text).value();
+    }
+    at(drawn(0, 5), [=, this] {
+      in_process(index, [=, this] {
+        process(index).generations().on_vote_read(generation, ballot, vote, wire_.now());
+      });
+    });
+  });
+}
+
+void World::cast_vote(int index, const Ballot& ballot, const std::optional<Accepted>& before,
+                      const Accepted& vote) {
+  const GenerationId generation = process(index).generations().generation();
+  const int store = process(index).store();
+  const std::string old = before ? encode_vote(*before) : "";
+  at(drawn(0, 5), [=, this, text = encode_vote(vote)] {
+    const bool cast = reaches_store(index) && process(index).store() == store &&
+                      stores_.compare_set(store, generation.nonce, old, text);
+    at(drawn(0, 5), [=, this] {
+      in_process(index, [=, this] {
+        process(index).generations().on_vote_cast(generation, ballot, cast, wire_.now());
+      });
+    });
+  });
+}
+
+void World::note(const std::string& what) {
+  if (trace_)
+    *trace_ << std::chrono::duration_cast<std::chrono::microseconds>(now()).count() << " us, event "
+            << outcome_.events << ": " << what << "\n";
+}
+
+Duration World::drawn(int64_t least_ms, int64_t most_ms) {
+  const auto span = static_cast<uint64_t>(most_ms - least_ms) * 1000 + 1;
+  return Milliseconds(least_ms) + std::chrono::microseconds(static_cast<int64_t>(random_() % span));
+}
+
+}  // namespace ringdist::membership
