@@ -21,8 +21,7 @@ Agreement::Agreement(Electors electors, int rank, const Pace& pace, AgreementHos
       electorate_(static_cast<int>(electors_.members.size())),
       pace_(pace),
       host_(host),
-      members_(electors_.members.size()),
-      dead_(electorate_.size()) {
+      others_(electorate_.size(), pace) {
   check(self() >= 0 && self() < size(), "an agreement without oneself");
 }
 
@@ -36,7 +35,7 @@ void Agreement::begin(TimePoint now) {
 // ------------------------------------------------------------------------------
 
 void Agreement::on_message(int from, const ConsensusMessage& message, TimePoint now) {
-  if (decided_) return;
+  if (decided_ || !is_in_order(from, message)) return;
   learn_deaths(message.dead, now);
   if (decided_) return;
   switch (message.kind) {
@@ -45,11 +44,11 @@ void Agreement::on_message(int from, const ConsensusMessage& message, TimePoint 
     case MessageKind::kAccept:
       return on_accept(from, message, now);
     case MessageKind::kRefuse:
-      members_[static_cast<size_t>(from)] = {};
+      others_.note_answer(from);
       return on_refused(message.ballot, now);
     case MessageKind::kPromise:
     case MessageKind::kAccepted:
-      members_[static_cast<size_t>(from)] = {};
+      others_.note_answer(from);
       if (!round_ || message.ballot != round_->ballot) return;
       if (message.kind == MessageKind::kPromise)
         round_->on_promise(from, message.accepted, *message.standing);
@@ -57,7 +56,7 @@ void Agreement::on_message(int from, const ConsensusMessage& message, TimePoint 
         round_->accepted.add(from);
       return reconsider(now);
     case MessageKind::kWait:
-      members_[static_cast<size_t>(from)].deaf = false;
+      others_.note_hearing(from);
       if (message.ballot == acceptor_.promised()) give_way(message.ballot, now);
       return;
     case MessageKind::kReport:
@@ -69,29 +68,31 @@ void Agreement::on_message(int from, const ConsensusMessage& message, TimePoint 
   }
 }
 
+// Ballots are their proposers'; votes are for this one's.
+bool Agreement::is_in_order(int from, const ConsensusMessage& message) const {
+  switch (message.kind) {
+    case MessageKind::kPrepare:
+    case MessageKind::kAccept:
+    case MessageKind::kWait:
+      return message.ballot.rank == from;
+    case MessageKind::kPromise:
+    case MessageKind::kAccepted:
+      return message.ballot.rank == self();
+    default:
+      return true;
+  }
+}
+
 void Agreement::on_prepare(int from, const ConsensusMessage& message, TimePoint now) {
   const bool promised = acceptor_.promise(message.ballot);
   if (!promised) return answer(from, MessageKind::kRefuse, acceptor_.promised());
-  note_promised(from, message.ballot, now);
+  others_.note_promise(from, message.ballot, now);
   give_way(message.ballot, now);
   answer(from, MessageKind::kPromise, message.ballot);
 }
 
-// Who asks again for what it was answered long ago does not hear this member: nothing will come of
-// its ballots.
-void Agreement::note_promised(int from, const Ballot& ballot, TimePoint now) {
-  Member& member = members_[static_cast<size_t>(from)];
-  if (ballot != member.promised) {
-    member.promised = ballot;
-    member.promised_at = now;
-  } else if (now - member.promised_at >= pace_.grace) {
-    member.deaf = true;
-  }
-}
-
 void Agreement::on_accept(int from, const ConsensusMessage& message, TimePoint now) {
-  if (message.decision->generation != electors_.generation + 1) return;
-  members_[static_cast<size_t>(from)].deaf = false;
+  others_.note_hearing(from);
   const bool accepted = acceptor_.accept(message.ballot, *message.decision);
   if (!accepted) return answer(from, MessageKind::kRefuse, acceptor_.promised());
   give_way(message.ballot, now);
@@ -105,15 +106,15 @@ void Agreement::on_refused(const Ballot& promised, TimePoint now) {
 }
 
 void Agreement::on_death(int rank, TimePoint now) {
-  if (decided_ || dead_.has(rank)) return;
+  if (decided_ || dead().has(rank)) return;
   learn_death(rank, now);
   const Ballot& promised = acceptor_.promised();
-  if (promised.round > 0 && promised.rank != self() && !dead_.has(promised.rank))
+  if (promised.round > 0 && promised.rank != self() && !dead().has(promised.rank))
     answer(promised.rank, MessageKind::kReport, promised);
 }
 
 void Agreement::suspect(int rank) {
-  if (rank != self()) members_[static_cast<size_t>(rank)].suspected = true;
+  if (rank != self()) others_.suspect(rank);
 }
 
 void Agreement::learn_deaths(const std::vector<int32_t>& ranks, TimePoint now) {
@@ -122,7 +123,7 @@ void Agreement::learn_deaths(const std::vector<int32_t>& ranks, TimePoint now) {
 }
 
 void Agreement::learn_death(int rank, TimePoint now) {
-  if (rank == self() || decided_ || !dead_.add(rank)) return;
+  if (rank == self() || decided_ || !others_.note_death(rank)) return;
   if (round_) return reconsider(now);
   // Who was waited for will not end it.
   if (active_ && (rank == acceptor_.promised().rank || acceptor_.promised().round == 0))
@@ -133,7 +134,9 @@ void Agreement::on_vote_read(const Ballot& ballot, const Result<std::optional<Ac
                              TimePoint now) {
   if (decided_ || !round_ || round_->ballot != ballot) return;
   if (round_->phase != Round::Phase::kReading) return;
-  if (!vote.ok()) {  // asked again after a while
+  const bool readable = vote.ok() && (!vote.value() || vote.value()->value.follows(
+                                                           electors_.generation, electors_.nonce));
+  if (!readable) {  // asked again after a while
     round_->store = Round::StoreVote::kNotAsked;
     return;
   }
@@ -146,14 +149,14 @@ void Agreement::on_vote_read(const Ballot& ballot, const Result<std::optional<Ac
 
 void Agreement::on_vote_cast(const Ballot& ballot, bool cast, TimePoint now) {
   if (decided_ || !round_ || round_->ballot != ballot) return;
-  if (round_->phase != Round::Phase::kWriting) return;
-  if (!cast) return retry(now);  // someone else's came between
+  if (round_->phase != Round::Phase::kCasting) return;
+  if (!cast) return retry(now);  // someone else's came between, or the store is gone
   round_->store = Round::StoreVote::kCast;
-  reconsider(now);
+  write(now);
 }
 
 void Agreement::learn(const Ballot& ballot, const Decision& value, bool mine) {
-  if (value.generation != electors_.generation + 1 || !acceptor_.may_learn(ballot, value)) return;
+  if (!acceptor_.may_learn(ballot, value)) return;
   decided_ = Decided{ballot, value, mine};
   round_.reset();
 }
@@ -164,7 +167,7 @@ void Agreement::learn(const Ballot& ballot, const Decision& value, bool mine) {
 void Agreement::start_round(TimePoint now) {
   seen_ = std::max(seen_, acceptor_.promised());
   seen_ = {seen_.round + 1, self()};
-  round_.emplace(seen_, dead_, now);
+  round_.emplace(seen_, dead(), now);
   const bool promised = acceptor_.promise(seen_);
   check(promised, "a ballot of one's own that comes too late");
   round_->on_promise(self(), acceptor_.accepted(), host_.freeze());
@@ -174,29 +177,36 @@ void Agreement::start_round(TimePoint now) {
 
 void Agreement::propose(TimePoint now) {
   Round& round = *round_;
+  round.value = round.latest ? round.latest->value : compose(electors_, round, dead());
+  round.phase_began = now;
+  // Without the store's vote it would not be a quorum.
+  if (electorate_.is_quorum(round.promised, /*store=*/false, round.dead)) return write(now);
+  round.phase = Round::Phase::kCasting;
+  host_.cast_vote(round.store_had, {round.ballot, *round.value});
+}
+
+void Agreement::write(TimePoint now) {
+  Round& round = *round_;
   round.phase = Round::Phase::kWriting;
   round.phase_began = now;
-  round.value = round.latest ? round.latest->value : compose(electors_, round, dead_);
   const bool accepted = acceptor_.accept(round.ballot, *round.value);
   check(accepted, "a ballot of one's own that was overtaken goes on");
   round.accepted.add(self());
   ask(round.accepted, now);
-  if (round.store == Round::StoreVote::kRead)
-    host_.cast_vote(round.store_had, {round.ballot, *round.value});
-  if (round_) reconsider(now);
+  reconsider(now);
 }
 
 // All who have not answered the round's question; the others learn that it is still open.
 void Agreement::ask(const RankSet& answered, TimePoint now) {
   resend_at_ = now + pace_.resend;
+  const bool writing = round_->phase == Round::Phase::kWriting;
   ConsensusMessage message;
-  message.kind =
-      round_->phase == Round::Phase::kReading ? MessageKind::kPrepare : MessageKind::kAccept;
+  message.kind = writing ? MessageKind::kAccept : MessageKind::kPrepare;
   message.ballot = round_->ballot;
-  message.dead = dead_ranks();
-  message.decision = round_->value;
+  message.dead = others_.dead_ranks();
+  if (writing) message.decision = round_->value;
   for (int rank = 0; rank < size(); ++rank) {
-    if (rank == self() || dead_.has(rank)) continue;
+    if (rank == self() || dead().has(rank)) continue;
     if (answered.has(rank)) {
       ConsensusMessage wait;
       wait.kind = MessageKind::kWait;
@@ -204,27 +214,31 @@ void Agreement::ask(const RankSet& answered, TimePoint now) {
       host_.send(rank, std::move(wait));
       continue;
     }
-    auto& asked = members_[static_cast<size_t>(rank)].asked;
-    if (!asked) asked = now;
+    others_.note_asked(rank, now);
     host_.send(rank, message);
   }
 }
 
 void Agreement::reconsider(TimePoint now) {
   if (!round_) return;
-  if (round_->phase == Round::Phase::kReading)
-    reconsider_reading(now);
-  else
-    reconsider_writing(now);
+  switch (round_->phase) {
+    case Round::Phase::kReading:
+      return reconsider_reading(now);
+    case Round::Phase::kCasting:
+      if (now >= round_->phase_began + pace_.patience) retry(now);  // no answer
+      return;
+    case Round::Phase::kWriting:
+      return reconsider_writing(now);
+  }
 }
 
 void Agreement::reconsider_reading(TimePoint now) {
   Round& round = *round_;
   // A quorum would do, but whoever may still answer is to stay a member.
-  if (!all_others_gone(round.promised, now)) return;
+  if (!others_.all_others_gone(round.promised, now)) return;
   const bool read = round.store == Round::StoreVote::kRead;
   if (electorate_.is_quorum(round.promised, read, round.dead)) return propose(now);
-  if (electorate_.are_all_living(round.promised, dead_)) return start_round(now);
+  if (electorate_.are_all_living(round.promised, dead())) return start_round(now);
   if (round.store != Round::StoreVote::kNotAsked || now < read_store_at_ ||
       !electorate_.is_majority(round.promised, /*store=*/true))
     return;
@@ -238,8 +252,8 @@ void Agreement::reconsider_writing(TimePoint now) {
   const bool cast = round.store == Round::StoreVote::kCast;
   if (electorate_.is_quorum(round.accepted, cast, round.dead))
     return learn(Ballot(round.ballot), Decision(*round.value), /*mine=*/true);
-  if (!all_others_gone(round.accepted, now)) return;
-  const bool by_all_living = electorate_.are_all_living(round.accepted, dead_);
+  if (!others_.all_others_gone(round.accepted, now)) return;
+  const bool by_all_living = electorate_.are_all_living(round.accepted, dead());
   if (by_all_living || now >= round.phase_began + pace_.patience) start_round(now);
 }
 
@@ -252,7 +266,7 @@ void Agreement::retry(TimePoint now) {
 
 void Agreement::drop_round() {
   round_.reset();
-  for (Member& member : members_) member.asked.reset();  // nobody is asked again for now
+  others_.drop_questions();  // nobody is asked again for now
 }
 
 // ---- whose turn it is
@@ -262,8 +276,7 @@ void Agreement::give_way(const Ballot& ballot, TimePoint now) {
   seen_ = std::max(seen_, ballot);
   active_ = true;
   if (round_ && round_->ballot >= ballot) return;
-  const bool of_use = !dead_.has(ballot.rank) && !members_[static_cast<size_t>(ballot.rank)].deaf;
-  if (!of_use) {
+  if (!others_.is_of_use(ballot.rank)) {
     if (round_) {
       retry(now);
     } else if (gave_way_to_.rank == ballot.rank) {
@@ -285,9 +298,7 @@ void Agreement::give_way(const Ballot& ballot, TimePoint now) {
 void Agreement::take_turn(TimePoint now) { turn_at_ = now + delay(); }
 
 Duration Agreement::delay() const {
-  int before = 0;
-  for (int rank = 0; rank < self(); ++rank)
-    before += !dead_.has(rank) && !members_[static_cast<size_t>(rank)].suspected;
+  const int before = others_.count_before(self());
   // Two who overtake each other wait longer each time, and not alike.
   return pace_.step * (std::min(before, kMostTurns) + retries_ * (1 + self() % kUnlike));
 }
@@ -301,7 +312,7 @@ void Agreement::tick(TimePoint now) {
   const auto at = next();
   if (!at || now < *at) return;
   if (!round_) return start_round(now);
-  ask(round_->phase == Round::Phase::kReading ? round_->promised : round_->accepted, now);
+  ask(round_->phase == Round::Phase::kWriting ? round_->accepted : round_->promised, now);
   reconsider(now);
 }
 
@@ -312,30 +323,12 @@ void Agreement::answer(int to, MessageKind kind, const Ballot& ballot) {
   ConsensusMessage message;
   message.kind = kind;
   message.ballot = ballot;
-  message.dead = dead_ranks();
+  message.dead = others_.dead_ranks();
   if (kind == MessageKind::kPromise) {
     message.accepted = acceptor_.accepted();
     message.standing = host_.freeze();
   }
   host_.send(to, std::move(message));
-}
-
-bool Agreement::is_silent(int rank, TimePoint now) const {
-  const Member& member = members_[static_cast<size_t>(rank)];
-  return member.asked && now - *member.asked >= (member.suspected ? pace_.grace : pace_.silence);
-}
-
-bool Agreement::all_others_gone(const RankSet& votes, TimePoint now) const {
-  for (int rank = 0; rank < size(); ++rank)
-    if (!votes.has(rank) && !dead_.has(rank) && !is_silent(rank, now)) return false;
-  return true;
-}
-
-std::vector<int32_t> Agreement::dead_ranks() const {
-  std::vector<int32_t> out;
-  for (int rank = 0; rank < size(); ++rank)
-    if (dead_.has(rank)) out.push_back(rank);
-  return out;
 }
 
 std::string Agreement::describe(TimePoint now) const {
@@ -350,10 +343,10 @@ std::string Agreement::describe(TimePoint now) const {
   for (int rank = 0; rank < size(); ++rank) {
     if (voters.has(rank)) continue;
     out += "; rank " + std::to_string(rank);
-    if (dead_.has(rank))
+    if (dead().has(rank))
       out += " died";
     else
-      out += is_silent(rank, now) ? " is silent" : " has not answered";
+      out += others_.is_silent(rank, now) ? " is silent" : " has not answered";
   }
   return out;
 }

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "consensus/acceptor.h"
+#include "consensus/attendance.h"
 #include "consensus/compose.h"
 #include "consensus/electorate.h"
 #include "consensus/message.h"
@@ -68,22 +69,14 @@ class Agreement {
   };
   const std::optional<Decided>& decided() const { return decided_; }
   const Ballot& promised() const { return acceptor_.promised(); }
-  const RankSet& dead() const { return dead_; }
+  const RankSet& dead() const { return others_.dead(); }
 
   // "no quorum: 1 of 4 voters, 3 needed; rank 2 is silent, ..."
   std::string describe(TimePoint now) const;
 
  private:
-  struct Member {
-    std::optional<TimePoint> asked;  // since when it owes an answer
-    bool suspected = false;
-    Ballot promised;  // to it, the latest
-    TimePoint promised_at;
-    bool deaf = false;
-  };
-
+  bool is_in_order(int from, const ConsensusMessage& message) const;
   void on_prepare(int from, const ConsensusMessage& message, TimePoint now);
-  void note_promised(int from, const Ballot& ballot, TimePoint now);
   void on_accept(int from, const ConsensusMessage& message, TimePoint now);
   void on_refused(const Ballot& promised, TimePoint now);
   void learn_death(int rank, TimePoint now);
@@ -95,6 +88,7 @@ class Agreement {
   void reconsider_reading(TimePoint now);
   void reconsider_writing(TimePoint now);
   void propose(TimePoint now);
+  void write(TimePoint now);
   void retry(TimePoint now);
   void drop_round();
   void ask(const RankSet& answered, TimePoint now);
@@ -105,11 +99,7 @@ class Agreement {
 
   int self() const { return rank_; }
   int size() const { return electorate_.size(); }
-  bool is_silent(int rank, TimePoint now) const;
-  // Nobody is left who could still vote.
-  bool all_others_gone(const RankSet& votes, TimePoint now) const;
   Duration delay() const;
-  std::vector<int32_t> dead_ranks() const;
 
   const Electors electors_;
   const int rank_;
@@ -117,9 +107,8 @@ class Agreement {
   const Pace pace_;
   AgreementHost& host_;
   Acceptor acceptor_;
-  std::vector<Member> members_;
-  RankSet dead_;  // as kernels reported
-  Ballot seen_;   // the latest
+  Attendance others_;
+  Ballot seen_;  // the latest
   std::optional<Round> round_;
   std::optional<Decided> decided_;
   bool active_ = false;

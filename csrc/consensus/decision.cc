@@ -24,6 +24,15 @@ int Decision::rank_of(ProcessId process) const {
   return found == members.end() ? -1 : static_cast<int>(found - members.begin());
 }
 
+bool Decision::makes_sense() const {
+  if (stay == 0 || stay > members.size() || members.size() - stay != newcomers.size()) return false;
+  for (size_t i = 0; i < newcomers.size(); ++i)
+    if (newcomers[i].process != members[stay + i]) return false;
+  auto sorted = members;
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+}
+
 void put(Writer& out, const Decision& decision) {
   out.put(decision.generation)
       .put(decision.after)

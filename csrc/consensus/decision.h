@@ -46,6 +46,11 @@ struct Decision {
 
   bool operator==(const Decision&) const = default;
   int rank_of(ProcessId process) const;  // -1: it is no member
+  // By itself: what came from elsewhere need not.
+  bool makes_sense() const;
+  bool follows(uint32_t its_generation, uint64_t its_nonce) const {
+    return generation == its_generation + 1 && after == its_nonce;
+  }
 };
 
 void put(Writer& out, const Decision& decision);

@@ -56,6 +56,27 @@ std::optional<T> get_optional(Reader& in, const Get& get) {
   return get(in);
 }
 
+// So that there is always a later one.
+constexpr uint32_t kMostRounds = uint32_t{1} << 31;
+
+// Whether it has what its kind needs, and all of it is of the generation that it names.
+bool makes_sense(const ConsensusMessage& message) {
+  const auto follows = [&](const Decision& decision) {
+    return decision.makes_sense() && decision.follows(message.generation, message.nonce);
+  };
+  const auto kind = message.kind;
+  if (message.ballot.round > kMostRounds) return false;
+  const bool decides = kind == MessageKind::kAccept || kind == MessageKind::kDecided;
+  if (kind > MessageKind::kBegun || decides != message.decision.has_value()) return false;
+  if ((kind == MessageKind::kPromise) != message.standing.has_value()) return false;
+  if (kind == MessageKind::kBegun && !message.made_by) return false;
+  if (message.decision && !follows(*message.decision)) return false;
+  if (message.accepted && !follows(message.accepted->value)) return false;
+  const auto& made_by = message.made_by;
+  return !made_by || (made_by->makes_sense() && made_by->generation == message.generation &&
+                      nonce_of(*made_by) == message.nonce);
+}
+
 Error garbled() {
   return Error(ErrorKind::kProtocol, "a message of an agreement makes no sense: another version?");
 }
@@ -95,11 +116,7 @@ Result<ConsensusMessage> decode_consensus(ConstBytes bytes) {
   out.standing = get_optional<Standing>(in, get_standing);
   out.decision = get_optional<Decision>(in, get_decision);
   out.made_by = get_optional<Decision>(in, get_decision);
-  const bool needs_decision = out.kind == MessageKind::kAccept || out.kind == MessageKind::kDecided;
-  if (!in.ok() || out.kind > MessageKind::kBegun || needs_decision != out.decision.has_value() ||
-      (out.kind == MessageKind::kPromise) != out.standing.has_value() ||
-      (out.kind == MessageKind::kBegun && !out.made_by))
-    return garbled();
+  if (!in.ok() || !makes_sense(out)) return garbled();
   return out;
 }
 
@@ -113,7 +130,7 @@ std::string encode_vote(const Accepted& accepted) {
 Result<Accepted> decode_vote(const std::string& text) {
   Reader in({reinterpret_cast<const std::byte*>(text.data()), text.size()});
   Accepted out = get_accepted(in);
-  if (!in.ok()) return garbled();
+  if (!in.ok() || out.ballot.round > kMostRounds || !out.value.makes_sense()) return garbled();
   return out;
 }
 

@@ -12,7 +12,9 @@
 namespace ringdist {
 
 struct Round {
-  enum class Phase : uint8_t { kReading, kWriting };
+  // The store votes before anybody else, and only for what nothing came between: its vote was read,
+  // not promised.
+  enum class Phase : uint8_t { kReading, kCasting, kWriting };
   enum class StoreVote : uint8_t { kNotAsked, kAsked, kRead, kCast };
 
   Round(const Ballot& its_ballot, RankSet known_dead, TimePoint now)
@@ -42,7 +44,7 @@ struct Round {
   std::optional<Accepted> latest;     // of what they had accepted
   StoreVote store = StoreVote::kNotAsked;
   std::optional<Accepted> store_had;
-  std::optional<Decision> value;  // once it writes
+  std::optional<Decision> value;  // once it casts or writes
 };
 
 }  // namespace ringdist

@@ -54,15 +54,86 @@ std::string lasting(const Fault& fault) {
 
 }  // namespace
 
+namespace {
+
+// A majority decides without three, two of it die with what they accepted, the other two are cut
+// off; the three meet.
+void lose_a_decided_majority(Dice& dice, Scenario& out) {
+  out.hosts = {0, 0, 1, 1, 1, 2, 3};
+  out.latency = dice.roll(2, 15);
+  out.jitter = dice.roll(5, 40);
+  const auto healed = dice.roll(1100, 1500);
+  out.faults = {{Kind::kShrink, dice.roll(0, 10), false, 0, 0, 0},
+                {Kind::kStop, 0, false, 4, 0, dice.roll(1000, 1400)},
+                {Kind::kCut, dice.roll(1020, 1140), false, 0, 1, 0},
+                {Kind::kKill, dice.roll(1040, 1180), false, 2, 0, 0},
+                {Kind::kKill, dice.roll(1040, 1180), false, 3, 0, 0}};
+  for (const int host : {2, 3}) {
+    out.faults.push_back({Kind::kCut, 0, false, host, 1, healed});
+    out.faults.push_back({Kind::kCut, 0, false, host, 0, 0});
+  }
+}
+
+// Those who decided without a stopped one die, and a newcomer of theirs goes on; it wakes.
+void leave_it_to_a_newcomer(Dice& dice, Scenario& out) {
+  out.hosts = {0, 0, 0};
+  out.faults = {
+      {Kind::kStop, dice.roll(0, 5), false, 2, 0, dice.roll(2500, 5000)},
+      {Kind::kJoin, dice.roll(5, 30), false, 0, 0, 0},
+      {Kind::kKillSending, dice.roll(0, 1200), false, 0, static_cast<int>(dice.roll(0, 40)), 0},
+      {Kind::kKill, dice.roll(1000, 2500), false, 1, 0, 0}};
+}
+
+// The proposer dies while it tells what was decided, with all who accepted it; who wakes decides.
+void lose_all_who_accepted(Dice& dice, Scenario& out) {
+  out.hosts = {1, 0, 0, 0, 0};
+  out.jitter = dice.roll(0, 100);
+  out.faults = {
+      {Kind::kShrink, dice.roll(5, 20), false, 1, 0, 0},
+      {Kind::kStop, dice.roll(0, 5), false, 0, 0, dice.roll(1000, 1400)},
+      {Kind::kStop, dice.roll(0, 5), false, 4, 0, dice.roll(1000, 1400)},
+      {Kind::kKillSending, dice.roll(900, 1100), false, 1, static_cast<int>(dice.roll(0, 20)), 0},
+      {Kind::kKill, dice.roll(1000, 1200), false, 2, 0, 0},
+      {Kind::kKill, dice.roll(1000, 1200), false, 3, 0, 0}};
+}
+
+// Two halves that do not reach each other, and both the store.
+void halve(Dice& dice, Scenario& out) {
+  const auto half = dice.roll(1, 3);
+  out.hosts.assign(static_cast<size_t>(half), 0);
+  out.hosts.resize(static_cast<size_t>(2 * half), 1);
+  out.store_host = 2;
+  out.faults = {
+      {Kind::kShrink, dice.roll(0, 40), false, 0, 0, 0},
+      {Kind::kCut, dice.roll(0, 40), false, 0, 1, dice.chance(50) ? 0 : dice.roll(900, 3000)},
+      {Kind::kKillSending, dice.roll(0, 1200), false, dice.pick(2 * half),
+       static_cast<int>(dice.roll(0, 40)), 0}};
+}
+
+Scenario draw_hard(uint64_t seed, Dice& dice) {
+  static constexpr void (*kPatterns[])(Dice&, Scenario&) = {
+      lose_a_decided_majority, leave_it_to_a_newcomer, lose_all_who_accepted, halve};
+  Scenario out;
+  out.seed = seed;
+  out.latency = dice.roll(0, 5);
+  kPatterns[dice.pick(std::size(kPatterns))](dice, out);
+  return out;
+}
+
+}  // namespace
+
 Scenario draw(uint64_t seed) {
   Dice dice(seed);
+  if (dice.chance(20)) return draw_hard(seed, dice);
   Scenario out;
   out.seed = seed;
   const auto ranks = static_cast<int>(dice.roll(2, 9));
   const auto hosts = static_cast<int>(dice.roll(1, std::min(ranks, 4)));
   for (int rank = 0; rank < ranks; ++rank)
     out.hosts.push_back(rank < hosts ? rank : dice.pick(hosts));
-  out.store_process = dice.chance(50) ? 0 : -1;
+  if (dice.chance(50)) out.store_process = 0;
+  if (dice.chance(20)) out.store_host = hosts;
+  if (out.store_host > 0) out.store_process = -1;
   out.latency = dice.roll(0, 5);
   out.jitter = dice.chance(50) ? dice.roll(1, 30) : 0;
   const auto faults = dice.roll(1, 6);
@@ -157,7 +228,7 @@ std::string describe(const Scenario& scenario) {
   std::string out = "seed " + std::to_string(scenario.seed) + ", hosts of the members:";
   for (const int host : scenario.hosts) out += " " + std::to_string(host);
   out += "; the store is " + (scenario.store_process < 0
-                                  ? std::string("another process of host 0")
+                                  ? "another process of host " + std::to_string(scenario.store_host)
                                   : "process " + std::to_string(scenario.store_process));
   out += "; latency " + std::to_string(scenario.latency) + " ms + up to " +
          std::to_string(scenario.jitter) + " ms\n";

@@ -20,6 +20,7 @@ std::vector<Scenario> simpler(const Scenario& from) {
   };
   with([](Scenario& one) { one.jitter = 0; });
   with([](Scenario& one) { one.store_process = -1; });
+  with([](Scenario& one) { one.store_host = 0; });
   with([](Scenario& one) { one.latency = 1; });
   // The last member, if nothing is done to it.
   const auto last = static_cast<int>(from.hosts.size()) - 1;

@@ -33,7 +33,7 @@ World::World(const Scenario& scenario, const Pace& pace, std::ostream* trace)
       wire_(costs_, *this, scenario.seed, Milliseconds(scenario.jitter)),
       random_(scenario.seed),
       last_fault_(Wire::kStart) {
-  stores_.add("the first", 0, scenario.store_process);
+  stores_.add("the first", scenario.store_host, scenario.store_process);
   std::vector<ProcessId> members;
   for (const int host : scenario.hosts) members.push_back(Process::id_of(add_process(host)));
   for (const auto& one : processes_)

@@ -1,0 +1,39 @@
+#include "consensus/attendance.h"
+
+namespace ringdist {
+
+std::vector<int32_t> Attendance::dead_ranks() const {
+  std::vector<int32_t> out;
+  for (int rank = 0; rank < size(); ++rank)
+    if (dead_.has(rank)) out.push_back(rank);
+  return out;
+}
+
+bool Attendance::is_silent(int rank, TimePoint now) const {
+  const Member& member = at(rank);
+  return member.asked && now - *member.asked >= (member.suspected ? pace_.grace : pace_.silence);
+}
+
+bool Attendance::all_others_gone(const RankSet& here, TimePoint now) const {
+  for (int rank = 0; rank < size(); ++rank)
+    if (!here.has(rank) && !dead_.has(rank) && !is_silent(rank, now)) return false;
+  return true;
+}
+
+void Attendance::note_promise(int rank, const Ballot& ballot, TimePoint now) {
+  Member& member = at(rank);
+  if (ballot != member.promised) {
+    member.promised = ballot;
+    member.promised_at = now;
+  } else if (now - member.promised_at >= pace_.grace) {
+    member.deaf = true;
+  }
+}
+
+int Attendance::count_before(int rank) const {
+  int out = 0;
+  for (int other = 0; other < rank; ++other) out += !dead_.has(other) && !at(other).suspected;
+  return out;
+}
+
+}  // namespace ringdist

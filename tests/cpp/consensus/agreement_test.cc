@@ -1,0 +1,287 @@
+#include "consensus/agreement.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ringdist {
+namespace {
+
+class FakeAgreementHost final : public AgreementHost {
+ public:
+  struct Sent {
+    int rank;
+    ConsensusMessage message;
+  };
+
+  void send(int rank, ConsensusMessage message) override {
+    sent.push_back({rank, std::move(message)});
+  }
+  Standing freeze() override {
+    ++freezes;
+    return standing;
+  }
+  void read_vote(const Ballot& ballot) override { reads.push_back(ballot); }
+  void cast_vote(const std::optional<Accepted>& before, const Accepted& vote) override {
+    casts.emplace_back(before, vote);
+  }
+
+  // The ranks that were sent this since the last call, in order.
+  std::vector<int> take(MessageKind kind) {
+    std::vector<int> out;
+    for (const Sent& one : sent)
+      if (one.message.kind == kind) out.push_back(one.rank);
+    sent.clear();
+    return out;
+  }
+
+  std::vector<Sent> sent;
+  Standing standing{5, "old", true, "new", {}};
+  int freezes = 0;
+  std::vector<Ballot> reads;
+  std::vector<std::pair<std::optional<Accepted>, Accepted>> casts;
+};
+
+class AgreementTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kNonce = 77;
+
+  void make(int size, int rank) {
+    Electors electors{3, kNonce, {}};
+    for (int i = 0; i < size; ++i) electors.members.push_back(static_cast<ProcessId>(100 + i));
+    agreement_.emplace(std::move(electors), rank, pace_, host_);
+  }
+  void begin() {
+    agreement_->begin(now_);
+    agreement_->tick(now_);
+  }
+  // Ticks as often as it is asked for.
+  void pass(Duration time) {
+    const TimePoint end = now_ + time;
+    while (agreement_->next() && *agreement_->next() <= end) {
+      now_ = std::max(now_, *agreement_->next());
+      agreement_->tick(now_);
+    }
+    now_ = end;
+  }
+  void hear(int from, ConsensusMessage message) { agreement_->on_message(from, message, now_); }
+  ConsensusMessage message(MessageKind kind, const Ballot& ballot) {
+    ConsensusMessage out;
+    out.kind = kind;
+    out.ballot = ballot;
+    if (kind == MessageKind::kPromise) out.standing = host_.standing;
+    return out;
+  }
+  Decision value(const Ballot& proposed, std::vector<ProcessId> members) {
+    Decision out;
+    out.generation = 4;
+    out.after = kNonce;
+    out.proposed = proposed;
+    out.stay = static_cast<uint32_t>(members.size());
+    out.members = std::move(members);
+    return out;
+  }
+  const Decision& decided() { return agreement_->decided()->value; }
+
+  const Pace pace_;
+  TimePoint now_{std::chrono::hours(1)};
+  FakeAgreementHost host_;
+  std::optional<Agreement> agreement_;
+};
+
+constexpr Ballot kFirst{1, 0};
+using Ranks = std::vector<int>;
+using Members = std::vector<ProcessId>;
+
+TEST_F(AgreementTest, TheLowestRankAsksAtOnceAndDecidesWithAll) {
+  make(3, 0);
+  begin();
+  EXPECT_EQ(host_.take(MessageKind::kPrepare), (Ranks{1, 2}));
+  host_.standing.first_unfinished = 4;
+  hear(1, message(MessageKind::kPromise, kFirst));
+  EXPECT_TRUE(host_.take(MessageKind::kAccept).empty()) << "a quorum, but rank 2 may answer";
+  hear(2, message(MessageKind::kPromise, kFirst));
+  EXPECT_EQ(host_.take(MessageKind::kAccept), (Ranks{1, 2}));
+  hear(2, message(MessageKind::kAccepted, kFirst));
+  ASSERT_TRUE(agreement_->decided());
+  EXPECT_TRUE(agreement_->decided()->mine);
+  EXPECT_EQ(decided().members, (Members{100, 101, 102}));
+  EXPECT_EQ(decided().first_unfinished, 4);
+  EXPECT_EQ(decided().store, "old");
+  EXPECT_TRUE(decided().follows(3, kNonce));
+}
+
+TEST_F(AgreementTest, OthersLeaveItTheirTurn) {
+  make(4, 2);
+  begin();
+  EXPECT_TRUE(host_.sent.empty());
+  pass(2 * pace_.step);
+  EXPECT_EQ(host_.take(MessageKind::kPrepare), (Ranks{0, 1, 3}));
+}
+
+TEST_F(AgreementTest, WhoDoesNotAnswerIsGivenUpAfterTheSilence) {
+  make(3, 0);
+  begin();
+  hear(1, message(MessageKind::kPromise, kFirst));
+  pass(pace_.silence - Milliseconds(1));
+  EXPECT_TRUE(host_.take(MessageKind::kAccept).empty());
+  pass(pace_.resend + Milliseconds(1));
+  EXPECT_FALSE(host_.take(MessageKind::kAccept).empty());
+  hear(1, message(MessageKind::kAccepted, kFirst));
+  ASSERT_TRUE(agreement_->decided());
+  EXPECT_EQ(decided().members, (Members{100, 101}));
+  EXPECT_EQ(decided().lost, (std::vector<Lost>{{2, Lost::Cause::kSilent}}));
+}
+
+TEST_F(AgreementTest, WhoIsSuspectedSooner) {
+  make(3, 0);
+  agreement_->suspect(2);
+  begin();
+  hear(1, message(MessageKind::kPromise, kFirst));
+  pass(pace_.grace + pace_.resend);
+  EXPECT_FALSE(host_.take(MessageKind::kAccept).empty());
+}
+
+TEST_F(AgreementTest, WhatAnotherHadAcceptedIsProposed) {
+  make(3, 0);
+  begin();
+  for (const int rank : {1, 2}) {
+    auto promise = message(MessageKind::kPromise, kFirst);
+    const Ballot ballot{0, rank};
+    promise.accepted = Accepted{ballot, value(ballot, {100, 101, 102 + ProcessId(rank)})};
+    hear(rank, promise);
+  }
+  const auto& sent = host_.sent.back().message;
+  ASSERT_EQ(sent.kind, MessageKind::kAccept);
+  EXPECT_EQ(sent.decision->members, (Members{100, 101, 104})) << "of the later ballot";
+}
+
+TEST_F(AgreementTest, ADeathAfterTheBallotBeganAsksForAnother) {
+  make(5, 0);
+  for (const int rank : {2, 3}) agreement_->on_death(rank, now_);
+  begin();
+  EXPECT_EQ(host_.take(MessageKind::kPrepare), (Ranks{1, 4}));
+  hear(1, message(MessageKind::kPromise, kFirst));
+  hear(4, message(MessageKind::kPromise, kFirst));
+  hear(1, message(MessageKind::kAccepted, kFirst));
+  EXPECT_FALSE(agreement_->decided());
+  host_.sent.clear();
+  agreement_->on_death(4, now_);
+  EXPECT_FALSE(agreement_->decided()) << "two of five, and rank 4 lived when the ballot began";
+  EXPECT_EQ(host_.take(MessageKind::kPrepare), Ranks{1});
+  const Ballot second{2, 0};
+  hear(1, message(MessageKind::kPromise, second));
+  hear(1, message(MessageKind::kAccepted, second));
+  EXPECT_TRUE(agreement_->decided());
+}
+
+TEST_F(AgreementTest, HalfCastsTheStoresVoteBeforeAnybodyAccepts) {
+  make(2, 0);
+  begin();
+  pass(pace_.silence + pace_.resend);
+  ASSERT_EQ(host_.reads.size(), 1U);
+  host_.sent.clear();
+  agreement_->on_vote_read(kFirst, std::optional<Accepted>(), now_);
+  ASSERT_EQ(host_.casts.size(), 1U);
+  EXPECT_FALSE(host_.casts[0].first) << "nothing was there";
+  EXPECT_EQ(host_.casts[0].second.value.members, Members{100});
+  EXPECT_TRUE(host_.take(MessageKind::kAccept).empty());
+  agreement_->on_vote_cast(kFirst, true, now_);
+  ASSERT_TRUE(agreement_->decided());
+  EXPECT_EQ(decided().members, Members{100});
+}
+
+TEST_F(AgreementTest, WhoComesSecondAtTheStoreTakesWhatIsThere) {
+  make(2, 0);
+  begin();
+  pass(pace_.silence + pace_.resend);
+  agreement_->on_vote_read(kFirst, std::optional<Accepted>(), now_);
+  agreement_->on_vote_cast(kFirst, false, now_);
+  EXPECT_FALSE(agreement_->decided());
+  pass(pace_.patience + pace_.resend);
+  ASSERT_GE(host_.reads.size(), 2U);
+  const Ballot again = host_.reads.back();
+  const Accepted theirs{{1, 1}, value({1, 1}, {101})};
+  agreement_->on_vote_read(again, std::optional(theirs), now_);
+  ASSERT_EQ(host_.casts.size(), 2U);
+  EXPECT_EQ(host_.casts[1].first->ballot, theirs.ballot);
+  EXPECT_EQ(host_.casts[1].second.value, theirs.value);
+  agreement_->on_vote_cast(again, true, now_);
+  ASSERT_TRUE(agreement_->decided());
+  EXPECT_EQ(decided().members, Members{101}) << "without this one";
+}
+
+TEST_F(AgreementTest, AStoreThatDoesNotAnswerIsAskedAgain) {
+  make(2, 0);
+  begin();
+  pass(pace_.silence + pace_.resend);
+  agreement_->on_vote_read(kFirst, Error(ErrorKind::kSystem, "gone"), now_);
+  EXPECT_FALSE(agreement_->decided());
+  pass(pace_.patience + 2 * pace_.resend);
+  EXPECT_EQ(host_.reads.size(), 2U);
+}
+
+TEST_F(AgreementTest, AVoterKeepsToTheLaterBallot) {
+  make(3, 1);
+  hear(2, message(MessageKind::kPrepare, {2, 2}));
+  EXPECT_EQ(host_.take(MessageKind::kPromise), Ranks{2});
+  EXPECT_EQ(host_.freezes, 1) << "its ops have ended";
+  hear(0, message(MessageKind::kPrepare, {1, 0}));
+  ASSERT_EQ(host_.sent.size(), 1U);
+  EXPECT_EQ(host_.sent[0].message.kind, MessageKind::kRefuse);
+  EXPECT_EQ(host_.sent[0].message.ballot, (Ballot{2, 2}));
+  host_.sent.clear();
+  auto accept = message(MessageKind::kAccept, {1, 0});
+  accept.decision = value({1, 0}, {100, 101, 102});
+  hear(0, accept);
+  EXPECT_EQ(host_.take(MessageKind::kRefuse), Ranks{0});
+}
+
+TEST_F(AgreementTest, WhoIsOvertakenTriesLater) {
+  make(3, 0);
+  begin();
+  host_.sent.clear();
+  hear(1, message(MessageKind::kRefuse, {4, 2}));
+  pass(Milliseconds(100));
+  ASSERT_FALSE(host_.sent.empty());
+  EXPECT_EQ(host_.sent[0].message.ballot, (Ballot{5, 0}));
+}
+
+// What rank 2 asks reaches this one, and no answer reaches rank 2.
+TEST_F(AgreementTest, WhoHearsNothingIsNotWaitedFor) {
+  make(3, 0);
+  const Ballot theirs{3, 2};
+  hear(2, message(MessageKind::kPrepare, theirs));
+  for (int i = 0; i < 20; ++i) {
+    pass(pace_.resend);
+    hear(2, message(MessageKind::kPrepare, theirs));
+  }
+  const auto asked = host_.take(MessageKind::kPrepare);
+  EXPECT_FALSE(asked.empty()) << "long before the silence has passed";
+}
+
+TEST_F(AgreementTest, DeathsTravelWithTheAnswers) {
+  make(4, 1);
+  agreement_->on_death(3, now_);
+  hear(0, message(MessageKind::kPrepare, kFirst));
+  ASSERT_EQ(host_.sent.size(), 1U);
+  EXPECT_EQ(host_.sent[0].message.dead, Ranks{3});
+  host_.sent.clear();
+  agreement_->on_death(2, now_);
+  EXPECT_EQ(host_.take(MessageKind::kReport), Ranks{0}) << "whoever waits for it";
+}
+
+TEST_F(AgreementTest, SaysWhoIsMissing) {
+  make(4, 0);
+  begin();
+  agreement_->on_death(3, now_);
+  pass(pace_.silence);
+  const std::string text = agreement_->describe(now_);
+  EXPECT_EQ(text,
+            "no quorum: 1 of 4 voters, 3 needed; rank 1 is silent; rank 2 is silent; rank 3 died");
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,205 @@
+#include "consensus/generations.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ringdist {
+namespace {
+
+class FakeGenerationsHost final : public GenerationsHost {
+ public:
+  void send(ProcessId to, const ConsensusMessage& message) override {
+    if (sends) sent.emplace_back(to, message);
+  }
+  bool is_near(ProcessId) override { return true; }
+  Standing freeze() override { return {1, "store", true, "", newcomers}; }
+  void read_vote(const Ballot&) override {}
+  void cast_vote(const Ballot&, const std::optional<Accepted>&, const Accepted&) override {}
+  void on_installed(const Decision& decision) override { installed.push_back(decision); }
+  void on_begun() override { ++begun; }
+  void on_excluded(const Decision& decision) override { excluded.push_back(decision); }
+
+  std::deque<std::pair<ProcessId, ConsensusMessage>> sent;
+  std::vector<Newcomer> newcomers;
+  std::vector<Decision> installed, excluded;
+  int begun = 0;
+  bool sends = true;
+};
+
+// Members whose messages arrive at once, in order, but those of who is cut off.
+class GenerationsTest : public testing::Test {
+ protected:
+  void make(int size) {
+    for (int i = 0; i < size; ++i) ids_.push_back(id(i));
+    for (int i = 0; i < size; ++i)
+      members_[id(i)] =
+          std::make_unique<Generations>(id(i), GenerationId{0, 1}, ids_, pace_, host(i));
+  }
+  static ProcessId id(int rank) { return static_cast<ProcessId>(10 + rank); }
+  FakeGenerationsHost& host(int rank) { return hosts_[id(rank)]; }
+  Generations& member(int rank) { return *members_.at(id(rank)); }
+
+  void deliver() {
+    for (bool any = true; any;) {
+      any = false;
+      for (auto& [from, host] : hosts_) {
+        while (!host.sent.empty()) {
+          const auto [to, message] = host.sent.front();
+          host.sent.pop_front();
+          any = true;
+          if (cut_.contains(to) || cut_.contains(from)) continue;
+          receive(from, to, message);
+        }
+      }
+    }
+  }
+  void receive(ProcessId from, ProcessId to, const ConsensusMessage& message) {
+    auto& one = members_[to];
+    if (!one) one = Generations::admitted(to, message, pace_, hosts_[to], now_);
+    if (one) one->on_message(from, message, now_);
+  }
+  void pass(Duration time) {
+    for (const TimePoint end = now_ + time; now_ < end; now_ += Milliseconds(10)) {
+      for (auto& [process, one] : members_)
+        if (one && !cut_.contains(process)) one->tick(now_);
+      deliver();
+    }
+  }
+  void die(int rank) {
+    members_.erase(id(rank));
+    cut_.emplace(id(rank), true);
+    for (auto& [process, one] : members_) one->on_death(id(rank), now_);
+  }
+
+  const Pace pace_;
+  TimePoint now_{std::chrono::hours(1)};
+  std::vector<ProcessId> ids_;
+  std::map<ProcessId, FakeGenerationsHost> hosts_;
+  std::map<ProcessId, std::unique_ptr<Generations>> members_;
+  std::map<ProcessId, bool> cut_;
+};
+
+using State = Generations::State;
+
+TEST_F(GenerationsTest, SurvivorsInstallTheSameAndBegin) {
+  make(4);
+  die(1);
+  member(2).begin(now_);
+  pass(Milliseconds(100));
+  for (const int rank : {0, 2, 3}) {
+    ASSERT_EQ(host(rank).installed.size(), 1U) << rank;
+    EXPECT_EQ(host(rank).installed[0], host(0).installed[0]);
+    EXPECT_EQ(host(rank).begun, 1);
+    EXPECT_EQ(member(rank).generation(), member(0).generation());
+    EXPECT_EQ(member(rank).members(), (std::vector<ProcessId>{id(0), id(2), id(3)}));
+  }
+  EXPECT_EQ(member(0).generation().number, 1U);
+}
+
+TEST_F(GenerationsTest, WhoWasCutOffHearsThatOthersWentOn) {
+  make(3);
+  cut_.emplace(id(2), true);
+  member(0).begin(now_);
+  pass(pace_.silence + std::chrono::seconds(1));
+  EXPECT_EQ(member(0).members().size(), 2U);
+  cut_.clear();
+  EXPECT_EQ(member(2).state(), State::kBegun);
+  member(2).begin(now_);
+  pass(Milliseconds(200));
+  ASSERT_EQ(host(2).excluded.size(), 1U);
+  EXPECT_EQ(member(2).state(), State::kExcluded);
+  EXPECT_EQ(host(2).excluded[0], host(0).installed[0]);
+  member(2).begin(now_);
+  pass(Milliseconds(200));
+  EXPECT_TRUE(host(2).sent.empty()) << "it does nothing more";
+}
+
+TEST_F(GenerationsTest, AnExcludedOneStillTellsWhatWasDecided) {
+  make(3);
+  cut_.emplace(id(2), true);
+  cut_.emplace(id(1), true);
+  member(0).begin(now_);
+  cut_.erase(id(1));
+  pass(pace_.silence + std::chrono::seconds(1));
+  cut_.clear();
+  member(2).begin(now_);
+  pass(Milliseconds(200));
+  ASSERT_EQ(member(2).state(), State::kExcluded);
+  ConsensusMessage ask;
+  ask.kind = MessageKind::kAsk;
+  ask.generation = 0;
+  ask.nonce = 1;
+  member(2).on_message(id(1), ask, now_);
+  ASSERT_EQ(host(2).sent.size(), 1U);
+  EXPECT_EQ(host(2).sent[0].second.kind, MessageKind::kDecided);
+}
+
+TEST_F(GenerationsTest, ANewcomerComesLastAndBeginsWithTheOthers) {
+  make(2);
+  host(1).newcomers = {{id(7), "entry of 7"}, {id(5), "entry of 5"}};
+  member(0).begin(now_);
+  pass(Milliseconds(100));
+  const std::vector<ProcessId> expected{id(0), id(1), id(5), id(7)};
+  for (const int rank : {0, 1, 5, 7}) {
+    EXPECT_EQ(member(rank).members(), expected) << rank;
+    EXPECT_EQ(member(rank).state(), State::kBegun) << rank;
+    EXPECT_EQ(host(rank).begun, 1) << rank;
+  }
+  EXPECT_EQ(host(0).installed[0].newcomers[0].entry, "entry of 5");
+}
+
+// Nobody who stays has begun, as one of them died in between: the newcomers vote all the same.
+TEST_F(GenerationsTest, NewcomersVoteBeforeTheyHaveBegun) {
+  make(2);
+  host(0).newcomers = {{id(5), ""}, {id(6), ""}};
+  member(0).begin(now_);
+  member(0).tick(now_);
+  // All but what tells that it has begun.
+  for (bool any = true; any;) {
+    any = false;
+    for (auto& [from, its] : hosts_)
+      while (!its.sent.empty()) {
+        const auto [to, message] = its.sent.front();
+        its.sent.pop_front();
+        any = true;
+        if (message.kind != MessageKind::kBegun && message.kind != MessageKind::kInstalled)
+          receive(from, to, message);
+      }
+  }
+  ASSERT_EQ(member(0).state(), State::kInstalled);
+  die(1);
+  pass(Milliseconds(300));
+  const std::vector<ProcessId> expected{id(0), id(5), id(6)};
+  for (const int rank : {0, 5, 6}) {
+    EXPECT_EQ(member(rank).members(), expected) << rank;
+    EXPECT_EQ(member(rank).state(), State::kBegun) << rank;
+  }
+}
+
+TEST_F(GenerationsTest, MessagesOfAnotherDecisionAreDropped) {
+  make(2);
+  die(1);
+  member(0).begin(now_);
+  pass(Milliseconds(100));
+  ASSERT_EQ(member(0).generation().number, 1U);
+  host(0).sent.clear();
+  ConsensusMessage stale;
+  stale.kind = MessageKind::kPrepare;
+  stale.generation = 1;
+  stale.nonce = member(0).generation().nonce + 1;
+  stale.ballot = {9, 1};
+  member(0).on_message(id(1), stale, now_);
+  EXPECT_TRUE(host(0).sent.empty());
+  stale.generation = 2;
+  member(0).on_message(id(1), stale, now_);
+  ASSERT_EQ(host(0).sent.size(), 1U) << "of a later generation: what came of mine?";
+  EXPECT_EQ(host(0).sent[0].second.kind, MessageKind::kAsk);
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,96 @@
+"""The bugs: each a text of a file and what takes its place."""
+
+from dataclasses import dataclass
+
+CONSENSUS = "csrc/consensus/"
+WORLD = "tests/cpp/support/membership/"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+MUTATIONS = (
+    Mutation(
+        "half is a quorum",
+        CONSENSUS + "electorate.h",
+        "int needed() const { return size_ / 2 + 1; }",
+        "int needed() const { return (size_ + 1) / 2; }",
+    ),
+    Mutation(
+        "an acceptor forgets what it accepted",
+        CONSENSUS + "acceptor.h",
+        "    accepted_ = {ballot, value};\n",
+        "    static_cast<void>(value);\n",
+    ),
+    Mutation(
+        "a dead voter's vote is forgotten",
+        CONSENSUS + "electorate.h",
+        "return is_majority(votes, store) || are_all_living(votes, dead);",
+        "return 2 * votes.count() > size_ - dead.count() || is_majority(votes, store) ||\n"
+        "           are_all_living(votes, dead);",
+    ),
+    Mutation(
+        "an acceptor ignores ballots",
+        CONSENSUS + "acceptor.h",
+        "    if (ballot < promised_) return false;\n",
+        "",
+    ),
+    Mutation(
+        "silence is proof of death",
+        CONSENSUS + "agreement.cc",
+        "  round_.emplace(seen_, dead(), now);\n",
+        "  for (int rank = 0; rank < size(); ++rank)\n"
+        "    if (others_.is_silent(rank, now)) others_.note_death(rank);\n"
+        "  round_.emplace(seen_, dead(), now);\n",
+    ),
+    Mutation(
+        "where the rest is dead, some of the living do",
+        CONSENSUS + "electorate.h",
+        "      if (!votes.has(rank) && !dead.has(rank)) return false;\n",
+        "      if (!votes.has(rank) && !dead.has(rank)) return dead.count() > 0;\n",
+    ),
+    Mutation(
+        "ops begin before all have installed",
+        CONSENSUS + "generations.cc",
+        "    if (!installed_->has(static_cast<int>(rank))) return;\n",
+        "    static_cast<void>(rank);\n",
+    ),
+    Mutation(
+        "a proposer does not read before it writes",
+        CONSENSUS + "agreement.cc",
+        "  ask(round_->promised, now);\n  reconsider(now);\n}",
+        "  if (seen_.round > 1) return propose(now);\n"
+        "  ask(round_->promised, now);\n  reconsider(now);\n}",
+    ),
+    Mutation(
+        "a proposer writes its own value, not what it read",
+        CONSENSUS + "round.h",
+        "    if (has && (!latest || latest->ballot < has->ballot)) latest = has;\n",
+        "    static_cast<void>(has);\n",
+    ),
+    Mutation(
+        "a woken process hears of deaths before it reads what the dead had sent",
+        WORLD + "world_faults.cc",
+        "      put_on_wire(index, other->index(), {});\n",
+        "      in_process(other->index(), [this, index, its = other->index()] {\n"
+        "        deliver({index, its, {}, false});\n"
+        "      });\n",
+    ),
+    Mutation(
+        "who is near is not told before a decision is installed",
+        CONSENSUS + "generations.cc",
+        "    if (decided.mine || host_.is_near(process)) send(rank, message);\n",
+        "    if (decided.mine) send(rank, message);\n",
+    ),
+    Mutation(
+        "the store's vote is not compared",
+        WORLD + "stores.h",
+        "    if (vote != before) return false;\n",
+        "    static_cast<void>(before);\n",
+    ),
+)
