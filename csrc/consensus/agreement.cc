@@ -32,7 +32,6 @@ void Agreement::begin(TimePoint now) {
 }
 
 // ---- what it is told
-// ------------------------------------------------------------------------------
 
 void Agreement::on_message(int from, const ConsensusMessage& message, TimePoint now) {
   if (decided_ || !is_in_order(from, message)) return;
@@ -162,7 +161,6 @@ void Agreement::learn(const Ballot& ballot, const Decision& value, bool mine) {
 }
 
 // ---- proposing
-// ------------------------------------------------------------------------------------
 
 void Agreement::start_round(TimePoint now) {
   seen_ = std::max(seen_, acceptor_.promised());
@@ -270,7 +268,6 @@ void Agreement::drop_round() {
 }
 
 // ---- whose turn it is
-// -----------------------------------------------------------------------------
 
 void Agreement::give_way(const Ballot& ballot, TimePoint now) {
   seen_ = std::max(seen_, ballot);
@@ -317,7 +314,6 @@ void Agreement::tick(TimePoint now) {
 }
 
 // ---- the rest
-// -------------------------------------------------------------------------------------
 
 void Agreement::answer(int to, MessageKind kind, const Ballot& ballot) {
   ConsensusMessage message;

@@ -56,7 +56,6 @@ const Generations::Past* Generations::find(const GenerationId& generation) const
 }
 
 // ---- what it is told
-// ------------------------------------------------------------------------------
 
 void Generations::begin(TimePoint now) {
   if (state_ == State::kExcluded) return;
@@ -156,7 +155,6 @@ void Generations::tick(TimePoint now) {
 }
 
 // ---- from one generation to the next
-// --------------------------------------------------------------
 
 void Generations::send(int rank, ConsensusMessage message) {
   message.generation = generation_.number;

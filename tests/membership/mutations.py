@@ -75,7 +75,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a woken process hears of deaths before it reads what the dead had sent",
-        WORLD + "world_faults.cc",
+        WORLD + "world.cc",
         "      put_on_wire(index, other->index(), {});\n",
         "      in_process(other->index(), [this, index, its = other->index()] {\n"
         "        deliver({index, its, {}, false});\n"

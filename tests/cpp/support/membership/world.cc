@@ -31,8 +31,7 @@ World::World(const Scenario& scenario, const Pace& pace, std::ostream* trace)
       trace_(trace),
       costs_(costs_of(scenario)),
       wire_(costs_, *this, scenario.seed, Milliseconds(scenario.jitter)),
-      random_(scenario.seed),
-      last_fault_(Wire::kStart) {
+      random_(scenario.seed) {
   stores_.add("the first", scenario.store_host, scenario.store_process);
   std::vector<ProcessId> members;
   for (const int host : scenario.hosts) members.push_back(Process::id_of(add_process(host)));
@@ -40,9 +39,7 @@ World::World(const Scenario& scenario, const Pace& pace, std::ostream* trace)
     one->be_member(std::make_unique<Generations>(one->id(), GenerationId{0, kFirstNonce}, members,
                                                  pace_, *one),
                    kFirstNonce, 0);
-  for (const Fault& fault : scenario.faults) plan(fault);
-  std::stable_sort(counted_.begin(), counted_.end(),
-                   [](const Fault& a, const Fault& b) { return a.at > b.at; });
+  injector_.plan(scenario.faults);
 }
 
 int World::add_process(int host) {
@@ -53,39 +50,32 @@ int World::add_process(int host) {
 }
 
 // ---- what happens
-// ---------------------------------------------------------------------------------
 
 Outcome World::run() {
   // Long after everybody must have noticed, and tried again.
   const Duration patience = 6 * pace_.silence + std::chrono::seconds(3);
   for (int i = 0; i < static_cast<int>(processes_.size()); ++i)
     at(drawn(0, 5), [this, i] { in_process(i, [this, i] { process(i).run_op(); }); });
-  std::string why;
-  for (TimePoint look = wire_.now(); outcome_.violation.empty();) {
-    while (outcome_.violation.empty() && wire_.next() && *wire_.next() <= look) {
-      while (!counted_.empty() && counted_.back().at <= outcome_.events) {
-        const Fault fault = counted_.back();
-        counted_.pop_back();
-        apply(fault);
-      }
-      ++outcome_.events;
+  for (TimePoint look = now(); !is_wrong(); look += pace_.silence / 4) {
+    while (!is_wrong() && wire_.next() && *wire_.next() <= look) {
+      injector_.before_event(outcome_.events++);
       wire_.move_to(*wire_.next());
     }
-    if (!outcome_.violation.empty()) break;
+    if (is_wrong()) break;
     wire_.move_to(look);
-    if (wire_.now() >= last_fault_) {
-      why = unsettled();
-      if (why.empty()) break;
-      if (wire_.now() >= last_fault_ + patience) {
-        // Where A reaches B and B reaches C, but A not C, nobody is promised anything.
-        if (is_parted_cleanly()) fail("not settled: " + why);
-        break;
-      }
-      detect_later();
+    if (now() < injector_.last()) continue;
+    const std::string open =
+        injector_.has_counted() && wire_.next() ? "faults are to come" : settling_.open();
+    if (open.empty()) break;
+    if (now() >= injector_.last() + patience) {
+      // Where A reaches B and B reaches C, but A not C, nobody is promised anything.
+      if (settling_.is_parted_cleanly()) rules_.fail("not settled: " + open);
+      break;
     }
-    look += pace_.silence / 4;
+    callers_.detect_all_soon();
   }
-  outcome_.took = now();
+  outcome_.violation = rules_.violation();
+  outcome_.took = now() - Wire::kStart;
   return outcome_;
 }
 
@@ -111,7 +101,7 @@ void World::in_process(int index, Action action) {
 }
 
 void World::handled(Process& one) {
-  if (one.alive && one.is_member() && outcome_.violation.empty()) schedule_tick(one);
+  if (one.alive && one.is_member() && !is_wrong()) schedule_tick(one);
 }
 
 void World::schedule_tick(Process& one) {
@@ -127,12 +117,51 @@ void World::schedule_tick(Process& one) {
   });
 }
 
+// What it had sent inside its host is there all the same, and the kernel tells of the death after
+// that; of what was for other hosts an end is lost, at random.
+void World::kill(int index) {
+  Process& one = process(index);
+  if (!one.alive) return;
+  one.alive = false;
+  note("process " + std::to_string(index) + " dies");
+  if (one.stopped) wire_.hold(index, false);  // what it had sent, the kernel has
+  std::map<int, bool> lost;                   // by receiver: from here on
+  for (auto& [id, message] : on_its_way_) {
+    if (message.from != index || process(message.to).host() == one.host()) continue;
+    bool& rest = lost[message.to];
+    rest = rest || random_() % 2 == 0;
+    message.lost = rest;
+  }
+  stores_.lose_of(index);
+  update_reach();
+  for (const auto& other : processes_) {
+    if (!other->alive || other->index() == index) continue;
+    if (other->host() == one.host()) {
+      put_on_wire(index, other->index(), {});
+    } else {
+      callers_.shrink_within(other->index(), scenario_.told);  // hears of it by the control plane
+    }
+  }
+  injector_.note_fault();
+}
+
+void World::update_reach() {
+  reach_.update(wire_.now(), [this](int a, int b) {
+    const Process &one = process(a), &other = process(b);
+    return one.alive && other.alive && !one.stopped && !other.stopped &&
+           !injector_.is_cut(one.host(), other.host()) &&
+           !injector_.is_cut(other.host(), one.host());
+  });
+  // The control plane finds it out.
+  const int64_t silence = std::chrono::duration_cast<Milliseconds>(pace_.silence).count();
+  for (const auto& one : processes_) callers_.detect_within(one->index(), silence, silence + 100);
+}
+
 // ---- messages
-// -------------------------------------------------------------------------------------
 
 void World::send(int from, int to, const ConsensusMessage& message) {
   if (message.kind == MessageKind::kAccept && message.decision->proposed == message.ballot)
-    check_composed(from, *message.decision);
+    rules_.on_composed(from, *message.decision);
   if (trace_)
     note("  " + std::to_string(from) + " to " + std::to_string(to) + ": " +
          std::string(message_name(message.kind)) + " of ballot " +
@@ -165,7 +194,7 @@ void World::deliver(const OnItsWay& message) {
     told_[message.to].insert(message.from);
     to.drop_candidate(Process::id_of(message.from));
     if (to.is_member()) to.generations().on_death(Process::id_of(message.from), wire_.now());
-    return shrink_within(message.to, 50);
+    return callers_.shrink_within(message.to, 50);
   }
   const auto decoded = decode_consensus(message.bytes);
   check(decoded.ok(), "a message of this very program is not understood");
@@ -178,24 +207,23 @@ void World::deliver_to_newcomer(Process& one, ProcessId from, const ConsensusMes
   auto admitted = Generations::admitted(one.id(), message, pace_, one, wire_.now());
   if (!admitted) return;
   one.be_member(std::move(admitted), message.nonce, store_named(message.made_by->store));
-  lineages_.note_installed(message.nonce, one.index());
   note("process " + std::to_string(one.index()) + " is admitted to generation " +
        std::to_string(message.generation));
   for (const int dead : told_[one.index()])
     one.generations().on_death(Process::id_of(dead), wire_.now());
-  check_line(one.index());
+  rules_.on_admitted(one.index());
   one.generations().on_message(from, message, wire_.now());
 }
 
 // ---- the store
-// ------------------------------------------------------------------------------------
 
 bool World::reaches_store(int index) const {
   const Process& one = *processes_[static_cast<size_t>(index)];
   const int store = one.store(), host = stores_.host(store);
   const int server = stores_.process(store);
   if (server >= 0 && processes_[static_cast<size_t>(server)]->stopped) return false;
-  return stores_.alive(store) && !is_cut(one.host(), host) && !is_cut(host, one.host());
+  return stores_.alive(store) && !injector_.is_cut(one.host(), host) &&
+         !injector_.is_cut(host, one.host());
 }
 
 int World::store_named(const std::string& name) {
@@ -237,10 +265,27 @@ void World::cast_vote(int index, const Ballot& ballot, const std::optional<Accep
   });
 }
 
+// ---- what its processes do
+
+void World::on_installed(int index, uint64_t from, const Decision& decision) {
+  outcome_.last_installed = now() - Wire::kStart;
+  rules_.on_installed(index, from, decision);
+}
+
+void World::on_begun(int index) {
+  outcome_.last_begun = now() - Wire::kStart;
+  rules_.on_begun(index);
+  process(index).run_op();
+}
+
+void World::on_excluded(int index, uint64_t from, const Decision& decision) {
+  rules_.on_excluded(index, from, decision);
+}
+
 void World::note(const std::string& what) {
   if (trace_)
-    *trace_ << std::chrono::duration_cast<std::chrono::microseconds>(now()).count() << " us, event "
-            << outcome_.events << ": " << what << "\n";
+    *trace_ << std::chrono::duration_cast<std::chrono::microseconds>(now() - Wire::kStart).count()
+            << " us, event " << outcome_.events << ": " << what << "\n";
 }
 
 Duration World::drawn(int64_t least_ms, int64_t most_ms) {

@@ -7,15 +7,20 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "network/wire.h"
-#include "support/membership/lineages.h"
+#include "support/membership/callers.h"
+#include "support/membership/injector.h"
 #include "support/membership/process.h"
 #include "support/membership/reach.h"
+#include "support/membership/rules.h"
 #include "support/membership/scenario.h"
+#include "support/membership/settling.h"
 #include "support/membership/stores.h"
 
 namespace ringdist::membership {
@@ -42,7 +47,6 @@ class World final : public WireEvents {
 
   // For its processes.
   Process& process(int index) { return *processes_[static_cast<size_t>(index)]; }
-  void kill(int index);
   void send(int from, int to, const ConsensusMessage& message);
   void read_vote(int index, const Ballot& ballot);
   void cast_vote(int index, const Ballot& ballot, const std::optional<Accepted>& before,
@@ -54,12 +58,34 @@ class World final : public WireEvents {
   void on_begun(int index);
   void on_excluded(int index, uint64_t from, const Decision& decision);
 
+  // For those who drive it.
+  using Action = std::function<void()>;
+  TimePoint now() const { return wire_.now(); }
+  const Pace& pace() const { return pace_; }
+  const Scenario& scenario() const { return scenario_; }
+  const std::vector<std::unique_ptr<Process>>& processes() const { return processes_; }
+  Wire& wire() { return wire_; }
+  Stores& stores() { return stores_; }
+  const Reach& reach() const { return reach_; }
+  Callers& callers() { return callers_; }
+  // The kernel told the one of the other's death.
+  bool was_told(int index, int dead) { return told_[index].contains(dead); }
+  void at(Duration after, Action action);
+  // Runs it now, or when that process wakes.
+  void in_process(int index, Action action);
+  void note(const std::string& what);
+  Duration drawn(int64_t least_ms, int64_t most_ms);
+  bool toss() { return random_() % 2 == 0; }
+  int add_process(int host);
+  void kill(int index);
+  // Something has changed that decides who can talk to whom.
+  void update_reach();
+
   void on_left(int) override {}
   void on_arrived(int id) override;
   void on_time(int id) override;
 
  private:
-  using Action = std::function<void()>;
   struct OnItsWay {
     int from = 0;
     int to = 0;
@@ -67,43 +93,12 @@ class World final : public WireEvents {
     bool lost = false;
   };
 
-  int add_process(int host);
   void put_on_wire(int from, int to, std::vector<std::byte> bytes);
   void deliver(const OnItsWay& message);
   void deliver_to_newcomer(Process& one, ProcessId from, const ConsensusMessage& message);
-  // Runs it now, or when that process wakes.
-  void in_process(int index, Action action);
-  void at(Duration after, Action action);
   void schedule_tick(Process& process);
   void handled(Process& process);
-
-  void plan(const Fault& fault);
-  void apply(const Fault& fault);
-  void stop(int index, Duration lasts);
-  void resume(int index);
-  void cut(int from_host, int to_host, bool both, Duration lasts);
-  void join(int host);
-  void shrink(int index);
-  // Its caller hears of a loss in the generation that it is in, and reacts within so many ms.
-  void shrink_within(int index, int64_t most_ms);
-  // As the control plane would: who has been out of reach for too long is suspected.
-  void detect(int index);
-  void detect_later();
-  void update_reach();
-  bool is_cut(int from_host, int to_host) const { return cuts_.contains({from_host, to_host}); }
-
-  void check_composed(int index, const Decision& decision);
-  void check_line(int index);
-  void fail(const std::string& what);
-  // "": every process that can go on has, and nobody else.
-  bool is_parted_cleanly() const;
-  std::string unsettled();
-  std::string unsettled(const std::vector<int>& together);
-  bool knows_who_went_on(Process& one, const std::vector<int>& together);
-  bool has_quorum(const std::vector<int>& together, const Process& newest);
-  void note(const std::string& what);
-  Duration now() const { return wire_.now() - Wire::kStart; }
-  Duration drawn(int64_t least_ms, int64_t most_ms);
+  bool is_wrong() const { return !rules_.violation().empty(); }
 
   const Scenario scenario_;
   const Pace pace_;
@@ -112,16 +107,16 @@ class World final : public WireEvents {
   Wire wire_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Process>> processes_;
-  std::map<int, OnItsWay> on_its_way_;       // by the wire's number
-  std::vector<Action> actions_;              // of on_time
-  std::vector<Fault> counted_;               // faults that wait for an event, the last first
-  std::map<std::pair<int, int>, int> cuts_;  // of hosts, how many hold
+  std::map<int, OnItsWay> on_its_way_;  // by the wire's number
+  std::vector<Action> actions_;         // of on_time
   Reach reach_;
   Stores stores_;
-  Lineages lineages_;
-  std::map<int, std::set<int>> told_;  // of whose deaths the kernel told a process
+  std::map<int, std::set<int>> told_;
+  Injector injector_{*this};
+  Callers callers_{*this};
+  Rules rules_{*this};
+  Settling settling_{*this, rules_.lineages()};
   Outcome outcome_;
-  TimePoint last_fault_;
 };
 
 }  // namespace ringdist::membership

@@ -1,0 +1,89 @@
+#include "support/membership/rules.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "support/membership/world.h"
+
+namespace ringdist::membership {
+
+void Rules::fail(const std::string& what) {
+  if (violation_.empty()) violation_ = what;
+  world_.note("WRONG: " + what);
+}
+
+void Rules::on_installed(int index, uint64_t from, const Decision& decision) {
+  const Process& one = world_.process(index);
+  world_.note("process " + std::to_string(index) + " installs generation " +
+              std::to_string(decision.generation) + " of ballot " +
+              std::to_string(decision.proposed.round) + "." +
+              std::to_string(decision.proposed.rank) + ", " +
+              std::to_string(decision.members.size()) + " members");
+  if (const std::string wrong = lineages_.note(from, one.lineage(), decision); !wrong.empty())
+    fail(wrong);
+  lineages_.note_installed(one.lineage(), index);
+  // The first op that not all who stay had finished.
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (uint32_t rank = 0; rank < decision.stay; ++rank) {
+    const auto frozen = world_.process(Process::index_of(decision.members[rank])).frozen(from);
+    if (!frozen) return fail("a member stays that never ended its ops");
+    least = std::min(least, *frozen);
+  }
+  if (least != decision.first_unfinished) fail("the first unfinished op is wrong");
+  check_line(index);
+}
+
+void Rules::on_excluded(int index, uint64_t from, const Decision& decision) {
+  world_.note("process " + std::to_string(index) + " is excluded from generation " +
+              std::to_string(decision.generation));
+  if (const std::string wrong = lineages_.note(from, world_.process(index).lineage(), decision);
+      !wrong.empty())
+    fail(wrong);
+  check_line(index);
+}
+
+void Rules::on_admitted(int index) {
+  lineages_.note_installed(world_.process(index).lineage(), index);
+  check_line(index);
+}
+
+// One decision per generation: of all who live, one is as far as another, or behind it.
+void Rules::check_line(int index) {
+  const Process& one = world_.process(index);
+  for (const auto& other : world_.processes()) {
+    if (!other->alive || !other->is_member()) continue;
+    if (!lineages_.on_one_line(one.lineage(), other->lineage()))
+      fail("process " + std::to_string(index) + " and process " + std::to_string(other->index()) +
+           " went on from the same generation by different decisions");
+  }
+}
+
+void Rules::on_begun(int index) {
+  Process& one = world_.process(index);
+  world_.note("generation " + std::to_string(one.generations().generation().number) +
+              " begins on process " + std::to_string(index));
+  const Decision& decision = *lineages_.decision(one.lineage());
+  for (uint32_t rank = 0; rank < decision.stay; ++rank) {
+    const int member = Process::index_of(decision.members[rank]);
+    if (!lineages_.has_installed(one.lineage(), member))
+      fail("ops begin on process " + std::to_string(index) + " before process " +
+           std::to_string(member) + " has installed the generation");
+  }
+}
+
+// Nobody is given up who ran and could be reached.
+void Rules::on_composed(int index, const Decision& decision) {
+  const auto& members = world_.process(index).generations().members();
+  for (const Lost& lost : decision.lost) {
+    const int member = Process::index_of(members[static_cast<size_t>(lost.rank)]);
+    const std::string name = "process " + std::to_string(member);
+    if (lost.cause == Lost::Cause::kDied) {
+      if (world_.process(member).alive) fail(name + " is said to have died");
+    } else if (world_.reach().talk(index, member) &&
+               world_.now() - world_.reach().since(index, member) >= world_.pace().silence) {
+      fail(name + " is given up, though it ran and could be reached");
+    }
+  }
+}
+
+}  // namespace ringdist::membership
