@@ -114,6 +114,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   Result<std::shared_ptr<Op>> accept(OpRequest request) override {
     return enqueue(std::move(request), /*will_wait=*/false);
   }
+  void end_group(const std::string& why) override { abort(why); }
   std::function<void(Error)> when_ended(const std::shared_ptr<Op>& op) override;
 
   const std::shared_ptr<Context> context_;

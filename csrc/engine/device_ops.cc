@@ -31,9 +31,24 @@ Result<std::shared_ptr<DeviceOps::Made>> DeviceOps::prepared(const OpRequest& re
   if (Error error = host_.refusal()) return error;
   const auto held = made(*request.place, deadline);
   if (!held.ok()) return first_cause(held.error());
-  if (Error error = held.value()->runner->prepare(*request.place, request, deadline))
-    return first_cause(error);
+  if (Error error = held.value()->runner->prepare(*request.place, request, deadline)) {
+    const Error first = first_cause(error);
+    end_group(error);
+    return first;
+  }
   return held;
+}
+
+// What all ranks refuse alike leaves it usable.
+void DeviceOps::end_group(const Error& cause) {
+  switch (cause.kind()) {
+    case ErrorKind::kInvalidArgument:
+    case ErrorKind::kNotSupported:
+    case ErrorKind::kAborted:
+      return;
+    default:
+      host_.end_group("an operation could not be prepared on its device: " + cause.message());
+  }
 }
 
 Error DeviceOps::prepare(const std::vector<const OpRequest*>& requests) {

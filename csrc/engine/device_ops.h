@@ -29,6 +29,8 @@ class DeviceOpsHost {
   virtual std::unique_ptr<RunnerGroup> runner_group() = 0;
   // Plans, numbers and enqueues the op. An Error: it has taken no number.
   virtual Result<std::shared_ptr<Op>> accept(OpRequest request) = 0;
+  // Ends the group, on all ranks.
+  virtual void end_group(const std::string& why) = 0;
   // What a device calls when it has run the op. Any thread, whether the host lives or not.
   virtual std::function<void(Error)> when_ended(const std::shared_ptr<Op>& op) = 0;
 };
@@ -40,10 +42,12 @@ class DeviceOps {
       : host_(host), group_(std::move(group)), make_(std::move(make)) {}
 
   // Of requests with a place: has what they need made, in their order; submit() then waits for no
-  // other rank. Errors: as of submit().
+  // other rank. Errors: as of submit(); what is neither the call's fault nor that of the group's
+  // end ends the group, as other ranks wait for this one.
   Error prepare(const std::vector<const OpRequest*>& requests);
   // Of a request with a place. As of Communicator::submit(), but that it may wait for other ranks,
-  // and that what a device did not start has taken its number: that ends the group.
+  // and that what a device could not prepare or start ends the group; what it did not start has
+  // taken its number.
   Result<std::shared_ptr<Op>> submit(OpRequest request);
 
   // Aborts the runner, also one that is yet to be made. Once.
@@ -62,6 +66,7 @@ class DeviceOps {
   };
   using Start = Result<std::shared_ptr<DeviceWork>>;
 
+  void end_group(const Error& cause);
   Result<std::shared_ptr<Made>> prepared(const OpRequest& request, TimePoint deadline)
       RINGDIST_REQUIRES(order_);
   TimePoint deadline_of(const OpRequest& request) const;

@@ -85,6 +85,7 @@ Error NcclWay::enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream) 
   const Request& request = op.request;
   const Numbers how = numbers_of(request);
   NcclResult result = nccl_.group_start();
+  if (!NcclComms::goes_on(result)) return comms_.error_of(result, comm, op.text);
   op.output.for_each(0, op.output.count(), [&](Bytes piece) {
     if (!NcclComms::goes_on(result)) return;
     std::byte* const at = piece.data();

@@ -3,23 +3,15 @@
 // and NCCL by FakeNccl.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "cuda/stream/event_watch.h"
-#include "cuda/stream/host_way.h"
-#include "cuda/stream/nccl_way.h"
-#include "cuda/stream/stream_runner.h"
 #include "support/compressed.h"
-#include "support/fake_cuda.h"
-#include "support/fake_nccl.h"
-#include "support/fake_streams.h"
+#include "support/fake_devices.h"
 #include "support/floats.h"
 #include "support/ranks.h"
 
@@ -27,44 +19,6 @@ namespace ringdist {
 namespace {
 
 using Ints = std::vector<int32_t>;
-
-// The devices of all ranks.
-class Devices {
- public:
-  Devices() : thread_([this] { run(); }) {}
-  ~Devices() {
-    stops_ = true;
-    thread_.join();
-    streams.progress();
-  }
-  MakeRunner maker(bool by_nccl) {
-    return [this, by_nccl](RunnerGroup& group) -> Result<std::unique_ptr<Runner>> {
-      std::shared_ptr<gpu::Way> way;
-      if (by_nccl)
-        way = std::make_shared<gpu::NcclWay>(cuda, nccl, group);
-      else
-        way = std::make_shared<gpu::HostWay>(cuda, group);
-      return std::unique_ptr<Runner>(
-          std::make_unique<gpu::StreamRunner>(cuda, watch_, std::move(way)));
-    };
-  }
-
-  FakeStreams streams;
-  FakeCuda cuda{streams};
-  FakeNccl nccl{streams};
-
- private:
-  void run() {
-    while (!stops_) {
-      streams.progress();
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
-  }
-
-  const std::shared_ptr<gpu::EventWatch> watch_ = std::make_shared<gpu::EventWatch>(cuda);
-  std::atomic<bool> stops_{false};
-  std::thread thread_;
-};
 
 class CudaWay : public testing::TestWithParam<bool> {
  protected:
@@ -105,7 +59,7 @@ class CudaWay : public testing::TestWithParam<bool> {
     }
   }
 
-  Devices devices_;
+  FakeDevices devices_;
 };
 
 TEST_P(CudaWay, HasEveryCollective) {

@@ -71,6 +71,25 @@ TEST(DeviceEnds, OneThatIsBeingPreparedHoldsUpNothing) {
   });
 }
 
+// The others wait for it, and must not do so until their op's time is over.
+TEST(DeviceEnds, OneThatCannotBePreparedEndsTheGroup) {
+  DeviceRanks ranks(ranks_of(3));
+  ranks.ranks().run([&](int rank) {
+    FakeDevice& device = ranks.device(rank);
+    device.prepare = [&, rank](RunnerGroup& group, const Request&, TimePoint deadline) {
+      if (rank == 1) return Error(ErrorKind::kSystem, "the driver is out of memory");
+      const std::vector<std::byte> mine(4);
+      return group.exchange({0, 1, 2}, mine, deadline).error();
+    };
+    std::vector<float> data(16, 1.0f);
+    const Error error = run_op(ranks[rank], on_device(data));
+    EXPECT_TRUE(says(error, "out of memory")) << text_of(error);
+    EXPECT_EQ(says(error, "rank 1"), rank != 1) << text_of(error);
+    EXPECT_NE(error.kind(), ErrorKind::kTimeout);
+    EXPECT_TRUE(says(host_op(ranks[rank]), "out of memory"));
+  });
+}
+
 TEST(DeviceEnds, CloseWaitsForThem) {
   DeviceRanks ranks(ranks_of(2));
   ranks.ranks().run([&](int rank) {

@@ -51,6 +51,7 @@ struct FakeNccl::Comm {
   bool aborted = false;
   NcclResult broken = NcclResult::kSuccess;
   size_t collectives = 0;  // called
+  int lag = 0;             // questions to come that are answered by "in progress"
 };
 
 struct FakeNccl::Part {
@@ -126,8 +127,24 @@ std::shared_ptr<FakeNccl::Comm> FakeNccl::find(NcclComm comm) const {
   return it == comms_.end() ? nullptr : it->second;
 }
 
+void FakeNccl::fail_call(int n, NcclResult result) {
+  std::lock_guard lock(mutex_);
+  fails_at_[n] = result;
+}
+
+int FakeNccl::calls() const {
+  std::lock_guard lock(mutex_);
+  return all_calls_;
+}
+
+void FakeNccl::set_lag(int questions) {
+  std::lock_guard lock(mutex_);
+  lag_ = questions;
+}
+
 NcclResult FakeNccl::enter(const std::string& call) {
   ++calls_[call];
+  if (const auto at = fails_at_.find(all_calls_++); at != fails_at_.end()) return at->second;
   const auto it = fails_.find(call);
   if (it == fails_.end()) return NcclResult::kSuccess;
   const NcclResult result = it->second;
@@ -157,6 +174,7 @@ NcclResult FakeNccl::init_rank(NcclComm* out, int size, const NcclUniqueId& id, 
   auto comm = std::make_shared<Comm>();
   comm->ring = ring;
   comm->rank = rank;
+  comm->lag = lag_;
   *out = comm.get();
   comms_[*out] = std::move(comm);
   return NcclResult::kInProgress;
@@ -167,7 +185,7 @@ NcclResult FakeNccl::async_error(NcclComm comm, NcclResult* out) {
   if (const NcclResult result = enter("async_error"); result != NcclResult::kSuccess) return result;
   const auto mine = find(comm);
   if (!mine) return NcclResult::kInvalidArgument;
-  const bool complete = mine->ring->joined.size() == mine->ring->size;
+  const bool complete = mine->ring->joined.size() == mine->ring->size && mine->lag-- <= 0;
   *out = mine->broken != NcclResult::kSuccess ? mine->broken
          : complete                           ? NcclResult::kSuccess
                                               : NcclResult::kInProgress;
@@ -189,6 +207,11 @@ NcclResult FakeNccl::destroy(NcclComm comm) { return let_go(comm, false); }
 NcclResult FakeNccl::abort(NcclComm comm) { return let_go(comm, true); }
 
 NcclResult FakeNccl::group_start() {
+  {
+    std::lock_guard lock(mutex_);
+    if (const NcclResult result = enter("group_start"); result != NcclResult::kSuccess)
+      return result;
+  }
   ++group_depth;
   return NcclResult::kSuccess;
 }
@@ -244,6 +267,7 @@ void FakeNccl::enqueue(std::vector<PartPtr> parts) {
     std::lock_guard lock(mutex_);
     for (const PartPtr& part : parts) {
       EXPECT_EQ(part->stream, stream) << "a group of two streams";
+      part->comm->lag = lag_;
       if (part->kind != Part::kSend && part->kind != Part::kRecv)
         part->number = part->comm->collectives++;
     }

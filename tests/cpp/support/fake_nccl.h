@@ -29,6 +29,11 @@ class FakeNccl final : public gpu::NcclApi {
   static std::string first_id() { return "fake 1"; }
   // The next call of that name returns it: "init_rank".
   void fail_next(const std::string& call, gpu::NcclResult result);
+  // The same of the n-th call of all, from 0, whatever it is.
+  void fail_call(int n, gpu::NcclResult result);
+  int calls() const;
+  // What was begun is in progress for so many questions after it.
+  void set_lag(int questions);
   // What async_error() says of a communicator from now on.
   void break_comm(gpu::NcclComm comm, gpu::NcclResult result);
   // Communicators that were neither destroyed nor aborted.
@@ -85,6 +90,9 @@ class FakeNccl final : public gpu::NcclApi {
   std::map<gpu::NcclComm, std::shared_ptr<Comm>> comms_;
   std::map<std::string, gpu::NcclResult> fails_;
   std::map<std::string, int> calls_;
+  int all_calls_ = 0;
+  std::map<int, gpu::NcclResult> fails_at_;
+  int lag_ = 0;
   int ids_ = 0;
 };
 

@@ -1,0 +1,145 @@
+// NCCL failing: any call of it, at any time, and calls that take their time.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/compressed.h"
+#include "support/fake_devices.h"
+#include "support/ranks.h"
+
+namespace ringdist {
+namespace {
+
+constexpr int kFaultRanks = 2;
+using Values = std::vector<int32_t>;
+
+// Two ranks and what a program of theirs does: each operation once, by NCCL.
+class CudaFault : public testing::Test {
+ protected:
+  struct Devices {
+    FakeDevices fake;
+    RanksOptions options(Milliseconds timeout) {
+      RanksOptions out;
+      out.size = kFaultRanks;
+      out.timeout = timeout;
+      out.config = {{"algorithm", "direct"}};
+      out.make_runner = [this](int) { return fake.maker(/*by_nccl=*/true); };
+      return out;
+    }
+    OpRequest on_device(OpRequest request) {
+      request.place = DevicePlace{0, fake.streams.make()};
+      return request;
+    }
+  };
+
+  // The device may use them for longer than the op lasts.
+  static OpRequest request(Collective kind, int64_t count, std::shared_ptr<Values> input,
+                           std::shared_ptr<Values> output) {
+    OpRequest out;
+    out.kind = kind;
+    out.dtype = DType::kInt32;
+    out.reduce_op = reduces(kind) ? ReduceOp::kSum : ReduceOp::kNone;
+    out.count = count;
+    out.input = out.output = Buffer(sizeof(int32_t));
+    if (input) out.input.append(input->data(), static_cast<int64_t>(input->size()));
+    if (output) out.output.append(output->data(), static_cast<int64_t>(output->size()));
+    out.keep_alive = std::make_shared<std::pair<std::shared_ptr<Values>, std::shared_ptr<Values>>>(
+        input, output);
+    return out;
+  }
+
+  // The first error of a rank; what went well before it was right.
+  static Error run_program(Devices& devices, Communicator& communicator, int rank) {
+    const auto values = [](Values of) { return std::make_shared<Values>(std::move(of)); };
+    const auto run = [&](Collective kind, int64_t count, const std::shared_ptr<Values>& input,
+                         const std::shared_ptr<Values>& output, const Values& expected) {
+      const Error error =
+          run_op(communicator, devices.on_device(request(kind, count, input, output)));
+      EXPECT_TRUE(error || !output || *output == expected) << "rank " << rank;
+      return error;
+    };
+    if (Error error = run(Collective::kAllreduce, 2, nullptr, values({rank, 5}), {1, 10}))
+      return error;
+    if (Error error = run(Collective::kBroadcast, 2, nullptr, values({rank, rank}), {0, 0}))
+      return error;
+    if (Error error = run(Collective::kAllgather, 1, values({rank + 1}), values({0, 0}), {1, 2}))
+      return error;
+    if (Error error =
+            run(Collective::kReduceScatter, 1, values({3, 4}), values({0}), {rank == 0 ? 6 : 8}))
+      return error;
+    for (const bool sends : {rank == 0, rank != 0}) {
+      const auto told = values({rank + 7});
+      OpRequest one =
+          request(Collective::kPointToPoint, 1, sends ? told : nullptr, sends ? nullptr : told);
+      one.endpoint = Endpoint{1 - rank, 0, sends};
+      if (Error error = run_op(communicator, devices.on_device(std::move(one)))) return error;
+      EXPECT_EQ(*told, (Values{sends ? rank + 7 : 1 - rank + 7})) << "rank " << rank;
+    }
+    return run_compressed(devices, communicator);
+  }
+
+  static Error run_compressed(Devices& devices, Communicator& communicator) {
+    const auto tensor = std::make_shared<Tensor>(DType::kFloat32, 700);
+    tensor->set(std::vector<float>(700, 2.0f));
+    OpRequest asked = tensor->request(ReduceOp::kAvg);
+    asked.blocks = make_map("int8", kFaultRanks, 700, nullptr);
+    asked.keep_alive = tensor;
+    const Error error = run_op(communicator, devices.on_device(std::move(asked)));
+    EXPECT_TRUE(error || std::abs(tensor->values()[99] - 2.0f) < 0.1f);
+    return error;
+  }
+};
+
+// Whatever fails, all ranks' operations end, soon, with an error that names NCCL and no other
+// damage: nothing is left of the communicators, and another group works.
+TEST_F(CudaFault, AnyCallThatFailsEndsTheGroup) {
+  int calls = 0;
+  {
+    Devices devices;
+    Ranks ranks(devices.options(std::chrono::seconds(20)));
+    ranks.run([&](int rank) { ASSERT_FALSE(run_program(devices, ranks[rank], rank)); });
+    calls = devices.fake.nccl.calls();
+  }
+  ASSERT_GT(calls, 20);
+  for (int failing = 0; failing < calls; ++failing) {
+    SCOPED_TRACE("call " + std::to_string(failing));
+    Devices devices;
+    devices.fake.nccl.fail_call(failing, gpu::NcclResult::kSystemError);
+    {
+      Ranks ranks(devices.options(std::chrono::seconds(20)));
+      std::vector<Error> errors(kFaultRanks);
+      ranks.run([&](int rank) {
+        errors[static_cast<size_t>(rank)] = run_program(devices, ranks[rank], rank);
+      });
+      for (const Error& error : errors) {
+        if (!error) continue;
+        EXPECT_NE(error.kind(), ErrorKind::kTimeout) << error.what();
+        EXPECT_NE(error.message().find("NCCL"), std::string::npos) << error.what();
+      }
+      ranks.drop_group();
+      if (failing >= devices.fake.nccl.calls()) continue;  // fewer calls than the first time
+      const auto others = ranks.another("afterwards");
+      ranks.run([&](int rank) {
+        const Error error = run_program(devices, *others[static_cast<size_t>(rank)], rank);
+        ASSERT_FALSE(error) << error.what();
+      });
+    }
+    EXPECT_EQ(devices.fake.nccl.alive(), 0U);
+  }
+}
+
+TEST_F(CudaFault, CallsMayTakeTheirTime) {
+  Devices devices;
+  devices.fake.nccl.set_lag(5);
+  Ranks ranks(devices.options(std::chrono::seconds(20)));
+  ranks.run([&](int rank) {
+    const Error error = run_program(devices, ranks[rank], rank);
+    ASSERT_FALSE(error) << error.what();
+  });
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,57 @@
+// The devices of all ranks of a test, with the runners of csrc/cuda on them: streams and kernels by
+// FakeCuda, on a thread that stands for the devices, and NCCL by FakeNccl.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "cuda/stream/event_watch.h"
+#include "cuda/stream/host_way.h"
+#include "cuda/stream/nccl_way.h"
+#include "cuda/stream/stream_runner.h"
+#include "engine/communicator_options.h"
+#include "support/fake_cuda.h"
+#include "support/fake_nccl.h"
+#include "support/fake_streams.h"
+
+namespace ringdist {
+
+class FakeDevices {
+ public:
+  FakeDevices() : thread_([this] { run(); }) {}
+  ~FakeDevices() {
+    stops_ = true;
+    thread_.join();
+    streams.progress();
+  }
+  MakeRunner maker(bool by_nccl) {
+    return [this, by_nccl](RunnerGroup& group) -> Result<std::unique_ptr<Runner>> {
+      std::shared_ptr<gpu::Way> way;
+      if (by_nccl)
+        way = std::make_shared<gpu::NcclWay>(cuda, nccl, group);
+      else
+        way = std::make_shared<gpu::HostWay>(cuda, group);
+      return std::unique_ptr<Runner>(
+          std::make_unique<gpu::StreamRunner>(cuda, watch_, std::move(way)));
+    };
+  }
+
+  FakeStreams streams;
+  FakeCuda cuda{streams};
+  FakeNccl nccl{streams};
+
+ private:
+  void run() {
+    while (!stops_) {
+      streams.progress();
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+  const std::shared_ptr<gpu::EventWatch> watch_ = std::make_shared<gpu::EventWatch>(cuda);
+  std::atomic<bool> stops_{false};
+  std::thread thread_;
+};
+
+}  // namespace ringdist
