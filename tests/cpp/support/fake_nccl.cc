@@ -127,21 +127,6 @@ std::shared_ptr<FakeNccl::Comm> FakeNccl::find(NcclComm comm) const {
   return it == comms_.end() ? nullptr : it->second;
 }
 
-void FakeNccl::fail_call(int n, NcclResult result) {
-  std::lock_guard lock(mutex_);
-  fails_at_[n] = result;
-}
-
-int FakeNccl::calls() const {
-  std::lock_guard lock(mutex_);
-  return all_calls_;
-}
-
-void FakeNccl::set_lag(int questions) {
-  std::lock_guard lock(mutex_);
-  lag_ = questions;
-}
-
 NcclResult FakeNccl::enter(const std::string& call) {
   ++calls_[call];
   if (const auto at = fails_at_.find(all_calls_++); at != fails_at_.end()) return at->second;

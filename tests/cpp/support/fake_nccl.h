@@ -30,10 +30,19 @@ class FakeNccl final : public gpu::NcclApi {
   // The next call of that name returns it: "init_rank".
   void fail_next(const std::string& call, gpu::NcclResult result);
   // The same of the n-th call of all, from 0, whatever it is.
-  void fail_call(int n, gpu::NcclResult result);
-  int calls() const;
+  void fail_call(int n, gpu::NcclResult result) {
+    std::lock_guard lock(mutex_);
+    fails_at_[n] = result;
+  }
+  int calls() const {
+    std::lock_guard lock(mutex_);
+    return all_calls_;
+  }
   // What was begun is in progress for so many questions after it.
-  void set_lag(int questions);
+  void set_lag(int questions) {
+    std::lock_guard lock(mutex_);
+    lag_ = questions;
+  }
   // What async_error() says of a communicator from now on.
   void break_comm(gpu::NcclComm comm, gpu::NcclResult result);
   // Communicators that were neither destroyed nor aborted.
