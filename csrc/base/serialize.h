@@ -63,6 +63,8 @@ class Reader {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
   bool ok() const { return ok_; }
+  // And nothing is left.
+  bool ended() const { return ok_ && in_.empty(); }
 
  private:
   ConstBytes next(size_t n) {

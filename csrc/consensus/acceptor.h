@@ -30,8 +30,9 @@ class Acceptor {
     accepted_ = {ballot, value};
     return true;
   }
-  // That `value` was decided as of `ballot`. What was accepted since may have been decided by those
-  // who know nothing of it, if all who did have died: then it came to nothing.
+  // That `value` was decided as of `ballot`: who says so has decided it there, or accepts nothing
+  // up to it any more. What was accepted since may have been decided by those who know nothing of
+  // it, if all who did have died: then it came to nothing.
   bool may_learn(const Ballot& ballot, const Decision& value) const {
     return !accepted_ || accepted_->ballot <= ballot || accepted_->value == value;
   }

@@ -12,6 +12,8 @@ namespace {
 constexpr int kMostTurns = 16;
 constexpr int kMostRetries = 8;
 constexpr int kUnlike = 7;
+// No round is so much later than the last that was seen, unless bytes are wrong.
+constexpr uint32_t kMostAhead = 1 << 20;
 
 }  // namespace
 
@@ -73,10 +75,12 @@ bool Agreement::is_in_order(int from, const ConsensusMessage& message) const {
     case MessageKind::kPrepare:
     case MessageKind::kAccept:
     case MessageKind::kWait:
-      return message.ballot.rank == from;
+      return message.ballot.rank == from && message.ballot.round <= seen_.round + kMostAhead;
     case MessageKind::kPromise:
     case MessageKind::kAccepted:
       return message.ballot.rank == self();
+    case MessageKind::kRefuse:
+      return message.ballot.round <= seen_.round + kMostAhead;
     default:
       return true;
   }
@@ -156,7 +160,8 @@ void Agreement::on_vote_cast(const Ballot& ballot, bool cast, TimePoint now) {
 
 void Agreement::learn(const Ballot& ballot, const Decision& value, bool mine) {
   if (!acceptor_.may_learn(ballot, value)) return;
-  decided_ = Decided{ballot, value, mine};
+  // This member accepts nothing up to its promise any more: so it holds as of that.
+  decided_ = Decided{std::max(ballot, acceptor_.promised()), value, mine};
   round_.reset();
 }
 
@@ -237,7 +242,8 @@ void Agreement::reconsider_reading(TimePoint now) {
   const bool read = round.store == Round::StoreVote::kRead;
   if (electorate_.is_quorum(round.promised, read, round.dead)) return propose(now);
   if (electorate_.are_all_living(round.promised, dead())) return start_round(now);
-  if (round.store != Round::StoreVote::kNotAsked || now < read_store_at_ ||
+  // One that does not answer is asked again.
+  if (round.store == Round::StoreVote::kRead || now < read_store_at_ ||
       !electorate_.is_majority(round.promised, /*store=*/true))
     return;
   round.store = Round::StoreVote::kAsked;

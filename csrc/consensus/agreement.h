@@ -28,6 +28,7 @@ class AgreementHost {
   virtual void send(int rank, ConsensusMessage message) = 0;
   // Ends the ops of the generation on this member; from then on always the same.
   virtual Standing freeze() = 0;
+  // A store that has lost its votes is another one, and answers with an Error.
   // Has on_vote_read called with what the store's vote for this generation is: nothing so far, or
   // what was cast last.
   virtual void read_vote(const Ballot& ballot) = 0;
@@ -42,7 +43,7 @@ class Agreement {
 
   // Someone here wants a decision. Without that it takes part once it hears from others.
   void begin(TimePoint now);
-  bool begun() const { return active_; }
+  bool is_active() const { return active_; }
 
   // As of that ballot.
   void on_decided(const Ballot& ballot, const Decision& decision) {

@@ -28,6 +28,8 @@ bool Decision::makes_sense() const {
   if (stay == 0 || stay > members.size() || members.size() - stay != newcomers.size()) return false;
   for (size_t i = 0; i < newcomers.size(); ++i)
     if (newcomers[i].process != members[stay + i]) return false;
+  for (const Lost& one : lost)
+    if (one.rank < 0 || one.cause > Lost::Cause::kSilent) return false;
   auto sorted = members;
   std::sort(sorted.begin(), sorted.end());
   return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();

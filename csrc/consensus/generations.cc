@@ -6,6 +6,12 @@
 #include "base/check.h"
 
 namespace ringdist {
+namespace {
+
+// They are asked again what they were asked.
+constexpr size_t kMostParked = 4096;
+
+}  // namespace
 
 Generations::Generations(ProcessId self, const GenerationId& generation,
                          std::vector<ProcessId> members, const Pace& pace, GenerationsHost& host)
@@ -79,16 +85,31 @@ void Generations::on_message(ProcessId from, const ConsensusMessage& message, Ti
 }
 
 void Generations::on_own(ProcessId from, const ConsensusMessage& message, TimePoint now) {
+  const int rank = rank_of(from);
   if (message.kind == MessageKind::kDecided) {  // also by who has become a member since
+    if (rank < 0 && message.decision->rank_of(from) < 0) return;
     agreement_->on_decided(message.ballot, *message.decision);
     return settle(now);
   }
-  const int rank = rank_of(from);
   if (rank < 0 || from == self_) return;
+  if (is_ahead_of_its_dead(message)) {
+    if (parked_.size() < kMostParked) parked_.emplace_back(from, message);
+    return;
+  }
   if (message.kind == MessageKind::kInstalled) return on_installed(rank);
-  if (message.kind == MessageKind::kBegun) return become_begun();
+  if (message.kind == MessageKind::kBegun) return on_begun_told(now);
   agreement_->on_message(rank, message, now);
   settle(now);
+}
+
+// It counts somebody of this host as dead of whom this process may still have something to read:
+// perhaps that it had decided. To vote for it before would be to vote without that.
+bool Generations::is_ahead_of_its_dead(const ConsensusMessage& message) {
+  return std::ranges::any_of(message.dead, [this](int32_t rank) {
+    if (rank < 0 || rank >= static_cast<int32_t>(members_.size())) return false;
+    const ProcessId process = members_[static_cast<size_t>(rank)];
+    return process != self_ && host_.is_near(process) && !std::ranges::count(dead_, process);
+  });
 }
 
 void Generations::on_past(ProcessId from, const Past& past, const ConsensusMessage& message) {
@@ -107,7 +128,7 @@ void Generations::on_past(ProcessId from, const Past& past, const ConsensusMessa
 }
 
 void Generations::on_death(ProcessId process, TimePoint now) {
-  if (std::find(dead_.begin(), dead_.end(), process) != dead_.end()) return;
+  if (std::ranges::count(dead_, process)) return;
   dead_.push_back(process);
   const int rank = rank_of(process);
   if (state_ == State::kExcluded || rank < 0) return;
@@ -115,6 +136,7 @@ void Generations::on_death(ProcessId process, TimePoint now) {
   // What has not begun cannot begin any more.
   if (state_ == State::kInstalled) agreement_->begin(now);
   settle(now);
+  for (auto& [from, message] : std::exchange(parked_, {})) on_message(from, message, now);
 }
 
 void Generations::suspect(ProcessId process) {
@@ -139,7 +161,8 @@ void Generations::on_vote_cast(const GenerationId& generation, const Ballot& bal
 std::optional<TimePoint> Generations::next() const {
   if (state_ == State::kExcluded) return std::nullopt;
   auto out = agreement_->next();
-  if (state_ == State::kInstalled) out = out ? std::min(*out, resend_at_) : resend_at_;
+  if (state_ == State::kInstalled || agreement_->decided() || lacks_newcomers())
+    out = out ? std::min(*out, resend_at_) : resend_at_;
   return out;
 }
 
@@ -150,32 +173,46 @@ void Generations::tick(TimePoint now) {
     if (now - installed_at_ >= pace_.silence) agreement_->begin(now);
     tell_installed(now);
   }
+  if (now >= resend_at_ && lacks_newcomers()) {
+    resend_at_ = now + pace_.resend;
+    for (size_t rank = made_by_->stay; rank < members_.size(); ++rank)
+      if (!installed_->has(static_cast<int>(rank))) send_begun(members_[rank]);
+  }
   agreement_->tick(now);
   settle(now);
 }
 
 // ---- from one generation to the next
 
-void Generations::send(int rank, ConsensusMessage message) {
+ConsensusMessage Generations::addressed(int rank, ConsensusMessage message) const {
   message.generation = generation_.number;
   message.nonce = generation_.nonce;
   // A newcomer need not have heard; it votes all the same.
   if (made_by_ && rank >= static_cast<int>(made_by_->stay)) message.made_by = made_by_;
-  host_.send(members_[static_cast<size_t>(rank)], message);
+  return message;
+}
+
+void Generations::send(int rank, ConsensusMessage message) {
+  host_.send(members_[static_cast<size_t>(rank)], addressed(rank, std::move(message)));
 }
 
 void Generations::settle(TimePoint now) {
   // More than once, where a member of the new generation is known to be dead.
   while (state_ != State::kExcluded && agreement_->decided())
-    install(Agreement::Decided(*agreement_->decided()), now);
+    if (!install(Agreement::Decided(*agreement_->decided()), now)) return;
 }
 
-void Generations::install(const Agreement::Decided& decided, TimePoint now) {
-  tell_decided(decided);
+bool Generations::install(const Agreement::Decided& decided, TimePoint now) {
+  if (!tell_decided(decided)) {
+    resend_at_ = now + pace_.resend;
+    return false;
+  }
   past_.push_back({generation_, decided.ballot, decided.value});
   if (decided.value.rank_of(self_) < 0) {
     state_ = State::kExcluded;
-    return host_.on_excluded(decided.value);
+    parked_.clear();
+    host_.on_excluded(decided.value);
+    return true;
   }
   enter({decided.value.generation, nonce_of(decided.value)}, Decision(decided.value), now);
   host_.on_installed(decided.value);
@@ -188,20 +225,26 @@ void Generations::install(const Agreement::Decided& decided, TimePoint now) {
   }
   if (lacks_one) agreement_->begin(now);
   tell_installed(now);
+  return true;
 }
 
 // Before it is installed: those who learn of this process' death have read it by then. Who was
 // asked by the proposer is told by it; those near are told by each.
-void Generations::tell_decided(const Agreement::Decided& decided) {
+bool Generations::tell_decided(const Agreement::Decided& decided) {
   ConsensusMessage message;
   message.kind = MessageKind::kDecided;
   message.ballot = decided.ballot;
   message.decision = decided.value;
+  bool near_have_it = true;
   for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
     const ProcessId process = members_[static_cast<size_t>(rank)];
     if (process == self_ || agreement_->dead().has(rank)) continue;
-    if (decided.mine || host_.is_near(process)) send(rank, message);
+    if (host_.is_near(process))
+      near_have_it &= host_.send_near(process, addressed(rank, message));
+    else if (decided.mine)
+      send(rank, message);
   }
+  return near_have_it;
 }
 
 void Generations::tell_installed(TimePoint now) {
@@ -212,12 +255,21 @@ void Generations::tell_installed(TimePoint now) {
   send(0, std::move(message));
 }
 
+// Its rank 0 has not heard from all of them, for as long as that may take.
+bool Generations::lacks_newcomers() const {
+  return state_ == State::kBegun && made_by_ && members_.front() == self_ && installed_ &&
+         installed_->count() < static_cast<int>(members_.size()) && !agreement_->is_active();
+}
+
 void Generations::on_installed(int rank) {
   if (members_.front() != self_) return;
-  if (state_ == State::kBegun) return send_begun(members_[static_cast<size_t>(rank)]);
+  if (!made_by_) return;  // the first generation begins otherwise
   if (!installed_) installed_.emplace(static_cast<int>(members_.size()));
-  installed_->add(rank);
-  begin_if_all_installed();
+  const bool news = installed_->add(rank);
+  if (state_ == State::kInstalled) return begin_if_all_installed();
+  // It has not heard, or is a newcomer that has.
+  if (!news || rank < static_cast<int>(made_by_->stay))
+    send_begun(members_[static_cast<size_t>(rank)]);
 }
 
 void Generations::begin_if_all_installed() {
@@ -229,13 +281,18 @@ void Generations::begin_if_all_installed() {
 }
 
 void Generations::send_begun(ProcessId to) {
-  if (!made_by_) return;  // the first generation begins otherwise
   ConsensusMessage message;
   message.kind = MessageKind::kBegun;
   message.generation = generation_.number;
   message.nonce = generation_.nonce;
   message.made_by = made_by_;
   host_.send(to, message);
+}
+
+void Generations::on_begun_told(TimePoint now) {
+  const bool is_newcomer = made_by_ && rank_of(self_) >= static_cast<int>(made_by_->stay);
+  become_begun();
+  if (is_newcomer) tell_installed(now);  // so that it is not told again
 }
 
 void Generations::become_begun() {

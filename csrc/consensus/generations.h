@@ -8,9 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -23,11 +25,13 @@ namespace ringdist {
 class GenerationsHost {
  public:
   virtual ~GenerationsHost() = default;
-  // In the order of the calls, or lost. What was passed to a process of this host must be there for
-  // it to read when this process has died.
+  // In the order of the calls, or lost.
   virtual void send(ProcessId to, const ConsensusMessage& message) = 0;
   // On this host: the kernel tells of its death.
   virtual bool is_near(ProcessId process) = 0;
+  // The same to one that is near. True: the kernel has it, and that process can read it when this
+  // one has died. False: not now; it is tried again.
+  virtual bool send_near(ProcessId to, const ConsensusMessage& message) = 0;
   // See AgreementHost. Of the present generation.
   virtual Standing freeze() = 0;
   virtual void read_vote(const Ballot& ballot) = 0;
@@ -36,6 +40,7 @@ class GenerationsHost {
 
   // This process is a member of a new generation. No op of it yet.
   virtual void on_installed(const Decision& decision) = 0;
+  // Perhaps after freeze() for the generation that follows: then no op begins.
   virtual void on_begun() = 0;
   // The others go on without this process; it does nothing more in the group.
   virtual void on_excluded(const Decision& decision) = 0;
@@ -69,7 +74,8 @@ class Generations final : private AgreementHost {
   // Someone here wants the next generation.
   void begin(TimePoint now);
   void on_message(ProcessId from, const ConsensusMessage& message, TimePoint now);
-  // See Agreement.
+  // The kernel of this host reports it, and all that it had sent to this process was taken in; also
+  // of a process that had ended before this one could watch it.
   void on_death(ProcessId process, TimePoint now);
   void suspect(ProcessId process);
   void on_vote_read(const GenerationId& generation, const Ballot& ballot,
@@ -88,6 +94,7 @@ class Generations final : private AgreementHost {
     Decision decision;
   };
 
+  ConsensusMessage addressed(int rank, ConsensusMessage message) const;
   void send(int rank, ConsensusMessage message) override;
   Standing freeze() override { return host_.freeze(); }
   void read_vote(const Ballot& ballot) override { host_.read_vote(ballot); }
@@ -95,15 +102,19 @@ class Generations final : private AgreementHost {
     host_.cast_vote(vote.ballot, before, vote);
   }
 
+  bool is_ahead_of_its_dead(const ConsensusMessage& message);
   void on_own(ProcessId from, const ConsensusMessage& message, TimePoint now);
   void on_past(ProcessId from, const Past& past, const ConsensusMessage& message);
   void on_installed(int rank);
   void settle(TimePoint now);
-  void install(const Agreement::Decided& decided, TimePoint now);
+  // False: not yet.
+  bool install(const Agreement::Decided& decided, TimePoint now);
   void enter(const GenerationId& generation, const Decision& made_by, TimePoint now);
-  void tell_decided(const Agreement::Decided& decided);
+  bool tell_decided(const Agreement::Decided& decided);
   void tell_installed(TimePoint now);
+  bool lacks_newcomers() const;
   void begin_if_all_installed();
+  void on_begun_told(TimePoint now);
   void become_begun();
   void send_begun(ProcessId to);
   const Past* find(const GenerationId& generation) const;
@@ -122,7 +133,9 @@ class Generations final : private AgreementHost {
   std::optional<Decision> made_by_;   // the present generation; nothing: it is the first
   std::optional<RankSet> installed_;  // on rank 0: who has
   TimePoint installed_at_;
-  TimePoint resend_at_;  // of kInstalled
+  TimePoint resend_at_;  // of kInstalled, kBegun to newcomers, kDecided to those near
+  // What names deaths of this host that its kernel has yet to report here.
+  std::deque<std::pair<ProcessId, ConsensusMessage>> parked_;
 };
 
 }  // namespace ringdist

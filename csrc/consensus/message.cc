@@ -71,7 +71,9 @@ bool makes_sense(const ConsensusMessage& message) {
   if ((kind == MessageKind::kPromise) != message.standing.has_value()) return false;
   if (kind == MessageKind::kBegun && !message.made_by) return false;
   if (message.decision && !follows(*message.decision)) return false;
-  if (message.accepted && !follows(message.accepted->value)) return false;
+  if (message.accepted &&
+      (message.accepted->ballot > message.ballot || !follows(message.accepted->value)))
+    return false;
   const auto& made_by = message.made_by;
   return !made_by || (made_by->makes_sense() && made_by->generation == message.generation &&
                       nonce_of(*made_by) == message.nonce);
@@ -116,7 +118,7 @@ Result<ConsensusMessage> decode_consensus(ConstBytes bytes) {
   out.standing = get_optional<Standing>(in, get_standing);
   out.decision = get_optional<Decision>(in, get_decision);
   out.made_by = get_optional<Decision>(in, get_decision);
-  if (!in.ok() || !makes_sense(out)) return garbled();
+  if (!in.ended() || !makes_sense(out)) return garbled();
   return out;
 }
 
@@ -130,7 +132,7 @@ std::string encode_vote(const Accepted& accepted) {
 Result<Accepted> decode_vote(const std::string& text) {
   Reader in({reinterpret_cast<const std::byte*>(text.data()), text.size()});
   Accepted out = get_accepted(in);
-  if (!in.ok() || out.ballot.round > kMostRounds || !out.value.makes_sense()) return garbled();
+  if (!in.ended() || out.ballot.round > kMostRounds || !out.value.makes_sense()) return garbled();
   return out;
 }
 

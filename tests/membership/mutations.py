@@ -93,4 +93,34 @@ MUTATIONS = (
         "    if (vote != before) return false;\n",
         "    static_cast<void>(before);\n",
     ),
+    Mutation(
+        "newcomers are forgotten",
+        CONSENSUS + "compose.cc",
+        "    if (out.rank_of(process) >= 0) continue;\n",
+        "    if (out.rank_of(process) >= 0 || out.stay > 2) continue;\n",
+    ),
+    Mutation(
+        "a dead store goes on",
+        CONSENSUS + "compose.cc",
+        "  if (std::all_of(staying.begin(), staying.end(), reaches)) return old;\n",
+        "  if (std::any_of(staying.begin(), staying.end(), reaches) || !old.empty()) return old;\n",
+    ),
+    Mutation(
+        "who has installed does not say so again",
+        CONSENSUS + "generations.cc",
+        "    tell_installed(now);\n  }\n",
+        "    resend_at_ = now + pace_.resend;\n  }\n",
+    ),
+    Mutation(
+        "nobody asks what came of its generation",
+        CONSENSUS + "generations.cc",
+        "  host_.send(from, ask);\n",
+        "",
+    ),
+    Mutation(
+        "a store that does not answer is not asked again",
+        CONSENSUS + "agreement.cc",
+        "  if (round.store == Round::StoreVote::kRead || now < read_store_at_ ||",
+        "  if (round.store != Round::StoreVote::kNotAsked || now < read_store_at_ ||",
+    ),
 )

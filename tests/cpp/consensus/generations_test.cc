@@ -17,6 +17,10 @@ class FakeGenerationsHost final : public GenerationsHost {
     if (sends) sent.emplace_back(to, message);
   }
   bool is_near(ProcessId) override { return true; }
+  bool send_near(ProcessId to, const ConsensusMessage& message) override {
+    if (!is_full) send(to, message);
+    return !is_full;
+  }
   Standing freeze() override { return {1, "store", true, "", newcomers}; }
   void read_vote(const Ballot&) override {}
   void cast_vote(const Ballot&, const std::optional<Accepted>&, const Accepted&) override {}
@@ -29,6 +33,7 @@ class FakeGenerationsHost final : public GenerationsHost {
   std::vector<Decision> installed, excluded;
   int begun = 0;
   bool sends = true;
+  bool is_full = false;
 };
 
 // Members whose messages arrive at once, in order, but those of who is cut off.
@@ -60,7 +65,11 @@ class GenerationsTest : public testing::Test {
   }
   void receive(ProcessId from, ProcessId to, const ConsensusMessage& message) {
     auto& one = members_[to];
-    if (!one) one = Generations::admitted(to, message, pace_, hosts_[to], now_);
+    if (!one) {
+      one = Generations::admitted(to, message, pace_, hosts_[to], now_);
+      for (const ProcessId dead : dead_)
+        if (one) one->on_death(dead, now_);
+    }
     if (one) one->on_message(from, message, now_);
   }
   void pass(Duration time) {
@@ -73,7 +82,9 @@ class GenerationsTest : public testing::Test {
   void die(int rank) {
     members_.erase(id(rank));
     cut_.emplace(id(rank), true);
-    for (auto& [process, one] : members_) one->on_death(id(rank), now_);
+    dead_.push_back(id(rank));
+    for (auto& [process, one] : members_)
+      if (one) one->on_death(id(rank), now_);
   }
 
   const Pace pace_;
@@ -82,6 +93,7 @@ class GenerationsTest : public testing::Test {
   std::map<ProcessId, FakeGenerationsHost> hosts_;
   std::map<ProcessId, std::unique_ptr<Generations>> members_;
   std::map<ProcessId, bool> cut_;
+  std::vector<ProcessId> dead_;
 };
 
 using State = Generations::State;

@@ -22,7 +22,11 @@ void Callers::detect(int index) {
   bool lacks_one = false;
   for (const ProcessId member : one.generations().members()) {
     const int other = Process::index_of(member);
-    if (other == index || world_.reach().talk(index, other)) continue;
+    if (other == index) continue;
+    // Its ops fail where another has left the generation.
+    const Process& its = world_.process(other);
+    if (its.is_member() && its.lineage() != one.lineage()) lacks_one = true;
+    if (world_.reach().talk(index, other)) continue;
     lacks_one = true;
     if (world_.now() - world_.reach().since(index, other) >= world_.pace().silence)
       one.generations().suspect(member);

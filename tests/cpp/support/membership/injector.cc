@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "support/membership/world.h"
 
@@ -47,6 +48,10 @@ void Injector::apply(const Fault& fault) {
       return cut(fault.who, fault.other, /*both=*/true, lasts);
     case Fault::Kind::kCutOneWay:
       return cut(fault.who, fault.other, /*both=*/false, lasts);
+    case Fault::Kind::kStall:
+      return world_.stall(fault.who, fault.other, lasts);
+    case Fault::Kind::kDrop:
+      return drop(fault.who, fault.other, lasts);
     case Fault::Kind::kLoseStore:
       return world_.stores().lose(0);
     case Fault::Kind::kShrink:
@@ -65,13 +70,15 @@ void Injector::stop(int index, Duration lasts) {
   if (lasts > Duration(0)) world_.at(lasts, [this, index] { resume(index); });
 }
 
-// What came meanwhile is read in order, but a timer may have its turn first.
+// What came meanwhile is read, from each sender in order; a timer may have its turn first.
 void Injector::resume(int index) {
   Process& one = world_.process(index);
   if (!one.alive || !one.stopped) return;
   world_.note("process " + std::to_string(index) + " wakes");
   one.stopped = false;
   world_.update_reach();
+  for (const auto& other : world_.processes())
+    if (world_.toss() && world_.toss()) world_.stall(other->index(), index, world_.drawn(0, 60));
   if (world_.toss())
     world_.in_process(index, [this, index] {
       if (world_.process(index).is_member()) world_.process(index).generations().tick(world_.now());
@@ -94,7 +101,7 @@ void Injector::cut(int from_host, int to_host, bool both, Duration lasts) {
   world_.at(lasts, [this, ways] {
     for (const auto& way : ways) {
       const auto held = cuts_.find(way);
-      if (--held->second > 0) continue;
+      if (held == cuts_.end() || --held->second > 0) continue;
       cuts_.erase(held);
       world_.wire().heal(way.first, way.second);
     }
@@ -103,9 +110,31 @@ void Injector::cut(int from_host, int to_host, bool both, Duration lasts) {
   });
 }
 
+void Injector::drop(int host, int other, Duration lasts) {
+  for (const auto& way : {std::pair(host, other), std::pair(other, host)}) {
+    ++drops_[way];
+    world_.at(lasts, [this, way] {
+      --drops_[way];
+      world_.update_reach();
+    });
+  }
+  world_.update_reach();
+}
+
+void Injector::restore() {
+  world_.note("all cuts are healed, and all who are stopped wake");
+  for (const auto& [way, held] : std::exchange(cuts_, {}))
+    world_.wire().heal(way.first, way.second);
+  for (const auto& one : world_.processes()) resume(one->index());
+  world_.update_reach();
+  note_fault();
+}
+
 // It tells some members; one of them, at least, asks for a generation with it.
 void Injector::join(int host) {
   const int newcomer = world_.add_process(host);
+  for (const auto& one : world_.processes())
+    if (!one->alive && one->host() == host) world_.tell_death(newcomer, one->index());
   world_.update_reach();
   for (const auto& one : world_.processes()) {
     if (!one->alive || !one->is_member() || !world_.reach().talk(newcomer, one->index())) continue;

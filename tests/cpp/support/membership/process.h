@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -38,6 +39,8 @@ class Process final : public GenerationsHost {
     return is_member() && generations_->state() == Generations::State::kExcluded;
   }
   std::optional<int64_t> frozen(uint64_t lineage) const;
+  // What it has said of itself in the present generation.
+  const std::optional<Standing>& standing() const { return frozen_; }
 
   void add_candidate(ProcessId process) { candidates_.insert(process); }
   void drop_candidate(ProcessId process) { candidates_.erase(process); }
@@ -53,6 +56,7 @@ class Process final : public GenerationsHost {
   std::optional<TimePoint> tick_at;         // of the earliest tick that is under way
 
   void send(ProcessId to, const ConsensusMessage& message) override;
+  bool send_near(ProcessId to, const ConsensusMessage& message) override;
   bool is_near(ProcessId process) override;
   Standing freeze() override;
   void read_vote(const Ballot& ballot) override;

@@ -84,6 +84,24 @@ void Rules::on_composed(int index, const Decision& decision) {
       fail(name + " is given up, though it ran and could be reached");
     }
   }
+  check_standings(decision);
+}
+
+// What those who stay have said is in it: who wants to come, and which store can go on.
+void Rules::check_standings(const Decision& decision) {
+  bool all_reach = true, is_old = false, is_offered = false, any_offer = false;
+  for (uint32_t rank = 0; rank < decision.stay; ++rank) {
+    const Process& member = world_.process(Process::index_of(decision.members[rank]));
+    const auto& said = member.standing();
+    if (!said || member.lineage() != decision.after) return;  // it has gone on since
+    for (const Newcomer& one : said->newcomers)
+      if (decision.rank_of(one.process) < 0) fail("a newcomer is left out");
+    all_reach = all_reach && said->reaches_store;
+    is_old = is_old || decision.store == said->store;
+    is_offered = is_offered || decision.store == said->offers_store;
+    any_offer = any_offer || !said->offers_store.empty();
+  }
+  if (all_reach ? !is_old : any_offer && !is_offered) fail("a wrong store goes on");
 }
 
 }  // namespace ringdist::membership

@@ -28,6 +28,7 @@ class Rules {
 
  private:
   void check_line(int index);
+  void check_standings(const Decision& decision);
 
   World& world_;
   Lineages lineages_;

@@ -24,6 +24,8 @@ class Dice {
 
 Fault draw_fault(Dice& dice, int ranks, int hosts) {
   static constexpr Kind kKinds[] = {
+      Kind::kStall,     Kind::kStall,  Kind::kStall,       Kind::kDrop,
+
       Kind::kKill,      Kind::kKill,   Kind::kKillSending, Kind::kKillSending, Kind::kStop,
       Kind::kStop,      Kind::kStop,   Kind::kCut,         Kind::kCut,         Kind::kCutOneWay,
       Kind::kLoseStore, Kind::kShrink, Kind::kShrink,      Kind::kJoin,        Kind::kJoin};
@@ -35,8 +37,13 @@ Fault draw_fault(Dice& dice, int ranks, int hosts) {
   if (out.kind == Kind::kKillSending) out.other = dice.pick(3 * ranks);
   if (out.kind == Kind::kStop || out.kind == Kind::kCut || out.kind == Kind::kCutOneWay)
     out.lasts = dice.chance(30) ? 0 : dice.chance(50) ? dice.roll(1, 300) : dice.roll(300, 4000);
+  if (out.kind == Kind::kStall) {
+    out.other = dice.pick(ranks);
+    out.lasts = dice.chance(50) ? dice.roll(1, 100) : dice.roll(100, 3000);
+  }
   if (out.kind == Kind::kJoin) out.who = dice.pick(hosts);
-  if (out.kind == Kind::kCut || out.kind == Kind::kCutOneWay) {
+  if (out.kind == Kind::kDrop) out.lasts = dice.roll(100, 2000);
+  if (out.kind == Kind::kCut || out.kind == Kind::kCutOneWay || out.kind == Kind::kDrop) {
     out.who = dice.pick(hosts);
     out.other = (out.who + 1 + dice.pick(hosts - 1)) % hosts;
   }
@@ -136,10 +143,12 @@ Scenario draw(uint64_t seed) {
   if (out.store_host > 0) out.store_process = -1;
   out.latency = dice.roll(0, 5);
   out.jitter = dice.chance(50) ? dice.roll(1, 30) : 0;
+  out.rough = dice.chance(50);
   const auto faults = dice.roll(1, 6);
   while (static_cast<int64_t>(out.faults.size()) < faults) {
     const Fault fault = draw_fault(dice, ranks, std::max(hosts, 2));
-    const bool of_hosts = fault.kind == Kind::kCut || fault.kind == Kind::kCutOneWay;
+    const bool of_hosts =
+        fault.kind == Kind::kCut || fault.kind == Kind::kCutOneWay || fault.kind == Kind::kDrop;
     if (!of_hosts || hosts > 1) out.faults.push_back(fault);
   }
   return out;
@@ -214,6 +223,12 @@ std::string describe(const Fault& fault) {
       return when(fault) + ": hosts " + who + " and " + other + " are cut apart" + lasting(fault);
     case Kind::kCutOneWay:
       return when(fault) + ": nothing gets from host " + who + " to host " + other + lasting(fault);
+    case Kind::kStall:
+      return when(fault) + ": what process " + who + " sends to process " + other + " is late" +
+             lasting(fault);
+    case Kind::kDrop:
+      return when(fault) + ": a third of what hosts " + who + " and " + other +
+             " send to each other is lost" + lasting(fault);
     case Kind::kLoseStore:
       return when(fault) + ": the store is lost";
     case Kind::kShrink:
@@ -231,7 +246,7 @@ std::string describe(const Scenario& scenario) {
                                   ? "another process of host " + std::to_string(scenario.store_host)
                                   : "process " + std::to_string(scenario.store_process));
   out += "; latency " + std::to_string(scenario.latency) + " ms + up to " +
-         std::to_string(scenario.jitter) + " ms\n";
+         std::to_string(scenario.jitter) + (scenario.rough ? " ms; rough\n" : " ms\n");
   for (const Fault& fault : scenario.faults) out += "  " + describe(fault) + "\n";
   return out;
 }

@@ -16,6 +16,8 @@ struct Fault {
     kStop,         // a process, for a while or for ever
     kCut,          // two hosts, both ways
     kCutOneWay,    // what goes from the first host to the second
+    kStall,        // what goes from one process to another comes later, also inside a host
+    kDrop,         // each third message between two hosts is lost
     kLoseStore,
     kShrink,  // no fault: a member asks for the next generation
     kJoin,    // nor this: a process on that host asks to be a member
@@ -38,6 +40,7 @@ struct Scenario {
   int store_process = -1;  // of that host, that serves the store, and ends it; -1: another one
   int64_t latency = 1;     // ms, between hosts
   int64_t jitter = 0;      // ms
+  bool rough = false;      // sockets are full now and then, stores are late or do not answer
   int64_t told = 60;       // ms, at most, until other hosts hear of a death
   std::vector<Fault> faults;
 

@@ -19,6 +19,7 @@ std::vector<Scenario> simpler(const Scenario& from) {
     if (!(one == from)) out.push_back(std::move(one));
   };
   with([](Scenario& one) { one.jitter = 0; });
+  with([](Scenario& one) { one.rough = false; });
   with([](Scenario& one) { one.store_process = -1; });
   with([](Scenario& one) { one.store_host = 0; });
   with([](Scenario& one) { one.latency = 1; });

@@ -56,6 +56,7 @@ Outcome World::run() {
   const Duration patience = 6 * pace_.silence + std::chrono::seconds(3);
   for (int i = 0; i < static_cast<int>(processes_.size()); ++i)
     at(drawn(0, 5), [this, i] { in_process(i, [this, i] { process(i).run_op(); }); });
+  bool restored = false;
   for (TimePoint look = now(); !is_wrong(); look += pace_.silence / 4) {
     while (!is_wrong() && wire_.next() && *wire_.next() <= look) {
       injector_.before_event(outcome_.events++);
@@ -66,11 +67,14 @@ Outcome World::run() {
     if (now() < injector_.last()) continue;
     const std::string open =
         injector_.has_counted() && wire_.next() ? "faults are to come" : settling_.open();
-    if (open.empty()) break;
-    if (now() >= injector_.last() + patience) {
-      // Where A reaches B and B reaches C, but A not C, nobody is promised anything.
-      if (settling_.is_parted_cleanly()) rules_.fail("not settled: " + open);
-      break;
+    const bool late = now() >= injector_.last() + patience;
+    // Where A reaches B and B reaches C, but A not C, nobody is promised anything.
+    if (late && settling_.is_parted_cleanly()) rules_.fail("not settled: " + open);
+    if (open.empty() || late) {
+      // What was held up comes at last, and must do no harm.
+      if (restored) break;
+      restored = true;
+      injector_.restore();
     }
     callers_.detect_all_soon();
   }
@@ -148,13 +152,28 @@ void World::kill(int index) {
 void World::update_reach() {
   reach_.update(wire_.now(), [this](int a, int b) {
     const Process &one = process(a), &other = process(b);
-    return one.alive && other.alive && !one.stopped && !other.stopped &&
-           !injector_.is_cut(one.host(), other.host()) &&
-           !injector_.is_cut(other.host(), one.host());
+    return one.alive && other.alive && !one.stopped && !other.stopped && gets_through(a, b) &&
+           gets_through(b, a) && has_read_the_dead(a) && has_read_the_dead(b);
   });
   // The control plane finds it out.
   const int64_t silence = std::chrono::duration_cast<Milliseconds>(pace_.silence).count();
   for (const auto& one : processes_) callers_.detect_within(one->index(), silence, silence + 100);
+}
+
+// Before that a process does not vote with those who have.
+bool World::has_read_the_dead(int index) const {
+  return std::ranges::all_of(processes_, [&](const auto& other) {
+    if (other->alive || other->host() != process_at(index).host()) return true;
+    const auto told = told_.find(index);
+    return told != told_.end() && told->second.contains(other->index());
+  });
+}
+
+bool World::gets_through(int from, int to) const {
+  const int its = process_at(from).host(), other = process_at(to).host();
+  const auto line = lines_.find({from, to});
+  const bool stalls = line != lines_.end() && line->second.stalled_until > now();
+  return !stalls && !injector_.is_cut(its, other) && !injector_.loses(its, other);
 }
 
 // ---- messages
@@ -184,16 +203,48 @@ void World::put_on_wire(int from, int to, std::vector<std::byte> bytes) {
 void World::on_arrived(int id) {
   const auto found = on_its_way_.extract(id);
   const OnItsWay& message = found.mapped();
-  if (message.lost) return;
-  in_process(message.to, [this, message] { deliver(message); });
+  const int from = process(message.from).host(), to = process(message.to).host();
+  if (message.lost || (injector_.loses(from, to) && is_unlucky(33))) return;
+  lines_[{message.from, message.to}].waiting.push_back(message);
+  move_on(message.from, message.to);
+}
+
+void World::stall(int from, int to, Duration lasts) {
+  if (from == to) return;
+  Line& line = lines_[{from, to}];
+  line.stalled_until = std::max(line.stalled_until, now() + lasts);
+  update_reach();
+  at(lasts, [this, from, to] {
+    move_on(from, to);
+    update_reach();
+  });
+}
+
+void World::move_on(int from, int to) {
+  Line& line = lines_[{from, to}];
+  while (now() >= line.stalled_until && !line.waiting.empty()) {
+    const OnItsWay message = std::move(line.waiting.front());
+    line.waiting.pop_front();
+    in_process(to, [this, message] { deliver(message); });
+  }
+}
+
+bool World::is_unlucky(int percent) { return random_() % 100 < static_cast<uint64_t>(percent); }
+
+bool World::is_full(int, int) { return scenario_.rough && is_unlucky(5); }
+
+void World::tell_death(int index, int dead) {
+  Process& to = process(index);
+  told_[index].insert(dead);
+  update_reach();
+  to.drop_candidate(Process::id_of(dead));
+  if (to.is_member()) to.generations().on_death(Process::id_of(dead), wire_.now());
 }
 
 void World::deliver(const OnItsWay& message) {
   Process& to = process(message.to);
   if (message.bytes.empty()) {
-    told_[message.to].insert(message.from);
-    to.drop_candidate(Process::id_of(message.from));
-    if (to.is_member()) to.generations().on_death(Process::id_of(message.from), wire_.now());
+    tell_death(message.to, message.from);
     return callers_.shrink_within(message.to, 50);
   }
   const auto decoded = decode_consensus(message.bytes);
@@ -235,12 +286,13 @@ int World::store_named(const std::string& name) {
 void World::read_vote(int index, const Ballot& ballot) {
   const GenerationId generation = process(index).generations().generation();
   const int store = process(index).store();
-  at(drawn(0, 5), [=, this] {
+  at(drawn(0, scenario_.rough && is_unlucky(10) ? 400 : 5), [=, this] {
     Result<std::optional<Accepted>> vote = Error(ErrorKind::kSystem, "the store does not answer");
     if (reaches_store(index) && process(index).store() == store) {
       const std::string text = stores_.get(store, generation.nonce);
       vote = text.empty() ? std::optional<Accepted>() : decode_vote(text).value();
     }
+    if (scenario_.rough && is_unlucky(5)) return;  // it never answers
     at(drawn(0, 5), [=, this] {
       in_process(index, [=, this] {
         process(index).generations().on_vote_read(generation, ballot, vote, wire_.now());
@@ -254,9 +306,10 @@ void World::cast_vote(int index, const Ballot& ballot, const std::optional<Accep
   const GenerationId generation = process(index).generations().generation();
   const int store = process(index).store();
   const std::string old = before ? encode_vote(*before) : "";
-  at(drawn(0, 5), [=, this, text = encode_vote(vote)] {
+  at(drawn(0, scenario_.rough && is_unlucky(10) ? 400 : 5), [=, this, text = encode_vote(vote)] {
     const bool cast = reaches_store(index) && process(index).store() == store &&
                       stores_.compare_set(store, generation.nonce, old, text);
+    if (scenario_.rough && is_unlucky(5)) return;  // it never answers
     at(drawn(0, 5), [=, this] {
       in_process(index, [=, this] {
         process(index).generations().on_vote_cast(generation, ballot, cast, wire_.now());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -78,6 +79,11 @@ class World final : public WireEvents {
   bool toss() { return random_() % 2 == 0; }
   int add_process(int host);
   void kill(int index);
+  // What the one sends to the other comes so much later.
+  void stall(int from, int to, Duration lasts);
+  // The kernel tells a process, which has read all that the dead one had sent.
+  void tell_death(int index, int dead);
+  bool is_full(int from, int to);  // the socket between them
   // Something has changed that decides who can talk to whom.
   void update_reach();
 
@@ -93,6 +99,15 @@ class World final : public WireEvents {
     bool lost = false;
   };
 
+  struct Line {
+    TimePoint stalled_until;
+    std::deque<OnItsWay> waiting;
+  };
+  bool has_read_the_dead(int index) const;
+  bool gets_through(int from, int to) const;
+  const Process& process_at(int index) const { return *processes_[static_cast<size_t>(index)]; }
+  void move_on(int from, int to);
+  bool is_unlucky(int percent);
   void put_on_wire(int from, int to, std::vector<std::byte> bytes);
   void deliver(const OnItsWay& message);
   void deliver_to_newcomer(Process& one, ProcessId from, const ConsensusMessage& message);
@@ -107,8 +122,9 @@ class World final : public WireEvents {
   Wire wire_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Process>> processes_;
-  std::map<int, OnItsWay> on_its_way_;  // by the wire's number
-  std::vector<Action> actions_;         // of on_time
+  std::map<int, OnItsWay> on_its_way_;         // by the wire's number
+  std::map<std::pair<int, int>, Line> lines_;  // of processes
+  std::vector<Action> actions_;                // of on_time
   Reach reach_;
   Stores stores_;
   std::map<int, std::set<int>> told_;
