@@ -84,8 +84,8 @@ MUTATIONS = (
     Mutation(
         "who is near is not told before a decision is installed",
         CONSENSUS + "generations.cc",
-        "    if (decided.mine || host_.is_near(process)) send(rank, message);\n",
-        "    if (decided.mine) send(rank, message);\n",
+        "      near_have_it &= host_.send_near(process, addressed(rank, message));\n",
+        "      near_have_it = near_have_it && (!decided.mine || (send(rank, message), true));\n",
     ),
     Mutation(
         "the store's vote is not compared",
@@ -110,12 +110,6 @@ MUTATIONS = (
         CONSENSUS + "generations.cc",
         "    tell_installed(now);\n  }\n",
         "    resend_at_ = now + pace_.resend;\n  }\n",
-    ),
-    Mutation(
-        "nobody asks what came of its generation",
-        CONSENSUS + "generations.cc",
-        "  host_.send(from, ask);\n",
-        "",
     ),
     Mutation(
         "a store that does not answer is not asked again",

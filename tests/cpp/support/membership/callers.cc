@@ -23,9 +23,11 @@ void Callers::detect(int index) {
   for (const ProcessId member : one.generations().members()) {
     const int other = Process::index_of(member);
     if (other == index) continue;
-    // Its ops fail where another has left the generation.
-    const Process& its = world_.process(other);
-    if (its.is_member() && its.lineage() != one.lineage()) lacks_one = true;
+    // Its ops fail where another runs those of a later generation.
+    Process& its = world_.process(other);
+    if (its.is_member() && its.generations().state() == Generations::State::kBegun &&
+        its.generations().generation().number > one.generations().generation().number)
+      lacks_one = true;
     if (world_.reach().talk(index, other)) continue;
     lacks_one = true;
     if (world_.now() - world_.reach().since(index, other) >= world_.pace().silence)
