@@ -1,43 +1,52 @@
 #include "support/membership/settling.h"
 
 #include <algorithm>
+#include <set>
 
 #include "support/membership/world.h"
 
 namespace ringdist::membership {
 
-bool Settling::is_parted_cleanly() const {
-  const auto takes_part = [](const auto& one) {
-    return one->alive && !one->stopped && one->is_member() && !one->excluded();
-  };
-  for (const auto& a : world_.processes())
-    for (const auto& b : world_.processes())
-      for (const auto& c : world_.processes()) {
-        if (!takes_part(a) || !takes_part(b) || !takes_part(c) || a == c) continue;
-        const int from = a->index(), over = b->index(), to = c->index();
-        if (from != over && over != to && world_.reach().talk(from, over) &&
-            world_.reach().talk(over, to) && !world_.reach().talk(from, to))
-          return false;
-      }
-  return true;
-}
+std::string Settling::open() { return first_open(/*promised=*/false); }
+std::string Settling::broken() { return first_open(/*promised=*/true); }
 
-std::string Settling::open() {
-  std::vector<bool> seen(world_.processes().size());
+std::string Settling::first_open(bool promised) {
+  std::set<int> seen;
   for (const auto& one : world_.processes()) {
-    if (!one->alive || one->stopped || seen[static_cast<size_t>(one->index())]) continue;
-    if (!one->is_member() || one->excluded()) continue;
-    std::vector<int> together;
-    for (const auto& other : world_.processes()) {
-      const int index = other->index();
-      if (!other->alive || other->stopped || !other->is_member() || other->excluded()) continue;
-      if (index != one->index() && !world_.reach().talk(one->index(), index)) continue;
-      together.push_back(index);
-      seen[static_cast<size_t>(index)] = true;
+    if (!takes_part(one->index()) || seen.contains(one->index())) continue;
+    const std::vector<int> together = reached_from(one->index());
+    seen.insert(together.begin(), together.end());
+    if (!all_talk(together)) {
+      if (!promised) return "some reach each other over others only";
+      continue;
     }
-    if (const std::string why = open(together); !why.empty()) return why;
+    if (const std::string why = open_of(together); !why.empty()) return why;
   }
   return "";
+}
+
+bool Settling::takes_part(int index) {
+  Process& one = world_.process(index);
+  return one.alive && !one.stopped && one.is_member() && !one.excluded();
+}
+
+// Also over others.
+std::vector<int> Settling::reached_from(int index) {
+  std::vector<int> out{index};
+  for (size_t i = 0; i < out.size(); ++i)
+    for (const auto& other : world_.processes()) {
+      const int its = other->index();
+      if (takes_part(its) && std::ranges::count(out, its) == 0 && world_.reach().talk(out[i], its))
+        out.push_back(its);
+    }
+  return out;
+}
+
+bool Settling::all_talk(const std::vector<int>& together) {
+  return std::ranges::all_of(together, [&](int a) {
+    return std::ranges::all_of(together,
+                               [&](int b) { return a == b || world_.reach().talk(a, b); });
+  });
 }
 
 // Somebody whom it can ask: else it cannot hear that others went on, and goes nowhere.
@@ -51,7 +60,7 @@ bool Settling::knows_who_went_on(Process& one, const std::vector<int>& together)
   return false;
 }
 
-std::string Settling::open(const std::vector<int>& together) {
+std::string Settling::open_of(const std::vector<int>& together) {
   const Process* newest = nullptr;
   for (const int index : together) {
     const Process& one = world_.process(index);

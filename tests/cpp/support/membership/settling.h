@@ -17,11 +17,15 @@ class Settling {
 
   // What is still open; "": nothing.
   std::string open();
-  // Of those who take part: whoever reaches one of them reaches all that that one does.
-  bool is_parted_cleanly() const;
+  // The same of those who are promised that it comes to rest: each of them reaches each other.
+  std::string broken();
 
  private:
-  std::string open(const std::vector<int>& together);
+  std::string first_open(bool promised);
+  std::string open_of(const std::vector<int>& together);
+  bool takes_part(int index);
+  std::vector<int> reached_from(int index);
+  bool all_talk(const std::vector<int>& together);
   bool knows_who_went_on(Process& one, const std::vector<int>& together);
   bool has_quorum(const std::vector<int>& together, const Process& newest);
 

@@ -68,8 +68,8 @@ Outcome World::run() {
     const std::string open =
         injector_.has_counted() && wire_.next() ? "faults are to come" : settling_.open();
     const bool late = now() >= injector_.last() + patience;
-    // Where A reaches B and B reaches C, but A not C, nobody is promised anything.
-    if (late && settling_.is_parted_cleanly()) rules_.fail("not settled: " + open);
+    if (const std::string broken = late ? settling_.broken() : ""; !broken.empty())
+      rules_.fail("not settled: " + broken);
     if (open.empty() || late) {
       // What was held up comes at last, and must do no harm.
       if (restored) break;
