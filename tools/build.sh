@@ -3,7 +3,7 @@
 #
 #   tools/build.sh python       the package: its binaries, and the editable install
 #   tools/build.sh cpp_tests    the C++ tests
-#   tools/build.sh membership_sim  the program of make membership-sim
+#   tools/build.sh membership_sim    the program of make membership-sim
 #   tools/build.sh cuda         the package, and its library for NVIDIA GPUs; needs nvcc
 #
 # The editable install of setup.py uses the same folder, so neither repeats the other's work.
@@ -23,7 +23,8 @@ options=("-DPython_EXECUTABLE=$PWD/.venv/bin/python" -DRINGDIST_DEVELOP=ON
 
 # Once, when the options change, and when GoogleTest has come since; else ninja sees to it.
 if [ ! -f $build/build.ninja ] || [ "$(cat $build/options 2>/dev/null)" != "${options[*]}" ] ||
-  { [[ $target == cpp_tests || $target == membership_sim ]] && grep -q '^GTest_DIR:.*NOTFOUND' $build/CMakeCache.txt; }; then
+  { [[ $target == cpp_tests || $target == membership_sim ]] &&
+    grep -q '^GTest_DIR:.*NOTFOUND' $build/CMakeCache.txt; }; then
   # A build folder that was moved, or made by another generator, cannot be used again.
   if [ -f $build/CMakeCache.txt ] &&
     ! { grep -qFx "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" $build/CMakeCache.txt &&

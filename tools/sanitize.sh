@@ -22,9 +22,9 @@ if [ ! -f "$build/build.ninja" ] || grep -q '^GTest_DIR:.*NOTFOUND' "$build/CMak
   cmake -S . -B "$build" -G Ninja -DPython_EXECUTABLE="$PWD/.venv/bin/python" \
     -DSANITIZE="$sanitizer" -DRINGDIST_WERROR=ON -DRINGDIST_UCX="${RINGDIST_UCX:-wheel}"
 fi
-# Algorithms, codecs, kernels and the agreement on members are pure functions: no thread of theirs could race with another.
-# So one codec of a kind is enough for the ops that use them. Threads that come and go over UCX make
-# the loader free thread-local memory of UCX's libraries, which ThreadSanitizer takes for a race.
+# Algorithms, codecs, kernels and the agreement on members have no threads that could race with each
+# other. So one codec of a kind is enough for the ops that use them. Threads that come and go over UCX
+# make the loader free thread-local memory of UCX's libraries, which ThreadSanitizer takes for a race.
 folders=(control engine compress conformance os rendezvous transport)
 targets=(cpp_tests)
 chosen=()

@@ -137,14 +137,11 @@ void Agreement::on_vote_read(const Ballot& ballot, const Result<std::optional<Ac
                              TimePoint now) {
   if (decided_ || !round_ || round_->ballot != ballot) return;
   if (round_->phase != Round::Phase::kReading) return;
-  const bool readable = vote.ok() && (!vote.value() || vote.value()->value.follows(
-                                                           electors_.generation, electors_.nonce));
-  if (!readable) {  // asked again after a while
-    round_->store = Round::StoreVote::kNotAsked;
-    return;
-  }
+  const bool readable =
+      vote.ok() && (!vote.value() || vote.value()->value.follows(electors_.generation));
+  if (!readable) return;  // asked again after a while
   if (vote.value() && vote.value()->ballot > ballot) return on_refused(vote.value()->ballot, now);
-  round_->store = Round::StoreVote::kRead;
+  round_->store_read = true;
   round_->store_had = vote.value();
   round_->see(vote.value());
   reconsider(now);
@@ -154,14 +151,14 @@ void Agreement::on_vote_cast(const Ballot& ballot, bool cast, TimePoint now) {
   if (decided_ || !round_ || round_->ballot != ballot) return;
   if (round_->phase != Round::Phase::kCasting) return;
   if (!cast) return retry(now);  // someone else's came between, or the store is gone
-  round_->store = Round::StoreVote::kCast;
+  round_->store_cast = true;
   write(now);
 }
 
-void Agreement::learn(const Ballot& ballot, const Decision& value, bool mine) {
+void Agreement::learn(Ballot ballot, Decision value, bool mine) {
   if (!acceptor_.may_learn(ballot, value)) return;
   // This member accepts nothing up to its promise any more: so it holds as of that.
-  decided_ = Decided{std::max(ballot, acceptor_.promised()), value, mine};
+  decided_ = Decided{std::max(ballot, acceptor_.promised()), std::move(value), mine};
   round_.reset();
 }
 
@@ -174,51 +171,46 @@ void Agreement::start_round(TimePoint now) {
   const bool promised = acceptor_.promise(seen_);
   check(promised, "a ballot of one's own that comes too late");
   round_->on_promise(self(), acceptor_.accepted(), host_.freeze());
-  ask(round_->promised, now);
+  ask(now);
   reconsider(now);
 }
 
 void Agreement::propose(TimePoint now) {
   Round& round = *round_;
   round.value = round.latest ? round.latest->value : compose(electors_, round, dead());
-  round.phase_began = now;
   // Without the store's vote it would not be a quorum.
   if (electorate_.is_quorum(round.promised, /*store=*/false, round.dead)) return write(now);
-  round.phase = Round::Phase::kCasting;
+  round.enter(Round::Phase::kCasting, now);
   host_.cast_vote(round.store_had, {round.ballot, *round.value});
 }
 
 void Agreement::write(TimePoint now) {
   Round& round = *round_;
-  round.phase = Round::Phase::kWriting;
-  round.phase_began = now;
+  round.enter(Round::Phase::kWriting, now);
   const bool accepted = acceptor_.accept(round.ballot, *round.value);
   check(accepted, "a ballot of one's own that was overtaken goes on");
   round.accepted.add(self());
-  ask(round.accepted, now);
+  ask(now);
   reconsider(now);
 }
 
 // All who have not answered the round's question; the others learn that it is still open.
-void Agreement::ask(const RankSet& answered, TimePoint now) {
+void Agreement::ask(TimePoint now) {
   resend_at_ = now + pace_.resend;
   const bool writing = round_->phase == Round::Phase::kWriting;
-  ConsensusMessage message;
-  message.kind = writing ? MessageKind::kAccept : MessageKind::kPrepare;
-  message.ballot = round_->ballot;
-  message.dead = others_.dead_ranks();
-  if (writing) message.decision = round_->value;
+  ConsensusMessage question;
+  question.kind = writing ? MessageKind::kAccept : MessageKind::kPrepare;
+  question.ballot = round_->ballot;
+  question.dead = others_.dead_ranks();
+  if (writing) question.decision = round_->value;
+  ConsensusMessage wait;
+  wait.kind = MessageKind::kWait;
+  wait.ballot = round_->ballot;
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == self() || dead().has(rank)) continue;
-    if (answered.has(rank)) {
-      ConsensusMessage wait;
-      wait.kind = MessageKind::kWait;
-      wait.ballot = round_->ballot;
-      host_.send(rank, std::move(wait));
-      continue;
-    }
-    others_.note_asked(rank, now);
-    host_.send(rank, message);
+    const bool answered = round_->answered().has(rank);
+    if (!answered) others_.note_asked(rank, now);
+    host_.send(rank, answered ? wait : question);
   }
 }
 
@@ -239,23 +231,20 @@ void Agreement::reconsider_reading(TimePoint now) {
   Round& round = *round_;
   // A quorum would do, but whoever may still answer is to stay a member.
   if (!others_.all_others_gone(round.promised, now)) return;
-  const bool read = round.store == Round::StoreVote::kRead;
-  if (electorate_.is_quorum(round.promised, read, round.dead)) return propose(now);
+  if (electorate_.is_quorum(round.promised, round.store_read, round.dead)) return propose(now);
   if (electorate_.are_all_living(round.promised, dead())) return start_round(now);
   // One that does not answer is asked again.
-  if (round.store == Round::StoreVote::kRead || now < read_store_at_ ||
+  if (round.store_read || now < read_store_at_ ||
       !electorate_.is_majority(round.promised, /*store=*/true))
     return;
-  round.store = Round::StoreVote::kAsked;
   read_store_at_ = now + pace_.patience;
   host_.read_vote(round.ballot);
 }
 
 void Agreement::reconsider_writing(TimePoint now) {
   Round& round = *round_;
-  const bool cast = round.store == Round::StoreVote::kCast;
-  if (electorate_.is_quorum(round.accepted, cast, round.dead))
-    return learn(Ballot(round.ballot), Decision(*round.value), /*mine=*/true);
+  if (electorate_.is_quorum(round.accepted, round.store_cast, round.dead))
+    return learn(round.ballot, *round.value, /*mine=*/true);
   if (!others_.all_others_gone(round.accepted, now)) return;
   const bool by_all_living = electorate_.are_all_living(round.accepted, dead());
   if (by_all_living || now >= round.phase_began + pace_.patience) start_round(now);
@@ -315,7 +304,7 @@ void Agreement::tick(TimePoint now) {
   const auto at = next();
   if (!at || now < *at) return;
   if (!round_) return start_round(now);
-  ask(round_->phase == Round::Phase::kWriting ? round_->accepted : round_->promised, now);
+  ask(now);
   reconsider(now);
 }
 
@@ -334,11 +323,8 @@ void Agreement::answer(int to, MessageKind kind, const Ballot& ballot) {
 }
 
 std::string Agreement::describe(TimePoint now) const {
-  RankSet voters(size());
+  RankSet voters = round_ ? round_->promised : RankSet(size());
   voters.add(self());
-  if (round_)
-    for (int rank = 0; rank < size(); ++rank)
-      if (round_->promised.has(rank)) voters.add(rank);
   std::string out = "no quorum: " + std::to_string(voters.count()) + " of " +
                     std::to_string(size()) + " voters, " + std::to_string(electorate_.needed()) +
                     " needed";

@@ -28,9 +28,8 @@ class AgreementHost {
   virtual void send(int rank, ConsensusMessage message) = 0;
   // Ends the ops of the generation on this member; from then on always the same.
   virtual Standing freeze() = 0;
-  // A store that has lost its votes is another one, and answers with an Error.
   // Has on_vote_read called with what the store's vote for this generation is: nothing so far, or
-  // what was cast last.
+  // what was cast last. A store that has lost its votes is another one, and answers with an Error.
   virtual void read_vote(const Ballot& ballot) = 0;
   // Has on_vote_cast called: whether the vote was still `before`, and is `vote` from now on.
   virtual void cast_vote(const std::optional<Accepted>& before, const Accepted& vote) = 0;
@@ -82,7 +81,7 @@ class Agreement {
   void on_refused(const Ballot& promised, TimePoint now);
   void learn_death(int rank, TimePoint now);
   void learn_deaths(const std::vector<int32_t>& ranks, TimePoint now);
-  void learn(const Ballot& ballot, const Decision& value, bool mine);
+  void learn(Ballot ballot, Decision value, bool mine);
 
   void start_round(TimePoint now);
   void reconsider(TimePoint now);
@@ -92,8 +91,8 @@ class Agreement {
   void write(TimePoint now);
   void retry(TimePoint now);
   void drop_round();
-  void ask(const RankSet& answered, TimePoint now);
-  void answer(int from, MessageKind kind, const Ballot& ballot);
+  void ask(TimePoint now);
+  void answer(int to, MessageKind kind, const Ballot& ballot);
   // Leaves the proposing to that ballot's proposer, for a while.
   void give_way(const Ballot& ballot, TimePoint now);
   void take_turn(TimePoint now);

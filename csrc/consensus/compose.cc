@@ -24,8 +24,8 @@ std::string store_of(const std::map<int, const Standing*>& staying) {
 Decision compose(const Electors& electors, const Round& round, const RankSet& dead) {
   const auto& members = electors.members;
   Decision out;
-  out.generation = electors.generation + 1;
-  out.after = electors.nonce;
+  out.generation = electors.generation.number + 1;
+  out.after = electors.generation.nonce;
   out.proposed = round.ballot;
   out.first_unfinished = std::numeric_limits<int64_t>::max();
   std::map<int, const Standing*> staying;

@@ -9,8 +9,7 @@ namespace ringdist {
 
 // Those who decide: the members of a generation, in the order of their ranks.
 struct Electors {
-  uint32_t generation = 0;
-  uint64_t nonce = 0;
+  GenerationId generation;
   std::vector<ProcessId> members;
 };
 

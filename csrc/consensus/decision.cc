@@ -5,24 +5,13 @@
 #include "base/hash.h"
 
 namespace ringdist {
-namespace {
 
-// More than any list of a message has.
-constexpr uint32_t kMostEntries = 1 << 20;
-
-// Reads that many entries, or stops where the bytes do.
-template <typename Each>
-void get_each(Reader& in, const Each& each) {
-  const auto count = std::min(in.get<uint32_t>(), kMostEntries);
-  for (uint32_t i = 0; i < count && in.ok(); ++i) each();
-}
-
-}  // namespace
-
-int Decision::rank_of(ProcessId process) const {
+int rank_of(ProcessId process, const std::vector<ProcessId>& members) {
   const auto found = std::find(members.begin(), members.end(), process);
   return found == members.end() ? -1 : static_cast<int>(found - members.begin());
 }
+
+GenerationId Decision::id() const { return {generation, nonce_of(*this)}; }
 
 bool Decision::makes_sense() const {
   if (stay == 0 || stay > members.size() || members.size() - stay != newcomers.size()) return false;
@@ -35,16 +24,34 @@ bool Decision::makes_sense() const {
   return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
 }
 
+void put(Writer& out, const Ballot& ballot) { out.put(ballot.round).put(ballot.rank); }
+
+Ballot get_ballot(Reader& in) {
+  const auto round = in.get<uint32_t>();
+  return {round, in.get<int32_t>()};
+}
+
+void put(Writer& out, const std::vector<Newcomer>& newcomers) {
+  out.put(static_cast<uint32_t>(newcomers.size()));
+  for (const Newcomer& one : newcomers) out.put(one.process).put_string(one.entry);
+}
+
+std::vector<Newcomer> get_newcomers(Reader& in) {
+  std::vector<Newcomer> out;
+  get_each(in, [&] {
+    const auto process = in.get<ProcessId>();
+    out.push_back({process, in.get_string()});
+  });
+  return out;
+}
+
 void put(Writer& out, const Decision& decision) {
-  out.put(decision.generation)
-      .put(decision.after)
-      .put(decision.proposed.round)
-      .put(decision.proposed.rank);
+  out.put(decision.generation).put(decision.after);
+  put(out, decision.proposed);
   out.put(static_cast<uint32_t>(decision.members.size()));
   for (const ProcessId member : decision.members) out.put(member);
   out.put(decision.stay);
-  out.put(static_cast<uint32_t>(decision.newcomers.size()));
-  for (const Newcomer& one : decision.newcomers) out.put(one.process).put_string(one.entry);
+  put(out, decision.newcomers);
   out.put(static_cast<uint32_t>(decision.lost.size()));
   for (const Lost& one : decision.lost) out.put(one.rank).put(one.cause);
   out.put(decision.first_unfinished).put_string(decision.store);
@@ -54,14 +61,10 @@ Decision get_decision(Reader& in) {
   Decision out;
   out.generation = in.get<uint32_t>();
   out.after = in.get<uint64_t>();
-  out.proposed.round = in.get<uint32_t>();
-  out.proposed.rank = in.get<int32_t>();
+  out.proposed = get_ballot(in);
   get_each(in, [&] { out.members.push_back(in.get<ProcessId>()); });
   out.stay = in.get<uint32_t>();
-  get_each(in, [&] {
-    const auto process = in.get<ProcessId>();
-    out.newcomers.push_back({process, in.get_string()});
-  });
+  out.newcomers = get_newcomers(in);
   get_each(in, [&] {
     const auto rank = in.get<int32_t>();
     out.lost.push_back({rank, in.get<Lost::Cause>()});

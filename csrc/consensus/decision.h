@@ -1,6 +1,7 @@
 // What the members of a generation decide: the next one. Values; any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,6 +15,17 @@ namespace ringdist {
 
 // A process, as base/config.h's ContextId: one that was taken for dead comes back as another.
 using ProcessId = uint64_t;
+
+// What tells a generation from all others, also from those that another decision would have made.
+struct GenerationId {
+  uint32_t number = 0;
+  uint64_t nonce = 0;
+
+  bool operator==(const GenerationId&) const = default;
+};
+
+// -1: it is no member.
+int rank_of(ProcessId process, const std::vector<ProcessId>& members);
 
 // A process that wants to become a member, with what members need to know to reach it.
 struct Newcomer {
@@ -45,20 +57,33 @@ struct Decision {
   std::string store;  // the address of the one that the new generation uses
 
   bool operator==(const Decision&) const = default;
-  int rank_of(ProcessId process) const;  // -1: it is no member
+  int rank_of(ProcessId process) const { return ringdist::rank_of(process, members); }
   // By itself: what came from elsewhere need not.
   bool makes_sense() const;
-  bool follows(uint32_t its_generation, uint64_t its_nonce) const {
-    return generation == its_generation + 1 && after == its_nonce;
+  bool follows(const GenerationId& before) const {
+    return generation == before.number + 1 && after == before.nonce;
   }
+  // The generation that it makes.
+  GenerationId id() const;
 };
 
+// The nonce of the generation that it makes.
+uint64_t nonce_of(const Decision& decision);
+
+// Of what is read check in.ok() afterwards.
+void put(Writer& out, const Ballot& ballot);
+Ballot get_ballot(Reader& in);
+void put(Writer& out, const std::vector<Newcomer>& newcomers);
+std::vector<Newcomer> get_newcomers(Reader& in);
 void put(Writer& out, const Decision& decision);
-// Check in.ok() afterwards.
 Decision get_decision(Reader& in);
 
-// The number by which a generation's messages are told from those of others, also from those of
-// another decision of the same generation that came to nothing.
-uint64_t nonce_of(const Decision& decision);
+// Reads how many there are, and each of them, or stops where the bytes do.
+template <typename Each>
+void get_each(Reader& in, const Each& each) {
+  constexpr uint32_t kMost = 1 << 20;  // more than any list has
+  const auto count = std::min(in.get<uint32_t>(), kMost);
+  for (uint32_t i = 0; i < count && in.ok(); ++i) each();
+}
 
 }  // namespace ringdist

@@ -23,18 +23,16 @@ std::unique_ptr<Generations> Generations::admitted(ProcessId self, const Consens
                                                    const Pace& pace, GenerationsHost& host,
                                                    TimePoint now) {
   if (!message.made_by || message.made_by->rank_of(self) < 0) return nullptr;
-  const GenerationId generation{message.generation, message.nonce};
-  auto out = std::make_unique<Generations>(self, generation, message.made_by->members, pace, host);
+  const Decision& made_by = *message.made_by;
+  auto out = std::make_unique<Generations>(self, made_by.id(), made_by.members, pace, host);
   // Who tells it so has installed it, and it is what became of the one before.
-  out->past_.push_back({{generation.number - 1, message.made_by->after},
-                        message.made_by->proposed,
-                        *message.made_by});
-  out->enter(generation, *message.made_by, now);
+  out->past_.push_back({{made_by.generation - 1, made_by.after}, made_by.proposed, made_by});
+  out->enter(made_by, now);
   return out;
 }
 
-void Generations::enter(const GenerationId& generation, const Decision& made_by, TimePoint now) {
-  generation_ = generation;
+void Generations::enter(const Decision& made_by, TimePoint now) {
+  generation_ = made_by.id();
   made_by_ = made_by;
   members_ = made_by.members;
   state_ = State::kInstalled;
@@ -46,13 +44,8 @@ void Generations::enter(const GenerationId& generation, const Decision& made_by,
 
 void Generations::make_agreement() {
   AgreementHost& host = *this;  // a base that others do not see
-  agreement_ = std::make_unique<Agreement>(
-      Electors{generation_.number, generation_.nonce, members_}, rank_of(self_), pace_, host);
-}
-
-int Generations::rank_of(ProcessId process) const {
-  const auto found = std::find(members_.begin(), members_.end(), process);
-  return found == members_.end() ? -1 : static_cast<int>(found - members_.begin());
+  agreement_ =
+      std::make_unique<Agreement>(Electors{generation_, members_}, rank_of(self_), pace_, host);
 }
 
 const Generations::Past* Generations::find(const GenerationId& generation) const {
@@ -70,16 +63,15 @@ void Generations::begin(TimePoint now) {
 }
 
 void Generations::on_message(ProcessId from, const ConsensusMessage& message, TimePoint now) {
-  const GenerationId named{message.generation, message.nonce};
-  if (const Past* past = find(named)) return on_past(from, *past, message);
+  if (const Past* past = find(message.generation)) return on_past(from, *past, message);
   if (state_ == State::kExcluded) return;
-  if (named == generation_) return on_own(from, message, now);
-  if (named.number <= generation_.number) return;  // of a decision that came to nothing
+  if (message.generation == generation_) return on_own(from, message, now);
+  if (message.generation.number <= generation_.number)
+    return;  // of a decision that came to nothing
   // The sender knows what this process has missed.
   ConsensusMessage ask;
   ask.kind = MessageKind::kAsk;
-  ask.generation = generation_.number;
-  ask.nonce = generation_.nonce;
+  ask.generation = generation_;
   ask.ballot = agreement_->promised();
   host_.send(from, ask);
 }
@@ -119,8 +111,7 @@ void Generations::on_past(ProcessId from, const Past& past, const ConsensusMessa
   if (!asks) return;
   ConsensusMessage out;
   out.kind = MessageKind::kDecided;
-  out.generation = past.generation.number;
-  out.nonce = past.generation.nonce;
+  out.generation = past.generation;
   // It holds as of what it answers: this process lives and has installed it, or gone by it.
   out.ballot = std::max(past.ballot, message.ballot);
   out.decision = past.decision;
@@ -185,10 +176,9 @@ void Generations::tick(TimePoint now) {
 // ---- from one generation to the next
 
 ConsensusMessage Generations::addressed(int rank, ConsensusMessage message) const {
-  message.generation = generation_.number;
-  message.nonce = generation_.nonce;
+  message.generation = generation_;
   // A newcomer need not have heard; it votes all the same.
-  if (made_by_ && rank >= static_cast<int>(made_by_->stay)) message.made_by = made_by_;
+  if (is_newcomer(rank)) message.made_by = made_by_;
   return message;
 }
 
@@ -214,7 +204,7 @@ bool Generations::install(const Agreement::Decided& decided, TimePoint now) {
     host_.on_excluded(decided.value);
     return true;
   }
-  enter({decided.value.generation, nonce_of(decided.value)}, Decision(decided.value), now);
+  enter(decided.value, now);
   host_.on_installed(decided.value);
   bool lacks_one = false;
   for (const ProcessId process : dead_) {
@@ -268,8 +258,7 @@ void Generations::on_installed(int rank) {
   const bool news = installed_->add(rank);
   if (state_ == State::kInstalled) return begin_if_all_installed();
   // It has not heard, or is a newcomer that has.
-  if (!news || rank < static_cast<int>(made_by_->stay))
-    send_begun(members_[static_cast<size_t>(rank)]);
+  if (!news || !is_newcomer(rank)) send_begun(members_[static_cast<size_t>(rank)]);
 }
 
 void Generations::begin_if_all_installed() {
@@ -283,16 +272,14 @@ void Generations::begin_if_all_installed() {
 void Generations::send_begun(ProcessId to) {
   ConsensusMessage message;
   message.kind = MessageKind::kBegun;
-  message.generation = generation_.number;
-  message.nonce = generation_.nonce;
+  message.generation = generation_;
   message.made_by = made_by_;
   host_.send(to, message);
 }
 
 void Generations::on_begun_told(TimePoint now) {
-  const bool is_newcomer = made_by_ && rank_of(self_) >= static_cast<int>(made_by_->stay);
   become_begun();
-  if (is_newcomer) tell_installed(now);  // so that it is not told again
+  if (is_newcomer(rank_of(self_))) tell_installed(now);  // so that it is not told again
 }
 
 void Generations::become_begun() {

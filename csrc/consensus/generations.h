@@ -46,14 +46,6 @@ class GenerationsHost {
   virtual void on_excluded(const Decision& decision) = 0;
 };
 
-// What tells a generation from all others.
-struct GenerationId {
-  uint32_t number = 0;
-  uint64_t nonce = 0;
-
-  bool operator==(const GenerationId&) const = default;
-};
-
 class Generations final : private AgreementHost {
  public:
   // Of a generation that has begun. `self` is one of `members`, which are in the order of their
@@ -109,7 +101,7 @@ class Generations final : private AgreementHost {
   void settle(TimePoint now);
   // False: not yet.
   bool install(const Agreement::Decided& decided, TimePoint now);
-  void enter(const GenerationId& generation, const Decision& made_by, TimePoint now);
+  void enter(const Decision& made_by, TimePoint now);
   bool tell_decided(const Agreement::Decided& decided);
   void tell_installed(TimePoint now);
   bool lacks_newcomers() const;
@@ -118,7 +110,9 @@ class Generations final : private AgreementHost {
   void become_begun();
   void send_begun(ProcessId to);
   const Past* find(const GenerationId& generation) const;
-  int rank_of(ProcessId process) const;
+  int rank_of(ProcessId process) const { return ringdist::rank_of(process, members_); }
+  // Of the present generation.
+  bool is_newcomer(int rank) const { return made_by_ && rank >= static_cast<int>(made_by_->stay); }
   void make_agreement();
 
   const ProcessId self_;

@@ -6,13 +6,6 @@
 namespace ringdist {
 namespace {
 
-void put(Writer& out, const Ballot& ballot) { out.put(ballot.round).put(ballot.rank); }
-
-Ballot get_ballot(Reader& in) {
-  const auto round = in.get<uint32_t>();
-  return {round, in.get<int32_t>()};
-}
-
 void put(Writer& out, const Accepted& accepted) {
   put(out, accepted.ballot);
   put(out, accepted.value);
@@ -26,8 +19,7 @@ Accepted get_accepted(Reader& in) {
 void put(Writer& out, const Standing& standing) {
   out.put(standing.first_unfinished).put_string(standing.store);
   out.put(uint8_t{standing.reaches_store}).put_string(standing.offers_store);
-  out.put(static_cast<uint32_t>(standing.newcomers.size()));
-  for (const Newcomer& one : standing.newcomers) out.put(one.process).put_string(one.entry);
+  put(out, standing.newcomers);
 }
 
 Standing get_standing(Reader& in) {
@@ -36,11 +28,7 @@ Standing get_standing(Reader& in) {
   out.store = in.get_string();
   out.reaches_store = in.get<uint8_t>() != 0;
   out.offers_store = in.get_string();
-  const auto count = in.get<uint32_t>();
-  for (uint32_t i = 0; i < count && in.ok(); ++i) {
-    const auto process = in.get<ProcessId>();
-    out.newcomers.push_back({process, in.get_string()});
-  }
+  out.newcomers = get_newcomers(in);
   return out;
 }
 
@@ -62,7 +50,7 @@ constexpr uint32_t kMostRounds = uint32_t{1} << 31;
 // Whether it has what its kind needs, and all of it is of the generation that it names.
 bool makes_sense(const ConsensusMessage& message) {
   const auto follows = [&](const Decision& decision) {
-    return decision.makes_sense() && decision.follows(message.generation, message.nonce);
+    return decision.makes_sense() && decision.follows(message.generation);
   };
   const auto kind = message.kind;
   if (message.ballot.round > kMostRounds) return false;
@@ -75,8 +63,7 @@ bool makes_sense(const ConsensusMessage& message) {
       (message.accepted->ballot > message.ballot || !follows(message.accepted->value)))
     return false;
   const auto& made_by = message.made_by;
-  return !made_by || (made_by->makes_sense() && made_by->generation == message.generation &&
-                      nonce_of(*made_by) == message.nonce);
+  return !made_by || (made_by->makes_sense() && made_by->id() == message.generation);
 }
 
 Error garbled() {
@@ -94,7 +81,7 @@ std::string_view message_name(MessageKind kind) {
 
 std::vector<std::byte> encode(const ConsensusMessage& message) {
   Writer out;
-  out.put(message.kind).put(message.generation).put(message.nonce);
+  out.put(message.kind).put(message.generation.number).put(message.generation.nonce);
   put(out, message.ballot);
   out.put(static_cast<uint32_t>(message.dead.size()));
   for (const int32_t rank : message.dead) out.put(rank);
@@ -109,11 +96,10 @@ Result<ConsensusMessage> decode_consensus(ConstBytes bytes) {
   Reader in(bytes);
   ConsensusMessage out;
   out.kind = in.get<MessageKind>();
-  out.generation = in.get<uint32_t>();
-  out.nonce = in.get<uint64_t>();
+  out.generation.number = in.get<uint32_t>();
+  out.generation.nonce = in.get<uint64_t>();
   out.ballot = get_ballot(in);
-  const auto dead = in.get<uint32_t>();
-  for (uint32_t i = 0; i < dead && in.ok(); ++i) out.dead.push_back(in.get<int32_t>());
+  get_each(in, [&] { out.dead.push_back(in.get<int32_t>()); });
   out.accepted = get_optional<Accepted>(in, get_accepted);
   out.standing = get_optional<Standing>(in, get_standing);
   out.decision = get_optional<Decision>(in, get_decision);

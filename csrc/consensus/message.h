@@ -30,7 +30,7 @@ enum class MessageKind : uint8_t {
   kRefuse,     // I promised a later ballot                                -> proposer
   kAccept,     // the ballot's value                                       proposer -> all
   kAccepted,   //                                                          -> proposer
-  kWait,       // you have answered, others have not               proposer -> those
+  kWait,       // you have answered, others have not                       proposer -> those
   kReport,     // the kernel told me of deaths                             -> proposer
   kDecided,    // as of that ballot                                        -> all, and who is behind
   kAsk,        // I have not decided yet; what came of my generation?      -> who has
@@ -42,8 +42,7 @@ std::string_view message_name(MessageKind kind);  // "prepare"
 
 struct ConsensusMessage {
   MessageKind kind = MessageKind::kPrepare;
-  uint32_t generation = 0;  // of whose members it is: they decide the next
-  uint64_t nonce = 0;       // of that generation
+  GenerationId generation;  // of whose members it is: they decide the next
   Ballot ballot;
   std::vector<int32_t> dead;         // ranks whose deaths the kernel reported to a member
   std::optional<Accepted> accepted;  // kPromise

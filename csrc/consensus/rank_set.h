@@ -22,8 +22,6 @@ class RankSet {
     return true;
   }
 
-  bool operator==(const RankSet&) const = default;
-
  private:
   size_t index(int rank) const {
     check(rank >= 0 && rank < size(), "a rank of another group");

@@ -15,7 +15,6 @@ struct Round {
   // The store votes before anybody else, and only for what nothing came between: its vote was read,
   // not promised.
   enum class Phase : uint8_t { kReading, kCasting, kWriting };
-  enum class StoreVote : uint8_t { kNotAsked, kAsked, kRead, kCast };
 
   Round(const Ballot& its_ballot, RankSet known_dead, TimePoint now)
       : ballot(its_ballot),
@@ -29,6 +28,12 @@ struct Round {
     standings.emplace(rank, std::move(standing));
     see(has);
   }
+  void enter(Phase next, TimePoint now) {
+    phase = next;
+    phase_began = now;
+  }
+  // Who has answered its question.
+  const RankSet& answered() const { return phase == Phase::kWriting ? accepted : promised; }
   // The value of the latest ballot is the one that may have been decided.
   void see(const std::optional<Accepted>& has) {
     if (has && (!latest || latest->ballot < has->ballot)) latest = has;
@@ -42,9 +47,10 @@ struct Round {
   TimePoint phase_began;
   std::map<int, Standing> standings;  // of those who promised
   std::optional<Accepted> latest;     // of what they had accepted
-  StoreVote store = StoreVote::kNotAsked;
-  std::optional<Accepted> store_had;
-  std::optional<Decision> value;  // once it casts or writes
+  bool store_read = false;
+  bool store_cast = false;
+  std::optional<Accepted> store_had;  // when it was read
+  std::optional<Decision> value;      // once it casts or writes
 };
 
 }  // namespace ringdist

@@ -40,29 +40,10 @@ def build(mutation: Mutation, folder: Path) -> Path:
     files = sorted(file for pattern in SOURCES for file in folder.glob(pattern))
     unity.write_text("".join(f'#include "{file}"\n' for file in files))
     program = folder / "membership_sim"
-    compiler = os.environ.get("CXX", "g++")
-    subprocess.run(
-        [
-            *[
-                compiler,
-                "-std=c++20",
-                "-O1",
-                f"-I{folder / 'csrc'}",
-                "-iquote",
-                str(folder / "tests/cpp"),
-            ],
-            *[
-                str(unity),
-                "-Wl,--start-group",
-                *map(str, LIBRARIES),
-                "-Wl,--end-group",
-                "-lpthread",
-                "-ldl",
-            ],
-            *["-o", str(program)],
-        ],
-        check=True,
-    )
+    compiler = [os.environ.get("CXX", "g++"), "-std=c++20", "-O1", f"-I{folder}/csrc"]
+    sources = ["-iquote", f"{folder}/tests/cpp", str(unity)]
+    libraries = ["-Wl,--start-group", *map(str, LIBRARIES), "-Wl,--end-group", "-lpthread", "-ldl"]
+    subprocess.run([*compiler, *sources, *libraries, "-o", str(program)], check=True)
     return program
 
 

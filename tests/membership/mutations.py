@@ -63,9 +63,8 @@ MUTATIONS = (
     Mutation(
         "a proposer does not read before it writes",
         CONSENSUS + "agreement.cc",
-        "  ask(round_->promised, now);\n  reconsider(now);\n}",
-        "  if (seen_.round > 1) return propose(now);\n"
-        "  ask(round_->promised, now);\n  reconsider(now);\n}",
+        "acceptor_.accepted(), host_.freeze());\n",
+        "acceptor_.accepted(), host_.freeze());\n  if (seen_.round > 1) return propose(now);\n",
     ),
     Mutation(
         "a proposer writes its own value, not what it read",
@@ -114,7 +113,7 @@ MUTATIONS = (
     Mutation(
         "a store that does not answer is not asked again",
         CONSENSUS + "agreement.cc",
-        "  if (round.store == Round::StoreVote::kRead || now < read_store_at_ ||",
-        "  if (round.store != Round::StoreVote::kNotAsked || now < read_store_at_ ||",
+        "  read_store_at_ = now + pace_.patience;\n",
+        "  read_store_at_ = TimePoint::max();\n",
     ),
 )

@@ -49,7 +49,7 @@ class AgreementTest : public testing::Test {
   static constexpr uint64_t kNonce = 77;
 
   void make(int size, int rank) {
-    Electors electors{3, kNonce, {}};
+    Electors electors{{3, kNonce}, {}};
     for (int i = 0; i < size; ++i) electors.members.push_back(static_cast<ProcessId>(100 + i));
     agreement_.emplace(std::move(electors), rank, pace_, host_);
   }
@@ -110,7 +110,7 @@ TEST_F(AgreementTest, TheLowestRankAsksAtOnceAndDecidesWithAll) {
   EXPECT_EQ(decided().members, (Members{100, 101, 102}));
   EXPECT_EQ(decided().first_unfinished, 4);
   EXPECT_EQ(decided().store, "old");
-  EXPECT_TRUE(decided().follows(3, kNonce));
+  EXPECT_TRUE(decided().follows({3, kNonce}));
 }
 
 TEST_F(AgreementTest, OthersLeaveItTheirTurn) {

@@ -14,7 +14,7 @@ namespace {
 class FakeGenerationsHost final : public GenerationsHost {
  public:
   void send(ProcessId to, const ConsensusMessage& message) override {
-    if (sends) sent.emplace_back(to, message);
+    sent.emplace_back(to, message);
   }
   bool is_near(ProcessId) override { return true; }
   bool send_near(ProcessId to, const ConsensusMessage& message) override {
@@ -32,7 +32,6 @@ class FakeGenerationsHost final : public GenerationsHost {
   std::vector<Newcomer> newcomers;
   std::vector<Decision> installed, excluded;
   int begun = 0;
-  bool sends = true;
   bool is_full = false;
 };
 
@@ -144,8 +143,7 @@ TEST_F(GenerationsTest, AnExcludedOneStillTellsWhatWasDecided) {
   ASSERT_EQ(member(2).state(), State::kExcluded);
   ConsensusMessage ask;
   ask.kind = MessageKind::kAsk;
-  ask.generation = 0;
-  ask.nonce = 1;
+  ask.generation = {0, 1};
   member(2).on_message(id(1), ask, now_);
   ASSERT_EQ(host(2).sent.size(), 1U);
   EXPECT_EQ(host(2).sent[0].second.kind, MessageKind::kDecided);
@@ -193,6 +191,21 @@ TEST_F(GenerationsTest, NewcomersVoteBeforeTheyHaveBegun) {
   }
 }
 
+// The one that was given up must be able to read it when who decided has died.
+TEST_F(GenerationsTest, NothingIsInstalledBeforeThoseNearCanReadIt) {
+  make(3);
+  cut_.emplace(id(2), true);
+  host(0).is_full = true;
+  member(0).begin(now_);
+  pass(pace_.silence + std::chrono::seconds(1));
+  EXPECT_TRUE(host(0).installed.empty());
+  EXPECT_EQ(member(0).generation().number, 0U);
+  host(0).is_full = false;
+  pass(2 * pace_.resend);
+  ASSERT_EQ(host(0).installed.size(), 1U);
+  EXPECT_EQ(member(0).state(), State::kBegun);
+}
+
 TEST_F(GenerationsTest, MessagesOfAnotherDecisionAreDropped) {
   make(2);
   die(1);
@@ -202,12 +215,11 @@ TEST_F(GenerationsTest, MessagesOfAnotherDecisionAreDropped) {
   host(0).sent.clear();
   ConsensusMessage stale;
   stale.kind = MessageKind::kPrepare;
-  stale.generation = 1;
-  stale.nonce = member(0).generation().nonce + 1;
+  stale.generation = {1, member(0).generation().nonce + 1};
   stale.ballot = {9, 1};
   member(0).on_message(id(1), stale, now_);
   EXPECT_TRUE(host(0).sent.empty());
-  stale.generation = 2;
+  stale.generation.number = 2;
   member(0).on_message(id(1), stale, now_);
   ASSERT_EQ(host(0).sent.size(), 1U) << "of a later generation: what came of mine?";
   EXPECT_EQ(host(0).sent[0].second.kind, MessageKind::kAsk);

@@ -26,8 +26,7 @@ Decision some_decision() {
 ConsensusMessage some_message(MessageKind kind) {
   ConsensusMessage out;
   out.kind = kind;
-  out.generation = 3;
-  out.nonce = 99;
+  out.generation = {3, 99};
   out.ballot = {8, 2};
   out.dead = {2};
   if (kind == MessageKind::kPromise) {
@@ -37,8 +36,7 @@ ConsensusMessage some_message(MessageKind kind) {
   if (kind == MessageKind::kAccept || kind == MessageKind::kDecided) out.decision = some_decision();
   if (kind == MessageKind::kBegun) {
     out.made_by = some_decision();
-    out.generation = 4;
-    out.nonce = nonce_of(*out.made_by);
+    out.generation = out.made_by->id();
   }
   return out;
 }

@@ -136,7 +136,7 @@ class Orders : public testing::Test {
     if (!one.generations) {
       one.generations = Generations::admitted(id(to), *message, pace_, one, one.now);
       if (!one.generations) return;
-      one.lineage = message->nonce;
+      one.lineage = message->generation.nonce;
       for (const int dead : one.dead) one.generations->on_death(id(dead), one.now);
     }
     one.generations->on_message(id(from), *message, one.now);

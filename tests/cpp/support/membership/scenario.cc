@@ -22,6 +22,10 @@ class Dice {
   std::mt19937_64 random_;
 };
 
+bool is_of_hosts(Kind kind) {
+  return kind == Kind::kCut || kind == Kind::kCutOneWay || kind == Kind::kDrop;
+}
+
 Fault draw_fault(Dice& dice, int ranks, int hosts) {
   static constexpr Kind kKinds[] = {
       Kind::kStall,     Kind::kStall,  Kind::kStall,       Kind::kDrop,
@@ -43,7 +47,7 @@ Fault draw_fault(Dice& dice, int ranks, int hosts) {
   }
   if (out.kind == Kind::kJoin) out.who = dice.pick(hosts);
   if (out.kind == Kind::kDrop) out.lasts = dice.roll(100, 2000);
-  if (out.kind == Kind::kCut || out.kind == Kind::kCutOneWay || out.kind == Kind::kDrop) {
+  if (is_of_hosts(out.kind)) {
     out.who = dice.pick(hosts);
     out.other = (out.who + 1 + dice.pick(hosts - 1)) % hosts;
   }
@@ -58,10 +62,6 @@ std::string when(const Fault& fault) {
 std::string lasting(const Fault& fault) {
   return fault.lasts == 0 ? " for ever" : " for " + std::to_string(fault.lasts) + " ms";
 }
-
-}  // namespace
-
-namespace {
 
 // A majority decides without three, two of it die with what they accepted, the other two are cut
 // off; the three meet.
@@ -147,9 +147,7 @@ Scenario draw(uint64_t seed) {
   const auto faults = dice.roll(1, 6);
   while (static_cast<int64_t>(out.faults.size()) < faults) {
     const Fault fault = draw_fault(dice, ranks, std::max(hosts, 2));
-    const bool of_hosts =
-        fault.kind == Kind::kCut || fault.kind == Kind::kCutOneWay || fault.kind == Kind::kDrop;
-    if (!of_hosts || hosts > 1) out.faults.push_back(fault);
+    if (!is_of_hosts(fault.kind) || hosts > 1) out.faults.push_back(fault);
   }
   return out;
 }

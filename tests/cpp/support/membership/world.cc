@@ -45,7 +45,7 @@ World::World(const Scenario& scenario, const Pace& pace, std::ostream* trace)
 int World::add_process(int host) {
   const int index = wire_.add_core(host);
   processes_.push_back(std::make_unique<Process>(*this, index, host));
-  reach_.add_process(wire_.now());
+  reach_.add_process(now());
   return index;
 }
 
@@ -85,7 +85,7 @@ Outcome World::run() {
 
 void World::at(Duration after, Action action) {
   actions_.push_back(std::move(action));
-  wire_.at(wire_.now() + after, static_cast<int>(actions_.size()) - 1);
+  wire_.at(now() + after, static_cast<int>(actions_.size()) - 1);
 }
 
 void World::on_time(int id) {
@@ -111,13 +111,13 @@ void World::handled(Process& one) {
 void World::schedule_tick(Process& one) {
   const auto next = one.generations().next();
   if (!next || (one.tick_at && *one.tick_at <= *next)) return;
-  const TimePoint when = std::max(*next, wire_.now());
+  const TimePoint when = std::max(*next, now());
   one.tick_at = when;
   const int index = one.index();
-  at(when - wire_.now(), [this, index, when] {
+  at(when - now(), [this, index, when] {
     Process& its = process(index);
     if (its.tick_at == when) its.tick_at.reset();
-    in_process(index, [this, index] { process(index).generations().tick(wire_.now()); });
+    in_process(index, [this, index] { process(index).generations().tick(now()); });
   });
 }
 
@@ -150,10 +150,12 @@ void World::kill(int index) {
 }
 
 void World::update_reach() {
-  reach_.update(wire_.now(), [this](int a, int b) {
-    const Process &one = process(a), &other = process(b);
-    return one.alive && other.alive && !one.stopped && !other.stopped && gets_through(a, b) &&
-           gets_through(b, a) && has_read_the_dead(a) && has_read_the_dead(b);
+  std::vector<bool> answers;
+  for (const auto& one : processes_)
+    answers.push_back(one->alive && !one->stopped && has_read_the_dead(one->index()));
+  reach_.update(now(), [&](int a, int b) {
+    return answers[static_cast<size_t>(a)] && answers[static_cast<size_t>(b)] &&
+           gets_through(a, b) && gets_through(b, a);
   });
   // The control plane finds it out.
   const int64_t silence = std::chrono::duration_cast<Milliseconds>(pace_.silence).count();
@@ -163,14 +165,14 @@ void World::update_reach() {
 // Before that a process does not vote with those who have.
 bool World::has_read_the_dead(int index) const {
   return std::ranges::all_of(processes_, [&](const auto& other) {
-    if (other->alive || other->host() != process_at(index).host()) return true;
+    if (other->alive || other->host() != process(index).host()) return true;
     const auto told = told_.find(index);
     return told != told_.end() && told->second.contains(other->index());
   });
 }
 
 bool World::gets_through(int from, int to) const {
-  const int its = process_at(from).host(), other = process_at(to).host();
+  const int its = process(from).host(), other = process(to).host();
   const auto line = lines_.find({from, to});
   const bool stalls = line != lines_.end() && line->second.stalled_until > now();
   return !stalls && !injector_.is_cut(its, other) && !injector_.loses(its, other);
@@ -185,7 +187,7 @@ void World::send(int from, int to, const ConsensusMessage& message) {
     note("  " + std::to_string(from) + " to " + std::to_string(to) + ": " +
          std::string(message_name(message.kind)) + " of ballot " +
          std::to_string(message.ballot.round) + "." + std::to_string(message.ballot.rank) +
-         ", generation " + std::to_string(message.generation));
+         ", generation " + std::to_string(message.generation.number));
   put_on_wire(from, to, encode(message));
 }
 
@@ -231,14 +233,14 @@ void World::move_on(int from, int to) {
 
 bool World::is_unlucky(int percent) { return random_() % 100 < static_cast<uint64_t>(percent); }
 
-bool World::is_full(int, int) { return scenario_.rough && is_unlucky(5); }
+bool World::is_full() { return scenario_.rough && is_unlucky(5); }
 
 void World::tell_death(int index, int dead) {
   Process& to = process(index);
   told_[index].insert(dead);
   update_reach();
   to.drop_candidate(Process::id_of(dead));
-  if (to.is_member()) to.generations().on_death(Process::id_of(dead), wire_.now());
+  if (to.is_member()) to.generations().on_death(Process::id_of(dead), now());
 }
 
 void World::deliver(const OnItsWay& message) {
@@ -251,28 +253,27 @@ void World::deliver(const OnItsWay& message) {
   check(decoded.ok(), "a message of this very program is not understood");
   if (!to.is_member())
     return deliver_to_newcomer(to, Process::id_of(message.from), decoded.value());
-  to.generations().on_message(Process::id_of(message.from), decoded.value(), wire_.now());
+  to.generations().on_message(Process::id_of(message.from), decoded.value(), now());
 }
 
 void World::deliver_to_newcomer(Process& one, ProcessId from, const ConsensusMessage& message) {
-  auto admitted = Generations::admitted(one.id(), message, pace_, one, wire_.now());
+  auto admitted = Generations::admitted(one.id(), message, pace_, one, now());
   if (!admitted) return;
-  one.be_member(std::move(admitted), message.nonce, store_named(message.made_by->store));
+  one.be_member(std::move(admitted), message.generation.nonce, store_named(message.made_by->store));
   note("process " + std::to_string(one.index()) + " is admitted to generation " +
-       std::to_string(message.generation));
-  for (const int dead : told_[one.index()])
-    one.generations().on_death(Process::id_of(dead), wire_.now());
+       std::to_string(message.generation.number));
+  for (const int dead : told_[one.index()]) one.generations().on_death(Process::id_of(dead), now());
   rules_.on_admitted(one.index());
-  one.generations().on_message(from, message, wire_.now());
+  one.generations().on_message(from, message, now());
 }
 
 // ---- the store
 
 bool World::reaches_store(int index) const {
-  const Process& one = *processes_[static_cast<size_t>(index)];
+  const Process& one = process(index);
   const int store = one.store(), host = stores_.host(store);
   const int server = stores_.process(store);
-  if (server >= 0 && processes_[static_cast<size_t>(server)]->stopped) return false;
+  if (server >= 0 && process(server).stopped) return false;
   return stores_.alive(store) && !injector_.is_cut(one.host(), host) &&
          !injector_.is_cut(host, one.host());
 }
@@ -283,38 +284,40 @@ int World::store_named(const std::string& name) {
   return stores_.add(name, process(server).host(), server);
 }
 
+// What is done there when the question has come, and then in the process with the answer; there is
+// none now and then.
+void World::ask_store(int index, std::function<Action(const Process&, bool reached)> visit) {
+  const int store = process(index).store();
+  at(drawn(0, scenario_.rough && is_unlucky(10) ? 400 : 5),
+     [this, index, store, visit = std::move(visit)] {
+       const Process& one = process(index);
+       Action answer = visit(one, reaches_store(index) && one.store() == store);
+       if (scenario_.rough && is_unlucky(5)) return;
+       at(drawn(0, 5), [this, index, answer = std::move(answer)] { in_process(index, answer); });
+     });
+}
+
 void World::read_vote(int index, const Ballot& ballot) {
   const GenerationId generation = process(index).generations().generation();
-  const int store = process(index).store();
-  at(drawn(0, scenario_.rough && is_unlucky(10) ? 400 : 5), [=, this] {
+  ask_store(index, [=, this](const Process& one, bool reached) -> Action {
     Result<std::optional<Accepted>> vote = Error(ErrorKind::kSystem, "the store does not answer");
-    if (reaches_store(index) && process(index).store() == store) {
-      const std::string text = stores_.get(store, generation.nonce);
+    if (reached) {
+      const std::string text = stores_.get(one.store(), generation.nonce);
       vote = text.empty() ? std::optional<Accepted>() : decode_vote(text).value();
     }
-    if (scenario_.rough && is_unlucky(5)) return;  // it never answers
-    at(drawn(0, 5), [=, this] {
-      in_process(index, [=, this] {
-        process(index).generations().on_vote_read(generation, ballot, vote, wire_.now());
-      });
-    });
+    return
+        [=, this] { process(index).generations().on_vote_read(generation, ballot, vote, now()); };
   });
 }
 
 void World::cast_vote(int index, const Ballot& ballot, const std::optional<Accepted>& before,
                       const Accepted& vote) {
   const GenerationId generation = process(index).generations().generation();
-  const int store = process(index).store();
   const std::string old = before ? encode_vote(*before) : "";
-  at(drawn(0, scenario_.rough && is_unlucky(10) ? 400 : 5), [=, this, text = encode_vote(vote)] {
-    const bool cast = reaches_store(index) && process(index).store() == store &&
-                      stores_.compare_set(store, generation.nonce, old, text);
-    if (scenario_.rough && is_unlucky(5)) return;  // it never answers
-    at(drawn(0, 5), [=, this] {
-      in_process(index, [=, this] {
-        process(index).generations().on_vote_cast(generation, ballot, cast, wire_.now());
-      });
-    });
+  ask_store(index, [=, this, text = encode_vote(vote)](const Process& one, bool reached) -> Action {
+    const bool cast = reached && stores_.compare_set(one.store(), generation.nonce, old, text);
+    return
+        [=, this] { process(index).generations().on_vote_cast(generation, ballot, cast, now()); };
   });
 }
 

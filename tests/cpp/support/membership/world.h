@@ -48,6 +48,7 @@ class World final : public WireEvents {
 
   // For its processes.
   Process& process(int index) { return *processes_[static_cast<size_t>(index)]; }
+  const Process& process(int index) const { return *processes_[static_cast<size_t>(index)]; }
   void send(int from, int to, const ConsensusMessage& message);
   void read_vote(int index, const Ballot& ballot);
   void cast_vote(int index, const Ballot& ballot, const std::optional<Accepted>& before,
@@ -83,7 +84,7 @@ class World final : public WireEvents {
   void stall(int from, int to, Duration lasts);
   // The kernel tells a process, which has read all that the dead one had sent.
   void tell_death(int index, int dead);
-  bool is_full(int from, int to);  // the socket between them
+  bool is_full();  // a socket that something is to be written to
   // Something has changed that decides who can talk to whom.
   void update_reach();
 
@@ -105,9 +106,9 @@ class World final : public WireEvents {
   };
   bool has_read_the_dead(int index) const;
   bool gets_through(int from, int to) const;
-  const Process& process_at(int index) const { return *processes_[static_cast<size_t>(index)]; }
   void move_on(int from, int to);
   bool is_unlucky(int percent);
+  void ask_store(int index, std::function<Action(const Process&, bool reached)> visit);
   void put_on_wire(int from, int to, std::vector<std::byte> bytes);
   void deliver(const OnItsWay& message);
   void deliver_to_newcomer(Process& one, ProcessId from, const ConsensusMessage& message);
