@@ -19,40 +19,25 @@ using Values = std::vector<int32_t>;
 // Two ranks and what a program of theirs does: each operation once, by NCCL.
 class CudaFault : public testing::Test {
  protected:
-  struct Devices {
-    FakeDevices fake;
-    RanksOptions options(Milliseconds timeout) {
-      RanksOptions out;
-      out.size = kFaultRanks;
-      out.timeout = timeout;
-      out.config = {{"algorithm", "direct"}};
-      out.make_runner = [this](int) { return fake.maker(/*by_nccl=*/true); };
-      return out;
-    }
-    OpRequest on_device(OpRequest request) {
-      request.place = DevicePlace{0, fake.streams.make()};
-      return request;
-    }
-  };
+  static RanksOptions options(FakeDevices& devices) {
+    RanksOptions out;
+    out.size = kFaultRanks;
+    out.config = {{"algorithm", "direct"}};
+    out.make_runner = [&devices](int) { return devices.maker(/*by_nccl=*/true); };
+    return out;
+  }
 
   // The device may use them for longer than the op lasts.
-  static OpRequest request(Collective kind, int64_t count, std::shared_ptr<Values> input,
-                           std::shared_ptr<Values> output) {
-    OpRequest out;
-    out.kind = kind;
-    out.dtype = DType::kInt32;
-    out.reduce_op = reduces(kind) ? ReduceOp::kSum : ReduceOp::kNone;
-    out.count = count;
-    out.input = out.output = Buffer(sizeof(int32_t));
-    if (input) out.input.append(input->data(), static_cast<int64_t>(input->size()));
-    if (output) out.output.append(output->data(), static_cast<int64_t>(output->size()));
+  static OpRequest request(Collective kind, int64_t count, const std::shared_ptr<Values>& input,
+                           const std::shared_ptr<Values>& output) {
+    OpRequest out = int_request(kind, count, input.get(), output.get());
     out.keep_alive = std::make_shared<std::pair<std::shared_ptr<Values>, std::shared_ptr<Values>>>(
         input, output);
     return out;
   }
 
   // The first error of a rank; what went well before it was right.
-  static Error run_program(Devices& devices, Communicator& communicator, int rank) {
+  static Error run_program(FakeDevices& devices, Communicator& communicator, int rank) {
     const auto values = [](Values of) { return std::make_shared<Values>(std::move(of)); };
     const auto run = [&](Collective kind, int64_t count, const std::shared_ptr<Values>& input,
                          const std::shared_ptr<Values>& output, const Values& expected) {
@@ -81,7 +66,7 @@ class CudaFault : public testing::Test {
     return run_compressed(devices, communicator);
   }
 
-  static Error run_compressed(Devices& devices, Communicator& communicator) {
+  static Error run_compressed(FakeDevices& devices, Communicator& communicator) {
     const auto tensor = std::make_shared<Tensor>(DType::kFloat32, 700);
     tensor->set(std::vector<float>(700, 2.0f));
     OpRequest asked = tensor->request(ReduceOp::kAvg);
@@ -98,18 +83,18 @@ class CudaFault : public testing::Test {
 TEST_F(CudaFault, AnyCallThatFailsEndsTheGroup) {
   int calls = 0;
   {
-    Devices devices;
-    Ranks ranks(devices.options(std::chrono::seconds(20)));
+    FakeDevices devices;
+    Ranks ranks(options(devices));
     ranks.run([&](int rank) { ASSERT_FALSE(run_program(devices, ranks[rank], rank)); });
-    calls = devices.fake.nccl.calls();
+    calls = devices.nccl.calls();
   }
   ASSERT_GT(calls, 20);
   for (int failing = 0; failing < calls; ++failing) {
     SCOPED_TRACE("call " + std::to_string(failing));
-    Devices devices;
-    devices.fake.nccl.fail_call(failing, gpu::NcclResult::kSystemError);
+    FakeDevices devices;
+    devices.nccl.fail_call(failing, gpu::NcclResult::kSystemError);
     {
-      Ranks ranks(devices.options(std::chrono::seconds(20)));
+      Ranks ranks(options(devices));
       std::vector<Error> errors(kFaultRanks);
       ranks.run([&](int rank) {
         errors[static_cast<size_t>(rank)] = run_program(devices, ranks[rank], rank);
@@ -120,21 +105,21 @@ TEST_F(CudaFault, AnyCallThatFailsEndsTheGroup) {
         EXPECT_NE(error.message().find("NCCL"), std::string::npos) << error.what();
       }
       ranks.drop_group();
-      if (failing >= devices.fake.nccl.calls()) continue;  // fewer calls than the first time
+      if (failing >= devices.nccl.calls()) continue;  // fewer calls than the first time
       const auto others = ranks.another("afterwards");
       ranks.run([&](int rank) {
         const Error error = run_program(devices, *others[static_cast<size_t>(rank)], rank);
         ASSERT_FALSE(error) << error.what();
       });
     }
-    EXPECT_EQ(devices.fake.nccl.alive(), 0U);
+    EXPECT_EQ(devices.nccl.alive(), 0U);
   }
 }
 
 TEST_F(CudaFault, CallsMayTakeTheirTime) {
-  Devices devices;
-  devices.fake.nccl.set_lag(5);
-  Ranks ranks(devices.options(std::chrono::seconds(20)));
+  FakeDevices devices;
+  devices.nccl.set_lag(5);
+  Ranks ranks(options(devices));
   ranks.run([&](int rank) {
     const Error error = run_program(devices, ranks[rank], rank);
     ASSERT_FALSE(error) << error.what();

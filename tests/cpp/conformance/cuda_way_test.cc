@@ -28,21 +28,9 @@ class CudaWay : public testing::TestWithParam<bool> {
     out.make_runner = [this](int) { return devices_.maker(GetParam()); };
     return out;
   }
-  // On a stream of its own.
-  OpRequest on_device(OpRequest request) {
-    request.place = DevicePlace{0, devices_.streams.make()};
-    return request;
-  }
+  OpRequest on_device(OpRequest request) { return devices_.on_device(std::move(request)); }
   static OpRequest request(Collective kind, int64_t count, Ints* input, Ints* output) {
-    OpRequest out;
-    out.kind = kind;
-    out.dtype = DType::kInt32;
-    out.reduce_op = reduces(kind) ? ReduceOp::kSum : ReduceOp::kNone;
-    out.count = count;
-    out.input = out.output = Buffer(sizeof(int32_t));
-    if (input != nullptr) out.input.append(input->data(), static_cast<int64_t>(input->size()));
-    if (output != nullptr) out.output.append(output->data(), static_cast<int64_t>(output->size()));
-    return out;
+    return int_request(kind, count, input, output);
   }
 
   // Submits all, each on a stream of its own, before it waits for any.

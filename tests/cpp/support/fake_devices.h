@@ -25,6 +25,11 @@ class FakeDevices {
     thread_.join();
     streams.progress();
   }
+  // On a stream of its own.
+  OpRequest on_device(OpRequest request) {
+    request.place = DevicePlace{0, streams.make()};
+    return request;
+  }
   MakeRunner maker(bool by_nccl) {
     return [this, by_nccl](RunnerGroup& group) -> Result<std::unique_ptr<Runner>> {
       std::shared_ptr<gpu::Way> way;

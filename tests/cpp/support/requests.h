@@ -24,6 +24,20 @@ OpRequest allreduce_request(std::vector<T>& data, DType dtype, ReduceOp op) {
   return out;
 }
 
+// Of `count` int32, as SUM where it reduces; null: nothing. The vectors must outlive it.
+inline OpRequest int_request(Collective kind, int64_t count, std::vector<int32_t>* input,
+                             std::vector<int32_t>* output) {
+  OpRequest out;
+  out.kind = kind;
+  out.dtype = DType::kInt32;
+  out.reduce_op = reduces(kind) ? ReduceOp::kSum : ReduceOp::kNone;
+  out.count = count;
+  out.input = out.output = Buffer(sizeof(int32_t));
+  if (input != nullptr) out.input.append(input->data(), static_cast<int64_t>(input->size()));
+  if (output != nullptr) out.output.append(output->data(), static_cast<int64_t>(output->size()));
+  return out;
+}
+
 // As Communicator::submit makes it of a request. Without a number a send or a receive.
 inline std::shared_ptr<Op> planned_op(Planner& planner, OpRequest request, uint64_t number = 0) {
   auto op = std::make_shared<Op>(std::move(request));
