@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "torch/errors.h"
 
 namespace ringdist {
 
@@ -15,6 +16,11 @@ OpWork::OpWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> o
     : GroupWork(std::move(communicator), op->number, std::move(completion), type, title, inputs),
       op_(std::move(op)),
       outputs_(std::move(outputs)) {}
+
+std::exception_ptr OpWork::exception() const {
+  const Error error = op_->error();
+  return error ? to_exception(error) : nullptr;
+}
 
 int OpWork::sourceRank() const {
   const auto& endpoint = op_->request.endpoint;

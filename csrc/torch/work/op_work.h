@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@ namespace ringdist {
 class OpWork : public GroupWork {
  public:
   bool isSuccess() const final { return op_->finished() && !exception(); }
+  // What ended the op.
+  std::exception_ptr exception() const override;
   // Of a receive: the rank that the data came from; -1 while that is open.
   int sourceRank() const final;
   std::vector<at::Tensor> result() final { return outputs_; }

@@ -1,7 +1,5 @@
 #include "torch/work/ring_work.h"
 
-#include "torch/errors.h"
-
 namespace ringdist {
 
 c10::intrusive_ptr<RingWork> RingWork::create(std::shared_ptr<Communicator> communicator,
@@ -65,7 +63,7 @@ bool RingWork::isCompleted() {
 }
 
 std::exception_ptr RingWork::exception() const {
-  if (const Error error = op_->error()) return to_exception(error);
+  if (auto cause = OpWork::exception()) return cause;
   return settled_ ? unwritten_ : nullptr;
 }
 

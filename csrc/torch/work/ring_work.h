@@ -13,8 +13,8 @@ namespace ringdist {
 // The Work of an op.
 class RingWork final : public OpWork {
  public:
-  // `completions`: at least one; those are told of
-  // success here if results have to be copied back, else by the op.
+  // `completions`: at least one; those are told of success here if results have to be copied back,
+  // else by the op.
   static c10::intrusive_ptr<RingWork> create(std::shared_ptr<Communicator> communicator,
                                              std::shared_ptr<Op> op, c10d::OpType type,
                                              const char* title, std::vector<at::Tensor> inputs,

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "torch/devices.h"
-#include "torch/errors.h"
 
 namespace ringdist {
 
@@ -39,11 +38,6 @@ void StreamedWork::give_back(const Staging& staging) {
     use_on(theirs, after_);
     use_on(ours, after_);
   });
-}
-
-std::exception_ptr StreamedWork::exception() const {
-  const Error error = op_->error();
-  return error ? to_exception(error) : nullptr;
 }
 
 void StreamedWork::synchronize() { done_.block(current_stream(after_.device())); }

@@ -32,7 +32,6 @@ class StreamedWork final : public OpWork {
 
   // The device has done it, or something has ended it.
   bool isCompleted() override { return op_->finished(); }
-  std::exception_ptr exception() const override;
   void synchronize() override;
 
  private:
