@@ -38,7 +38,7 @@ help:
 	@echo '                    how members agree on who goes on after a loss: 100000 runs with faults on a simulated'
 	@echo '                    network, a minute (ARGS="--exhaustive", ARGS=--large; ARGS=--help)'
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
-	@echo '  make cuda         also build the library for NVIDIA GPUs (its kernels; no operation uses them yet); needs nvcc'
+	@echo '  make cuda         also build the library for NVIDIA GPUs (CUDA tensors, compressed or not); needs nvcc'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
 	@echo '  make format       rewrite the files so that lint is content'
 	@echo '  make sanitize     the C++ tests under ASan + UBSan, then under TSan'

@@ -42,7 +42,7 @@ class CompressState:
             process_group: of the backend ringdist; the default group if None.
 
         Raises:
-            TypeError: an argument of the wrong type, a model that is not on the CPU.
+            TypeError: an argument of the wrong type, a model on another device than cpu and cuda.
             ValueError: a value that is not accepted. Some show when the group is known, at the
                 first step.
         """
@@ -193,10 +193,10 @@ class CompressState:
         )
         if self._model is not None:
             for rule in _rules.resolve(self._model, settings.rules, native.MIN_COMPRESSED):
-                if rule.parameter.device.type != "cpu":
+                if rule.parameter.device.type not in ("cpu", "cuda"):
                     raise TypeError(
                         f"ringdist: compress: parameter {rule.name!r} is on "
-                        f"{rule.parameter.device}; gradients are compressed on the CPU only"
+                        f"{rule.parameter.device}; gradients are compressed on cpu and cuda"
                     )
                 made.add_parameter(rule.parameter, rule.name, rule.codec, rule.coarsest)
                 self._shapes[rule.name] = rule.parameter.shape

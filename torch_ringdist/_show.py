@@ -71,7 +71,7 @@ def _cuda_text(cuda: dict[str, Any]) -> str:
         return str(cuda["state"])
     devices = [f"{name} ({capability})" for name, capability, _ in cuda.get("devices", ())]
     found = ", ".join(devices) or cuda["state"]
-    return f"kernels for {cuda['built_for']}; {found}; no operation takes CUDA tensors yet"
+    return f"kernels for {cuda['built_for']}; {found}"
 
 
 def _cost_rows(costs: dict[str, Any]) -> list[tuple[str, ...]]:

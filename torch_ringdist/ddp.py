@@ -31,14 +31,15 @@ def compress(model: DistributedDataParallel, settings: Settings) -> Compression:
     this with the same arguments, before the first backward pass.
 
     Args:
-        model: over a group of the backend ringdist, on the CPU, without another hook.
+        model: over a group of the backend ringdist, on the CPU or, but for "auto" and "powersgd",
+            on CUDA, without another hook.
         {settings}
 
     Returns:
         Its stats(), residual_norm(), state_dict() and load_state_dict().
 
     Raises:
-        TypeError: an argument of the wrong type, a model that is not on the CPU.
+        TypeError: an argument of the wrong type, a model on another device.
         ValueError: a value that is not accepted, a group of another backend.
         RuntimeError: the model has a hook already: DDP takes one, for good.
     """

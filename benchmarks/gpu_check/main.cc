@@ -1,6 +1,6 @@
 // The kernels of csrc/cuda on a device: whether they give the bytes of the CPU's codecs, and how
 // fast. Prints lines of JSON; benchmarks/gpu_check/__main__.py builds this, starts it and writes
-// the report.
+// the report. Arguments: the codecs, all if none is named; --no-speed: does not measure.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -65,10 +65,9 @@ class Check {
     const DeviceMemory<uint8_t> coded(size);
     const DeviceMemory<int> malformed(1);
     const double encoding = least_seconds(kRounds, [&](void* stream) {
-      const float* from = feedback ? owed.data() : nullptr;
-      check(
-          gpu::encode(coding_, {in.data(), from, owed.data(), kLarge, kSeed, coded.data()}, stream),
-          "encode");
+      const gpu::Owed residual{feedback ? owed.data() : nullptr, owed.data()};
+      check(gpu::encode(coding_, {in.data(), residual, kLarge, kSeed, coded.data()}, stream),
+            "encode");
     });
     const double decoding = least_seconds(kRounds, [&](void* stream) {
       check(gpu::decode(coding_, {coded.data(), kSeed, false, out.data(), kLarge, malformed.data()},
@@ -103,8 +102,11 @@ class Check {
     const DeviceMemory<float> device_in(in), from(owed), to(count);
     const DeviceMemory<uint8_t> coded(expected.size());
     check(gpu::encode(coding_,
-                      {device_in.data(), feedback ? from.data() : nullptr, to.data(), elements,
-                       device_seed, coded.data()},
+                      {device_in.data(),
+                       {feedback ? from.data() : nullptr, to.data()},
+                       elements,
+                       device_seed,
+                       coded.data()},
                       nullptr),
           "encode");
     const Coded bytes = coded.values();
@@ -146,7 +148,11 @@ double copy_speed() {
   return 2 * static_cast<double>(to.bytes()) / took / 1e9;
 }
 
-int run() {
+int run(std::vector<std::string_view> names) {
+  const bool measures = std::erase(names, "--no-speed") == 0;
+  const auto wanted = [&](std::string_view name) {
+    return names.empty() || std::ranges::find(names, name) != names.end();
+  };
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
   if (error != cudaSuccess || devices == 0) {
@@ -158,7 +164,7 @@ int run() {
   check(cudaGetDeviceProperties(&device, 0), "device 0");
   const uint32_t seed = std::random_device()();
   std::printf("{\"device\": \"%s\", \"capability\": \"%d.%d\", \"copy\": %.1f, \"seed\": %u}\n",
-              device.name, device.major, device.minor, copy_speed(), seed);
+              device.name, device.major, device.minor, measures ? copy_speed() : 0.0, seed);
   std::mt19937 random(seed);
   bool all_same = true;
   for (const CodecRow& row : codecs())
@@ -166,6 +172,7 @@ int run() {
       for (const char* rotation : {"", "+h"}) {
         auto codec = parse_codec(std::string(example) + rotation);
         if (!codec.ok()) continue;  // exact ones take no rotation
+        if (!wanted(codec.value()->name())) continue;
         const auto coding = gpu::coding_of(*codec.value());
         if (!coding) continue;
         Check one(codec.value(), *coding);
@@ -173,7 +180,8 @@ int run() {
         std::string first;
         const int different = one.differences(random, cases, first);
         all_same &= different == 0;
-        const Check::Speed plain = one.speed(false), fed_back = one.speed(true);
+        Check::Speed plain{}, fed_back{};
+        if (measures) plain = one.speed(false), fed_back = one.speed(true);
         std::printf(
             "{\"codec\": \"%s\", \"cases\": %d, \"different\": %d, \"first\": \"%s\", \"encode\": "
             "%.1f, \"encode_feedback\": %.1f, \"decode\": %.1f}\n",
@@ -187,4 +195,4 @@ int run() {
 }  // namespace
 }  // namespace gpu_check
 
-int main() { return gpu_check::run(); }
+int main(int argc, char** argv) { return gpu_check::run({argv + 1, argv + argc}); }

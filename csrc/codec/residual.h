@@ -8,19 +8,16 @@
 #pragma once
 
 #include <map>
-#include <span>
 #include <string>
-#include <vector>
 
-#include "base/buffers.h"
-#include "base/dtype.h"
 #include "base/error.h"
 #include "codec/codec.h"
+#include "codec/float_buffer.h"
 
 namespace ringdist {
 
 struct Residual {
-  std::vector<float> values;
+  FloatBuffer values;
   bool owed = false;  // may hold something else than zeros
 
   // From what is owed to what will be once the step under way has succeeded: a buffer of its own,
@@ -29,16 +26,18 @@ struct Residual {
   // It has succeeded; `owed_now`: as above.
   void commit(bool owed_now);
   double squared_norm() const;
+  // With another buffer, which may be in another memory. Not while a step is under way.
+  void replace(FloatBuffer buffer);
 
  private:
-  std::vector<float> next_;  // empty until it is needed
+  FloatBuffer next_;  // empty until it is needed
 };
 
 class ResidualStore {
  public:
-  // The residual of `name`, zeros at first; it is there as long as the store. An Error
+  // The residual of `name`, zeros in `memory` at first; it is there as long as the store. An Error
   // (kInvalidArgument) if it exists with another count.
-  Result<Residual*> get(const std::string& name, int64_t count);
+  Result<Residual*> get(const std::string& name, int64_t count, GradientMemory& memory);
 
   const std::map<std::string, Residual>& all() const { return residuals_; }
   // For a new loss scale: the residuals were computed under the old one.
@@ -54,14 +53,5 @@ class ResidualStore {
 bool may_use_feedback(const CodecPair& codecs);
 // Whether error feedback is on unless the user says otherwise.
 bool feedback_by_default(const CodecPair& codecs);
-
-// |values + residual|^2, in double; `residual` may be empty. dtype: float32, bfloat16, float16.
-double squared_norm(DType dtype, ConstBytes values, std::span<const float> residual);
-
-bool all_zero(DType dtype, ConstBytes values);
-
-// Pays what is owed into a gradient that is to travel without error feedback: values += residual,
-// of which only the rounding to `dtype` stays owed.
-void pay(DType dtype, Bytes values, ResidualSpan residual);
 
 }  // namespace ringdist

@@ -10,6 +10,7 @@
 
 #include "base/buffers.h"
 #include "base/dtype.h"
+#include "codec/host_memory.h"
 #include "compress/memory_order.h"
 #include "compress/treatment.h"
 
@@ -23,6 +24,7 @@ struct ParameterInfo {
   std::shared_ptr<const void> holder;
   MemoryOrder order;
   bool complex = false;
+  GradientMemory* memory = &host_memory();  // where its gradients are; outlives all Sessions
 };
 
 // Gradients one after another, without gaps.

@@ -73,6 +73,7 @@ Result<PlannedBucket> BucketPlanner::plan(const Bucket& bucket) {
 // Returns Treatment::bytes.
 Result<double> BucketPlanner::plan_part(Parameter& parameter, Slice slice, const Gradient& gradient,
                                         PlannedBucket& out) {
+  if (Error error = ParameterTable::check_place(parameter)) return error;
   const bool warm = record_.now().step < options_.warmup_steps;
   const Treatment& treatment = warm ? *none_ : *parameter.treatment;
   cut_spike(parameter, gradient);
@@ -90,9 +91,10 @@ Result<double> BucketPlanner::plan_part(Parameter& parameter, Slice slice, const
 
 void BucketPlanner::cut_spike(Parameter& parameter, const Gradient& gradient) const {
   if (options_.guard <= 0) return;
-  const double norm = std::sqrt(squared_norm(gradient.dtype, gradient.values, {}));
+  GradientMemory& memory = *parameter.info.memory;
+  const double norm = std::sqrt(memory.squared_norm(gradient.dtype, gradient.values, nullptr));
   const double factor = parameter.guard.factor(norm, options_.guard);
-  if (factor != 1) scale_gradient(gradient.dtype, gradient.values, factor);
+  if (factor != 1) memory.scale(gradient.dtype, gradient.values, factor);
 }
 
 // What is owed is added when the gradient is encoded, and what will be is left in another buffer.
@@ -102,8 +104,11 @@ Error BucketPlanner::lend_residual(Parameter& parameter, const Gradient& gradien
   changes_.add_residual(parameter, true);
   const int64_t every = options_.measure_every;
   // A parameter without a gradient sends zeros: it loses nothing.
-  if (every > 0 && record_.now().step % every == 0 && !all_zero(gradient.dtype, gradient.values))
-    record_.measure(parameter, squared_norm(gradient.dtype, gradient.values, residual.values));
+  GradientMemory& memory = *parameter.info.memory;
+  if (every > 0 && record_.now().step % every == 0 &&
+      !memory.all_zero(gradient.dtype, gradient.values))
+    record_.measure(parameter,
+                    memory.squared_norm(gradient.dtype, gradient.values, residual.values.data()));
   slice.residual = residual.values.data();
   slice.next = residual.begin().to;
   return {};
@@ -112,11 +117,13 @@ Error BucketPlanner::lend_residual(Parameter& parameter, const Gradient& gradien
 // The gradient travels without error feedback, and takes along what is owed from before.
 void BucketPlanner::pay_residual(Parameter& parameter, const Gradient& gradient) {
   Residual* const residual = parameter.residual;
-  if (residual == nullptr || !residual->owed || all_zero(gradient.dtype, gradient.values)) return;
+  if (residual == nullptr || !residual->owed) return;
+  GradientMemory& memory = *parameter.info.memory;
+  if (memory.all_zero(gradient.dtype, gradient.values)) return;
   const ResidualSpan both = residual->begin();
-  pay(gradient.dtype, gradient.values, both);
-  changes_.add_residual(parameter,
-                        !all_zero(DType::kFloat32, std::as_bytes(std::span(both.to, both.count))));
+  memory.pay(gradient.dtype, gradient.values, both);
+  changes_.add_residual(
+      parameter, !memory.all_zero(DType::kFloat32, std::as_bytes(std::span(both.to, both.count))));
 }
 
 }  // namespace ringdist

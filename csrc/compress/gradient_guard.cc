@@ -1,11 +1,7 @@
 #include "compress/gradient_guard.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <span>
-
-#include "kernel/cast.h"
 
 namespace ringdist {
 
@@ -18,18 +14,6 @@ double GradientGuard::factor(double norm, double limit) {
   const double factor = kept / norm;
   mean_ += weight * (kept - mean_);
   return factor;
-}
-
-void scale_gradient(DType dtype, Bytes values, double factor) {
-  std::array<float, 1024> wide;
-  const size_t element = dtype_size(dtype);
-  for (size_t at = 0; at < values.size(); at += wide.size() * element) {
-    const Bytes stored = values.subspan(at, std::min(wide.size() * element, values.size() - at));
-    const std::span<float> chunk = std::span(wide).first(stored.size() / element);
-    widen(dtype, stored, chunk);
-    for (float& value : chunk) value *= static_cast<float>(factor);
-    narrow(dtype, chunk, stored);
-  }
 }
 
 }  // namespace ringdist

@@ -4,9 +4,6 @@
 
 #include <cstdint>
 
-#include "base/buffers.h"
-#include "base/dtype.h"
-
 namespace ringdist {
 
 // One parameter's. Not thread-safe.
@@ -26,8 +23,5 @@ class GradientGuard {
   double mean_ = 0;
   int64_t steps_ = 0;
 };
-
-// values *= factor, in fp32. dtype: float32, bfloat16, float16.
-void scale_gradient(DType dtype, Bytes values, double factor);
 
 }  // namespace ringdist

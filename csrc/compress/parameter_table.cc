@@ -78,10 +78,12 @@ Result<Parameter*> ParameterTable::insert(ParameterInfo info, std::string name,
   if (!treatment.ok()) return treatment.error();
   Residual* loaded = nullptr;  // before its parameter was known
   if (!info.complex && residuals_->all().contains(name)) {
-    auto residual = residuals_->get(name, info.order.count());
+    auto residual = residuals_->get(name, info.order.count(), *info.memory);
     if (!residual.ok()) return residual.error();
     loaded = residual.value();
-    loaded->values = info.order.from_row_major(loaded->values);
+    const auto values = info.order.from_row_major(loaded->values.on_host());
+    loaded->replace(FloatBuffer(*info.memory, values.size()));
+    loaded->values.assign(values);
   }
   const ParameterKey key = info.key;
   parameters_.push_back({std::move(info),
@@ -109,9 +111,17 @@ Result<Parameter*> ParameterTable::find(ParameterKey key,
   return insert(std::move(info), std::move(name), {small ? std::string(kNoCodec) : "", ""});
 }
 
+Error ParameterTable::check_place(const Parameter& parameter) {
+  if (parameter.info.memory == &host_memory() || parameter.treatment->serves_devices()) return {};
+  return refusal_to_compress(ErrorKind::kNotSupported,
+                             "parameter '" + parameter.name + "' is on a device, where codec '" +
+                                 parameter.treatment->name() + "' is not served");
+}
+
 Error ParameterTable::provide_residual(Parameter& parameter) {
   if (parameter.residual != nullptr) return {};
-  auto residual = residuals_->get(parameter.name, parameter.info.order.count());
+  auto residual =
+      residuals_->get(parameter.name, parameter.info.order.count(), *parameter.info.memory);
   if (residual.ok()) parameter.residual = residual.value();
   return residual.error();
 }
@@ -135,12 +145,14 @@ Error ParameterTable::check_residual(const std::string& name, int64_t count) con
 }
 
 Error ParameterTable::load_residual(const std::string& name, std::span<const float> values) {
-  auto residual = residuals_->get(name, std::ssize(values));
+  const Parameter* const known = named(name);
+  auto residual =
+      residuals_->get(name, std::ssize(values), known ? *known->info.memory : host_memory());
   if (!residual.ok()) return residual.error();
-  if (const Parameter* known = named(name))
-    residual.value()->values = known->info.order.from_row_major(values);
+  if (known != nullptr)
+    residual.value()->values.assign(known->info.order.from_row_major(values));
   else
-    residual.value()->values.assign(values.begin(), values.end());
+    residual.value()->values.assign(values);
   residual.value()->owed = true;
   for (Parameter& parameter : parameters_)
     if (parameter.name == name)
@@ -153,8 +165,8 @@ std::vector<NamedResidual> ParameterTable::saved() const {
   for (const auto& [name, residual] : residuals_->all()) {
     const Parameter* known = named(name);
     const bool ordered = known != nullptr && !known->info.complex;
-    out.emplace_back(name,
-                     ordered ? known->info.order.to_row_major(residual.values) : residual.values);
+    std::vector<float> values = residual.values.on_host();
+    out.emplace_back(name, ordered ? known->info.order.to_row_major(values) : std::move(values));
   }
   return out;
 }

@@ -63,6 +63,8 @@ class ParameterTable {
   // The codec of one parameter in place of the hook's own; its rule still holds. Errors as use().
   Error use_for(Parameter& parameter, const std::string& spec);
 
+  // An Error (kNotSupported) if its gradients are on a device, where its treatment is not served.
+  static Error check_place(const Parameter& parameter);
   // Gives the parameter its residual; errors as ResidualStore::get.
   Error provide_residual(Parameter& parameter);
   // Shared with the ops in flight that were given one of them.

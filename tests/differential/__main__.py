@@ -39,6 +39,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--sequences", type=int, default=1000, metavar="N", help="how many (default: %(default)s)")
     add("--seed", type=int, help="which (default: a new one, which is printed)")
+    add("--device", default="cpu", help="of all tensors, such as cuda (default: %(default)s)")
     add("--replay", type=Path, metavar="FILE", help="run this sequence only")
     add("--out", type=Path, default=FOLDER, help="where failures are saved (default: %(default)s)")
     options = parser.parse_args(words)
@@ -49,7 +50,9 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     return options
 
 
-def search(checker: Checker, sequences: int, seed: int) -> tuple[Plan, str] | None:
+def search(
+    checker: Checker, sequences: int, seed: int, device: str = "cpu"
+) -> tuple[Plan, str] | None:
     """The smallest sequence that fails alone, and how; or None. Stops at the first that does."""
     failed: list[tuple[Plan, str]] = []
     bar = tqdm(total=sequences, desc="sequences", unit="sequence")
@@ -63,11 +66,13 @@ def search(checker: Checker, sequences: int, seed: int) -> tuple[Plan, str] | No
         report_multiple_bugs=False,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    @hypothesis.given(plans())
+    @hypothesis.given(plans(device))
     def run(plan: Plan) -> None:
         try:
             checker.check(plan)
         except Mismatch as error:
+            if not failed:
+                bar.write(f"failed, and is made smaller now:\n{plan}\n\n{error}\n")
             failed.append((plan, str(error)))
             bar.set_description("making it smaller")
             raise
@@ -118,7 +123,7 @@ def main() -> int:
     print(f"seed {options.seed}", flush=True)
     checker = Checker()
     try:
-        found = search(checker, options.sequences, options.seed)
+        found = search(checker, options.sequences, options.seed, options.device)
     finally:
         checker.close()
     for i, (plan, problem) in enumerate(checker.unrepeated):

@@ -33,6 +33,7 @@ class Here:
     me: int
     seed: int
     number: int  # of the step, in the whole sequence
+    device: str = "cpu"
 
     @property
     def size(self) -> int:
@@ -64,7 +65,7 @@ class Here:
         return values.reduced(rows, self.step.reduction)
 
     def box(self, content: torch.Tensor) -> Box:
-        return Box.of(content, self.step.layout)
+        return Box.of(content, self.step.layout, self.device)
 
     def blank(self, shape: tuple[int, ...]) -> Box:
         return self.box(values.zeros(values.DTYPES[self.step.dtype], shape))

@@ -14,7 +14,6 @@ from tests.differential import moving, reducing
 from tests.differential.call import Call, Here
 from tests.differential.plan import Plan, Region, Step
 
-CPU = torch.device("cpu")
 OPERATIONS = {**moving.OPERATIONS, **reducing.OPERATIONS}
 # Groups that sequences share, by their ranks.
 _kept: dict[tuple[int, ...], Any] = {}
@@ -58,7 +57,8 @@ class Execution:
 
     def _here(self, step: Step, number: int) -> Here:
         group = self._groups[step.group]
-        return Here(step, group, step.group.index(self.rank), self.plan.seed, number)
+        me = step.group.index(self.rank)
+        return Here(step, group, me, self.plan.seed, number, self.plan.device)
 
     def _step(self, at: int, step: Step, number: int) -> None:
         call = OPERATIONS[step.op](self._here(step, number))
@@ -74,7 +74,8 @@ class Execution:
                 calls.append((f"step {at}, call {i}", call))
         if not calls and region.style == "batch":
             return
-        works = _STYLES[region.style](self._groups[region.group], [call for _, call in calls])
+        start, device = _STYLES[region.style], torch.device(self.plan.device)
+        works = start(self._groups[region.group], [call for _, call in calls], device)
 
         def finish() -> None:
             for work in works:
@@ -96,7 +97,7 @@ class Execution:
             work.wait()
             # PyTorch's all_reduce_coalesced returns a Future
             done = work.done() if isinstance(work, torch._C.Future) else work.is_completed()
-            if not done:
+            if not done and self.plan.device == "cpu":  # of a device, its stream has waited
                 self.wrong.append(f"{name}: not complete after wait()")
         differences = [(what, box.differs(wanted)) for what, box, wanted in call.expected]
         found = [f"{what}: {text}" for what, text in differences if text]
@@ -105,24 +106,24 @@ class Execution:
         self.wrong += [f"{name}: {text}" for text in found]
 
 
-def _mixed(group: Any, calls: list[Call]) -> list[Any]:
-    group._start_coalescing(CPU)
+def _mixed(group: Any, calls: list[Call], device: torch.device) -> list[Any]:
+    group._start_coalescing(device)
     works = [call.start(True) for call in calls]
-    return [group._end_coalescing(CPU), *works]
+    return [group._end_coalescing(device), *works]
 
 
-def _managed(group: Any, calls: list[Call]) -> list[Any]:
+def _managed(group: Any, calls: list[Call], _: torch.device) -> list[Any]:
     with dist.distributed_c10d._coalescing_manager(group, async_ops=True) as manager:
         for call in calls:
             call.start(False)
     return [manager]
 
 
-def _batched(group: Any, calls: list[Call]) -> list[Any]:
+def _batched(group: Any, calls: list[Call], _: torch.device) -> list[Any]:
     return dist.batch_isend_irecv([call.batched() for call in calls])
 
 
-# Each starts the calls of a region and returns what to wait for.
+# Each starts the calls of a region, with tensors on the device, and returns what to wait for.
 _STYLES = {"region": _mixed, "manager": _managed, "batch": _batched}
 
 

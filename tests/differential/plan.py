@@ -54,6 +54,7 @@ class Plan:
     steps: tuple[Step | Region, ...]
     seed: int = 0
     fresh_groups: bool = False  # made for this sequence, and destroyed at its end
+    device: str = "cpu"  # where the tensors are
 
     def groups(self) -> list[tuple[int, ...]]:
         return sorted({step.group for step in self.steps})
@@ -80,10 +81,11 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """Raises ValueError, KeyError or TypeError if `text` is not what to_json() writes."""
         values = json.loads(text)
-        return cls(tuple(map(_step, values["steps"])), values["seed"], values["fresh_groups"])
+        return cls(**{**values, "steps": tuple(map(_step, values["steps"]))})
 
     def __str__(self) -> str:
-        lines = [f"data seed {self.seed}" + (", groups of its own" if self.fresh_groups else "")]
+        own = ", groups of its own" if self.fresh_groups else ""
+        lines = [f"data seed {self.seed}, on {self.device}{own}"]
         for i, step in enumerate(self.steps):
             if isinstance(step, Region):
                 lines.append(f"{i}: {step.style}{_lag(step)} of")

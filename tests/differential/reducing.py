@@ -38,11 +38,11 @@ def all_reduce_sparse(here: Here) -> Call:
     for rank, rows in enumerate(here.given((6, 4))):
         count = here.row(rank)
         dense[rank][:count] = rows[:count]
-    tensor = dense[here.me].to_sparse()
+    tensor = dense[here.me].to_sparse().to(here.device)
     box = Box(tensor, tensor)
 
     def check(_: Any) -> str:
-        same = torch.equal(box.tensor.to_dense(), here.reduced(dense))
+        same = torch.equal(box.tensor.to_dense().cpu(), here.reduced(dense))
         return "" if same and box.tensor.is_coalesced() else f"became {box.tensor}"
 
     return Call(

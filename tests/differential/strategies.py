@@ -25,7 +25,9 @@ MIXED = sorted({*moving.OPERATIONS, *reducing.OPERATIONS} - {"all_reduce_sparse"
 
 
 @st.composite
-def steps(draw: Any, ops: list[str], group: tuple[int, ...] | None = None) -> Step:
+def steps(
+    draw: Any, ops: list[str], group: tuple[int, ...] | None = None, device: str = "cpu"
+) -> Step:
     group = group or draw(st.sampled_from(GROUPS))
     op = draw(st.sampled_from([op for op in ops if op != "send_recv" or len(group) > 1]))
     if op == "barrier":
@@ -54,14 +56,15 @@ def steps(draw: Any, ops: list[str], group: tuple[int, ...] | None = None) -> St
         peer=ranks[-1],
         tag=draw(st.sampled_from([0, 1, 2**31 - 1])),
         layout=draw(st.sampled_from(LAYOUTS)),
-        variant=draw(st.booleans()),
+        # A receive on a device names its sender.
+        variant=draw(st.just(False) if op == "send_recv" and device != "cpu" else st.booleans()),
         lag=draw(st.sampled_from(LAGS)),
         **named,
     )
 
 
 @st.composite
-def regions(draw: Any) -> Region:
+def regions(draw: Any, device: str) -> Region:
     group = draw(st.sampled_from(GROUPS))
     style = draw(st.sampled_from(["region", "manager", "batch"] if len(group) > 1 else ["region"]))
     ops = {
@@ -69,7 +72,7 @@ def regions(draw: Any) -> Region:
         "manager": [draw(st.sampled_from(MANAGED))],
         "batch": ["send_recv"],
     }[style]
-    inside = draw(st.lists(steps(ops, group), min_size=1, max_size=6))
+    inside = draw(st.lists(steps(ops, group, device), min_size=1, max_size=6))
     if style == "manager":
         # PyTorch takes the reduction of the first for all.
         inside = [step for step in inside if step.reduction == inside[0].reduction]
@@ -78,12 +81,16 @@ def regions(draw: Any) -> Region:
     return Region(style, tuple(inside), draw(st.sampled_from(LAGS)))
 
 
-def plans() -> st.SearchStrategy[Plan]:
+def plans(device: str = "cpu") -> st.SearchStrategy[Plan]:
     every = [*moving.OPERATIONS, *reducing.OPERATIONS]
-    some = st.one_of(steps(every), steps(every), regions())
+    if device != "cpu":
+        every.remove("all_reduce_sparse")
+    one = steps(every, device=device)
+    some = st.one_of(one, one, regions(device))
     return st.builds(
         Plan,
         steps=st.lists(some, min_size=1, max_size=12).map(tuple),
         seed=st.integers(0, 2**31 - 1),
         fresh_groups=st.sampled_from([False] * 7 + [True]),
+        device=st.just(device),
     )

@@ -120,10 +120,11 @@ def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return packed.view(-1).view(torch.uint8)
 
 
-def zeros(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+def zeros(dtype: torch.dtype, shape: tuple[int, ...], device: str = "cpu") -> torch.Tensor:
     """torch.zeros, of dtypes that it does not know as well."""
     count = torch.Size(shape).numel()
-    return torch.zeros(count * dtype.itemsize, dtype=torch.uint8).view(dtype).view(shape)
+    memory = torch.zeros(count * dtype.itemsize, dtype=torch.uint8, device=device)
+    return memory.view(dtype).view(shape)
 
 
 @dataclass
@@ -134,20 +135,20 @@ class Box:
     memory: torch.Tensor
 
     @classmethod
-    def of(cls, content: torch.Tensor, layout: str) -> Box:
-        """A copy of `content`, which is contiguous, in the layout."""
+    def of(cls, content: torch.Tensor, layout: str, device: str = "cpu") -> Box:
+        """A copy on the device of `content`, which is contiguous and on the CPU, in the layout."""
         shape, count, dtype = content.shape, content.numel(), content.dtype
         if layout == "offset":
-            memory = zeros(dtype, (count + 5,))
+            memory = zeros(dtype, (count + 5,), device)
             tensor = memory[2 : 2 + count].view(shape)
         elif layout == "strided":
-            memory = zeros(dtype, (count, 2))
+            memory = zeros(dtype, (count, 2), device)
             tensor = memory[:, 1].view(shape)
         elif layout == "transposed" and len(shape) > 1:
-            memory = zeros(dtype, (count,))
+            memory = zeros(dtype, (count,), device)
             tensor = memory.view(shape[::-1]).permute(*reversed(range(len(shape))))
         else:
-            memory = zeros(dtype, (count,))
+            memory = zeros(dtype, (count,), device)
             tensor = memory.view(shape)
         bits(tensor).copy_(bits(content))
         return cls(tensor, memory)
@@ -156,7 +157,7 @@ class Box:
         """What is not as expected, or ""."""
         if self.tensor.shape != expected.shape or self.tensor.dtype != expected.dtype:
             return f"became {self.tensor.dtype}{list(self.tensor.shape)}"
-        got, wanted = _flat_bytes(self.tensor), _flat_bytes(expected)
+        got, wanted = _flat_bytes(self.tensor).cpu(), _flat_bytes(expected)
         wrong = (got != wanted).nonzero()
         if len(wrong):
             at = int(wrong[0]) // expected.element_size()

@@ -130,7 +130,7 @@ def test_info_shows_everything_aligned(monkeypatch, capsys):
     assert main(["info"]) == 0
     out = capsys.readouterr().out
     assert "UCX              1.22.0 (wheel) /lib/libucp.so.0\n" in out
-    assert "CUDA             kernels for 80, 90; NVIDIA H100 (9.0); no operation takes" in out
+    assert "CUDA             kernels for 80, 90; NVIDIA H100 (9.0)\n" in out
     assert "  local  ok            threads of one process\n" in out
     assert "  RINGDIST_ALGORITHM      ring  set      which schedule runs (default: auto)\n" in out
     assert "  RINGDIST_SOCKET_IFNAME  -     default  interfaces to use (default: empty)\n" in out

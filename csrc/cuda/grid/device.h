@@ -2,8 +2,18 @@
 // other, for tests on the host.
 #pragma once
 
+#include <bit>
+#include <cstdint>
+
 #ifdef __CUDACC__
 #define RINGDIST_DEVICE __device__ __forceinline__
 #else
 #define RINGDIST_DEVICE inline
 #endif
+
+namespace ringdist {
+
+// Of a value that is not 0. What nvcc 13.0 makes of std::countr_zero() is always 32 on a device.
+constexpr int lowest_bit(uint32_t x) { return std::popcount((x & (0 - x)) - 1); }
+
+}  // namespace ringdist

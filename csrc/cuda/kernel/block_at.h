@@ -10,27 +10,30 @@ namespace ringdist::gpu {
 // So many blocks of `block` elements cover `count`.
 constexpr int64_t blocks(int64_t count, int block) { return (count + block - 1) / block; }
 
-// Those of block `index` of them: the last may be shorter.
+// Those of a block of `count` elements.
 struct BlockAt {
   int64_t begin;
   int count;
 
-  constexpr BlockAt(int64_t index, int64_t all, int block)
-      : begin(index * block), count(static_cast<int>(all - begin < block ? all - begin : block)) {}
+  // Of whole blocks: the i-th after it.
+  constexpr BlockAt next(int i) const { return {begin + int64_t{i} * count, count}; }
 };
 
-// Calls body with the block; of a whole one the compiler then knows the count, and needs to look at
-// no element whether it is there. Not for long blocks, whose elements fill the registers as it is.
-template <int kCount, typename Body>
-RINGDIST_DEVICE void for_whole_or_tail(int64_t index, int64_t all, const Body& body) {
-  constexpr int kMostKnown = 256;
-  BlockAt at(index, all, kCount);
-  if (kCount <= kMostKnown && at.count == kCount) {
-    at.count = kCount;
-    body(at);
-  } else {
-    body(at);
+// Calls body.template operator()<blocks>(first) for batch `index` of a call of `all` elements: all
+// of its blocks at once if they are whole, and then the compiler knows their count, and needs to
+// look at no element whether it is there; else one by one.
+template <typename Coder, typename Body>
+RINGDIST_DEVICE void for_batch(int64_t index, int64_t all, const Body& body) {
+  constexpr int kCount = Coder::kCount, kBatch = Coder::kBatch;
+  const int64_t begin = index * (kBatch * kCount);
+  if constexpr (kBatch > 1) {
+    if (begin + kBatch * kCount <= all)
+      return body.template operator()<kBatch>(BlockAt{begin, kCount});
   }
+  const int64_t end = begin + kBatch * kCount;
+  for (int64_t at = begin; at < end && at < all; at += kCount)
+    body.template operator()<1>(
+        BlockAt{at, static_cast<int>(all - at < kCount ? all - at : kCount)});
 }
 
 }  // namespace ringdist::gpu

@@ -12,7 +12,7 @@ namespace ringdist::gpu {
 
 inline constexpr int kWarps = 8;  // of a thread block
 // Many more than run at once, so that the last of them to end are few beside all.
-inline constexpr int64_t kMostThreadBlocks = 1 << 16;
+inline constexpr int64_t kMostThreadBlocks = 1 << 13;
 
 // body(warp, index) for every index below `count`, with kScratch bytes for each warp.
 template <int kScratch, typename Body>

@@ -1,8 +1,10 @@
-// What a warp does to block `index` of a call: reads, rotates where that is asked for, codes, and
-// keeps what was lost; or decodes. The same for every codec, which is a Coder.
+// What a warp does to batch `index` of a call's blocks: reads, rotates where that is asked for,
+// codes, and keeps what was lost; or decodes. All of a batch is read before the first block of it
+// is worked on: a device's memory is far away. The same for every codec, which is a Coder.
 //
 // A Coder turns the values of one block in registers into bytes and back:
 //   kCount, kParts          elements of a block; elements of a lane
+//   kBatch                  blocks that fit into the registers
 //   kScratch                bytes of fast memory that its warp needs
 //   kSparse                 a block is decoded by adding what was sent to zeros
 //   bytes(count)            of a block, the last one as short as the rest
@@ -11,7 +13,9 @@
 //                           block is poisoned. Beyond `count` x is 0. `at`: which element the first
 //                           is, in the call or, behind a rotation, in the chunk whose seed it then
 //                           is.
-//   decode(warp, in, count, seed, at, adding, x)
+//   Fetched<W>, fetch(warp, in, count)
+//                           a block's bytes, in registers or where they are
+//   decode(warp, fetched, count, seed, at, adding, x)
 //                           false, in all lanes, for bytes that no encoder writes. `adding`: x will
 //                           be added to something.
 #pragma once
@@ -29,8 +33,8 @@
 namespace ringdist::gpu {
 
 template <typename Coder>
-constexpr int64_t blocks_of(int64_t count) {
-  return blocks(count, Coder::kCount);
+constexpr int64_t batches_of(int64_t count) {
+  return blocks(count, Coder::kCount * Coder::kBatch);
 }
 
 // Where a block is for a Coder: behind a rotation every chunk is a call of its own.
@@ -55,25 +59,34 @@ struct Encoding {
 
   template <Warp W>
   RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
-    for_whole_or_tail<Coder::kCount>(index, count, [&](BlockAt at) { run(warp, index, at); });
+    const bool pays = owed.pays();
+    for_batch<Coder>(index, count, [&]<int kBlocks>(BlockAt first) {
+      Values<W, kParts> sums[kBlocks];
+      for (int i = 0; i < kBlocks; ++i) read(warp, first.next(i), pays, sums[i]);
+      for (int i = 0; i < kBlocks; ++i) finish(warp, first.next(i), pays, sums[i]);
+    });
   }
 
  private:
+  static constexpr int kParts = Coder::kParts;
+
   template <Warp W>
-  RINGDIST_DEVICE void run(W& warp, int64_t index, BlockAt at) const {
-    constexpr int kParts = Coder::kParts;
-    const Owed mine = owed.at(at.begin);
-    Values<W, kParts> sum;
+  RINGDIST_DEVICE void read(W& warp, BlockAt at, bool pays, Values<W, kParts>& sum) const {
     fill(warp, sum, 0);
     each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
       sum.part[part][lane] = in[at.begin + i];
     });
-    const bool pays = mine.pays();
     if (pays)
-      each_element<kParts>(
-          warp, at.count, [&](int part, int lane, int i) { sum.part[part][lane] += mine.from[i]; });
+      each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
+        sum.part[part][lane] += owed.from[at.begin + i];
+      });
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE void finish(W& warp, BlockAt at, bool pays, const Values<W, kParts>& sum) const {
+    const Owed mine = owed.at(at.begin);
     Values<W, kParts> x = sum;
-    code(warp, x, at, out + index * coder.bytes(Coder::kCount));
+    code(warp, x, at, out + at.begin / Coder::kCount * coder.bytes(Coder::kCount));
     if (mine.empty()) return;
     each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
       const float lost = sum.part[part][lane] - x.part[part][lane];
@@ -82,7 +95,7 @@ struct Encoding {
   }
 
   // Writes the bytes of x, and makes it what they decode to.
-  template <Warp W, int kParts>
+  template <Warp W>
   RINGDIST_DEVICE void code(W& warp, Values<W, kParts>& x, BlockAt at, uint8_t* to) const {
     const Place<kRotated> place(seed, at.begin);
     if constexpr (kRotated) {
@@ -112,19 +125,36 @@ struct Decoding {
 
   template <Warp W>
   RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
-    for_whole_or_tail<Coder::kCount>(index, count, [&](BlockAt at) { run(warp, index, at); });
+    for_batch<Coder>(index, count, [&]<int kBlocks>(BlockAt first) {
+      typename Coder::template Fetched<W> bytes[kBlocks];
+      Values<W, kParts> before[kBlocks];
+      for (int i = 0; i < kBlocks; ++i) {
+        const BlockAt at = first.next(i);
+        const int64_t block = at.begin / Coder::kCount;
+        bytes[i] = coder.fetch(warp, in + block * coder.bytes(Coder::kCount), at.count);
+        if (accumulate) read(warp, at, before[i]);
+      }
+      for (int i = 0; i < kBlocks; ++i) finish(warp, first.next(i), bytes[i], before[i]);
+    });
   }
 
  private:
+  static constexpr int kParts = Coder::kParts;
+
   template <Warp W>
-  RINGDIST_DEVICE void run(W& warp, int64_t index, BlockAt at) const {
-    constexpr int kParts = Coder::kParts;
+  RINGDIST_DEVICE void read(W& warp, BlockAt at, Values<W, kParts>& x) const {
+    each_element<kParts>(
+        warp, at.count, [&](int part, int lane, int i) { x.part[part][lane] = out[at.begin + i]; });
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE void finish(W& warp, BlockAt at, const typename Coder::template Fetched<W>& bytes,
+                              const Values<W, kParts>& before) const {
     Values<W, kParts> x;
     fill(warp, x, 0);
     const bool adding = accumulate && !kRotated;
-    const uint8_t* from = in + index * coder.bytes(Coder::kCount);
     const Place<kRotated> place(seed, at.begin);
-    if (!coder.decode(warp, from, at.count, place.seed, place.element, adding, x)) {
+    if (!coder.decode(warp, bytes, at.count, place.seed, place.element, adding, x)) {
       warp.each([&](int lane) {
         if (lane == 0) *malformed = 1;
       });
@@ -132,8 +162,8 @@ struct Decoding {
     }
     if constexpr (kRotated) Rotation(place.seed, at.begin, at.count).back(warp, x);
     each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
-      float& to = out[at.begin + i];
-      to = accumulate ? to + x.part[part][lane] : x.part[part][lane];
+      const float value = x.part[part][lane];
+      out[at.begin + i] = accumulate ? before.part[part][lane] + value : value;
     });
   }
 };

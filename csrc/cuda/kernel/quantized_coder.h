@@ -19,6 +19,7 @@ template <typename Format>
 struct QuantizedCoder {
   static constexpr int kParts = kQuantizedParts;
   static constexpr int kCount = kQuantizeBlock;
+  static constexpr int kBatch = 4;
   static constexpr int kScratch = kCount;
   static constexpr bool kSparse = false;
 
@@ -48,15 +49,31 @@ struct QuantizedCoder {
   }
 
   template <Warp W>
-  RINGDIST_DEVICE bool decode(W& warp, const uint8_t* in, int count, Seed, uint64_t, bool,
-                              Values<W, kParts>& x) const {
-    constexpr uint32_t kMask = (1u << Format::kBits) - 1;
-    const float scale = scale_value(load16(in));
+  struct Fetched {
+    uint16_t scale;
+    typename W::template Lanes<uint8_t> packed[kParts];  // where each element's code is
+  };
+
+  template <Warp W>
+  RINGDIST_DEVICE Fetched<W> fetch(W& warp, const uint8_t* in, int count) const {
+    Fetched<W> out;
+    out.scale = load16(in);
     const uint8_t* packed = in + kScaleBytes;
     const int bytes = packed_bytes(count);
     each_element<kParts>(warp, count, [&](int part, int lane, int i) {
-      const int field = i / bytes;
-      const uint32_t code = packed[i - field * bytes] >> (field * Format::kBits);
+      out.packed[part][lane] = packed[i - i / bytes * bytes];
+    });
+    return out;
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE bool decode(W& warp, const Fetched<W>& in, int count, Seed, uint64_t, bool,
+                              Values<W, kParts>& x) const {
+    constexpr uint32_t kMask = (1u << Format::kBits) - 1;
+    const float scale = scale_value(in.scale);
+    const int bytes = packed_bytes(count);
+    each_element<kParts>(warp, count, [&](int part, int lane, int i) {
+      const uint32_t code = in.packed[part][lane] >> (i / bytes * Format::kBits);
       x.part[part][lane] = Format::value(code & kMask) * scale;
     });
     return true;

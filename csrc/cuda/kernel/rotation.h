@@ -33,7 +33,7 @@ struct Run {
     const int bit = 31 - std::countl_zero(static_cast<uint32_t>(i ^ count));
     return {i >> bit << bit, 1 << bit};
   }
-  RINGDIST_DEVICE int log() const { return std::countr_zero(static_cast<uint32_t>(count)); }
+  RINGDIST_DEVICE int log() const { return lowest_bit(static_cast<uint32_t>(count)); }
 };
 
 class Rotation {

@@ -17,6 +17,7 @@ template <typename Type>
 struct Round16Coder {
   static constexpr int kParts = 8;
   static constexpr int kCount = kParts * kWarp;
+  static constexpr int kBatch = 2;
   static constexpr int kScratch = 0;
   static constexpr bool kSparse = false;
 
@@ -36,10 +37,23 @@ struct Round16Coder {
   }
 
   template <Warp W>
-  RINGDIST_DEVICE bool decode(W& warp, const uint8_t* in, int count, Seed, uint64_t, bool,
+  struct Fetched {
+    typename W::template Lanes<uint16_t> part[kParts];
+  };
+
+  template <Warp W>
+  RINGDIST_DEVICE Fetched<W> fetch(W& warp, const uint8_t* in, int count) const {
+    Fetched<W> out;
+    each_element<kParts>(
+        warp, count, [&](int part, int lane, int i) { out.part[part][lane] = load16(in + 2 * i); });
+    return out;
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE bool decode(W& warp, const Fetched<W>& in, int count, Seed, uint64_t, bool,
                               Values<W, kParts>& x) const {
-    each_element<kParts>(warp, count, [&](int part, int lane, int i) {
-      x.part[part][lane] = Type::widen(load16(in + 2 * i));
+    each_element<kParts>(warp, count, [&](int part, int lane, int) {
+      x.part[part][lane] = Type::widen(in.part[part][lane]);
     });
     return true;
   }

@@ -21,6 +21,7 @@ class SignCoder {
  public:
   static constexpr int kCount = kSignBlock;
   static constexpr int kParts = kCount / kWarp;
+  static constexpr int kBatch = 2;
   static constexpr int kScratch = 0;
   static constexpr bool kSparse = false;
 
@@ -37,15 +38,30 @@ class SignCoder {
     });
   }
 
+  template <Warp W>
+  struct Fetched {
+    uint16_t field;
+    typename W::template Lanes<uint8_t> signs[kParts];  // where each element's is
+  };
+
+  template <Warp W>
+  RINGDIST_DEVICE Fetched<W> fetch(W& warp, const uint8_t* in, int count) const {
+    Fetched<W> out;
+    out.field = load16(in);
+    each_element<kParts>(warp, count, [&](int part, int lane, int i) {
+      out.signs[part][lane] = in[kScaleBytes + i / 8];
+    });
+    return out;
+  }
+
   // False if the field names an element that is not there.
   template <Warp W>
-  RINGDIST_DEVICE bool decode(W& warp, const uint8_t* in, int count, Seed, uint64_t, bool adding,
+  RINGDIST_DEVICE bool decode(W& warp, const Fetched<W>& in, int count, Seed, uint64_t, bool adding,
                               Values<W, kParts>& x) const {
-    const uint16_t field = load16(in);
+    const uint16_t field = in.field;
     if ((field & kSingle) != 0 && single_index(field) >= count) return false;
-    const uint8_t* signs = in + kScaleBytes;
     each_element<kParts>(warp, count, [&](int part, int lane, int i) {
-      const uint32_t sign = static_cast<uint32_t>(signs[i / 8] >> (i % 8)) << 31;
+      const uint32_t sign = static_cast<uint32_t>(in.signs[part][lane] >> (i % 8)) << 31;
       const bool sent = (field & kSingle) == 0 || i == single_index(field);
       // What is not sent is not added: -0 leaves what it is added to.
       x.part[part][lane] = !sent && adding ? -0.0f : decoded(field, i, sign);
@@ -142,7 +158,7 @@ class SignCoder {
       typename W::template Lanes<uint32_t> here;
       warp.each([&](int lane) { here[lane] = magnitude_bits(x.part[part][lane]) == most ? 1 : 0; });
       const uint32_t lanes = warp.ballot(here);
-      if (lanes != 0) index = part * kWarp + std::countr_zero(lanes);
+      if (lanes != 0) index = part * kWarp + lowest_bit(lanes);
     }
     return static_cast<uint16_t>(kSingle | exponent << 8 | index);
   }

@@ -15,9 +15,18 @@ namespace ringdist::gpu {
 struct SparseBlock {
   static constexpr int kCount = 1024;
   static constexpr int kParts = kCount / kWarp;
+  static constexpr int kBatch = 1;
   static constexpr bool kSparse = true;
 
   int k = 1;  // of kCount
+
+  template <Warp W>
+  using Fetched = const uint8_t*;  // they are read where they are
+
+  template <Warp W>
+  RINGDIST_DEVICE const uint8_t* fetch(W&, const uint8_t* in, int) const {
+    return in;
+  }
 
   // So many of a block of `count` elements are sent.
   constexpr int share(int count) const { return (k * count + kCount - 1) / kCount; }

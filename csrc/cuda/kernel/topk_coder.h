@@ -67,7 +67,7 @@ struct TopkCoder : SparseBlock {
       const uint32_t faults =
           which(warp, begin, entries, [&](int j) { return is_out_of_order(in, j, count); });
       if ((poisons | faults) != 0) {
-        const int first = std::countr_zero(poisons | faults);
+        const int first = lowest_bit(poisons | faults);
         if (!is_in(poisons, first)) return false;
         fill(warp, x, std::numeric_limits<float>::quiet_NaN());
         return true;

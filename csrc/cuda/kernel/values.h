@@ -50,13 +50,21 @@ RINGDIST_DEVICE uint32_t largest_magnitude(W& warp, const Values<W, kParts>& x) 
   return warp.maximum(largest);
 }
 
-// 16 bits of a block's bytes, which lie anywhere.
+// 16 bits of a block's bytes, which lie anywhere, but seldom at odd addresses.
+RINGDIST_DEVICE bool is_odd(const uint8_t* at) {
+  return reinterpret_cast<uintptr_t>(at) % sizeof(uint16_t) != 0;
+}
 RINGDIST_DEVICE void store16(uint16_t value, uint8_t* out) {
-  out[0] = static_cast<uint8_t>(value);
-  out[1] = static_cast<uint8_t>(value >> 8);
+  if (is_odd(out)) {
+    out[0] = static_cast<uint8_t>(value);
+    out[1] = static_cast<uint8_t>(value >> 8);
+  } else {
+    *reinterpret_cast<uint16_t*>(out) = value;
+  }
 }
 RINGDIST_DEVICE uint16_t load16(const uint8_t* in) {
-  return static_cast<uint16_t>(in[0] | in[1] << 8);
+  if (is_odd(in)) return static_cast<uint16_t>(in[0] | in[1] << 8);
+  return *reinterpret_cast<const uint16_t*>(in);
 }
 
 // Those in front of them, which all lanes know.

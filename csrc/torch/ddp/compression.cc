@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "torch/ddp/device_memory.h"
 #include "torch/ddp/pending_future.h"
 #include "torch/errors.h"
 #include "torch/ops/coding.h"
@@ -47,7 +48,8 @@ MemoryOrder order_of(const at::Tensor& parameter) {
 // Holds the tensor, so that its address stays its own.
 ParameterInfo info_of(const at::Tensor& parameter) {
   return {parameter.unsafeGetTensorImpl(), std::make_shared<at::Tensor>(parameter),
-          order_of(parameter), parameter.is_complex()};
+          order_of(parameter), parameter.is_complex(),
+          parameter.is_cpu() ? &host_memory() : &device_memory(parameter.device())};
 }
 
 CompressionGroup group_of(const ProcessGroupRing& group) {

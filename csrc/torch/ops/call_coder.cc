@@ -1,5 +1,6 @@
 #include "torch/ops/call_coder.h"
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 
 #include <utility>
@@ -41,15 +42,17 @@ void CallCoder::apply_option(Call& call) const {
   call.request.blocks = std::move(whole);
 }
 
+at::Tensor CallCoder::shadow_of(const at::Tensor& residual) const {
+  const HeldBytes block(shadows_, residual.nbytes());
+  return at::from_blob(block.bytes().data(), residual.sizes(), [block](void*) {}, at::kFloat);
+}
+
 // What will be owed goes to memory of ours, and to the caller's residual once the op has succeeded.
 void CallCoder::apply(Call& call, const at::Tensor& given, Coding coding,
                       const Tensors& memory) const {
   if (coding.residual.defined() && size_ > 1) {  // alone nothing travels, nor is owed
     const at::Tensor& residual = coding.residual;
-    const auto bytes = static_cast<size_t>(residual.numel()) * sizeof(float);
-    const HeldBytes block(shadows_, bytes);
-    coding.next =
-        at::from_blob(block.bytes().data(), residual.sizes(), [block](void*) {}, at::kFloat);
+    coding.next = residual.is_cpu() ? shadow_of(residual) : at::empty_like(residual);
   }
   call.request.blocks = value_of(make_blocks(contribution(call, given), coding, memory));
   if (call.request.blocks && coding.next.defined())

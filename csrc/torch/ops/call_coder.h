@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 #include <utility>
 
@@ -27,6 +29,8 @@ class CallCoder {
  private:
   // A tensor of a call, for its block map.
   Contribution contribution(const Call& call, const at::Tensor& tensor) const;
+  // As many elements, in memory that is used again and again.
+  at::Tensor shadow_of(const at::Tensor& residual) const;
 
   const int size_;
   const CodecPair codecs_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "torch/devices.h"
+#include "torch/errors.h"
 
 namespace ringdist {
 

@@ -102,8 +102,8 @@ TEST_F(Planning, WhatIsOwedIsPaidByWhoTravelsWithoutFeedback) {
   EXPECT_EQ(gradients[kAll], 0);
   succeed(planned, 0);
   EXPECT_FALSE(parameters[0]->residual->owed);
-  EXPECT_EQ(parameters[0]->residual->values, std::vector<float>(kAll));
-  EXPECT_EQ(parameters[1]->residual->values, std::vector<float>(kAll, 2));
+  EXPECT_EQ(parameters[0]->residual->values.on_host(), std::vector<float>(kAll));
+  EXPECT_EQ(parameters[1]->residual->values.on_host(), std::vector<float>(kAll, 2));
 }
 
 TEST_F(Planning, LossesAreMeasuredNowAndThenOfParametersThatHaveGradients) {

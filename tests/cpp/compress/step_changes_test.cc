@@ -15,7 +15,8 @@ class StepChangesTest : public ::testing::Test {
   using Values = std::vector<float>;
 
   StepChangesTest() {
-    residual.values = {1, 2};
+    residual.replace(FloatBuffer(host_memory(), 2));
+    residual.values.assign(Values{1, 2});
     residual.owed = true;
     parameter.residual = &residual;
     parameter.right = std::make_shared<Values>(Values{3});
@@ -39,7 +40,7 @@ class StepChangesTest : public ::testing::Test {
     return out;
   }
   void expect(const Values& owed, float right) const {
-    EXPECT_EQ(residual.values, owed);
+    EXPECT_EQ(residual.values.on_host(), owed);
     EXPECT_EQ(*parameter.right, Values{right});
   }
 

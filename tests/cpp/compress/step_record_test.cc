@@ -12,9 +12,12 @@ namespace {
 // A parameter that owes one value.
 struct Owing {
   explicit Owing(float value) {
-    residual.values = {value};
+    residual.replace(FloatBuffer(host_memory(), 1));
+    owes(value);
     parameter.residual = &residual;
   }
+  void owes(float value) { residual.values.assign({&value, 1}); }
+
   Residual residual;
   Parameter parameter{{nullptr, nullptr, MemoryOrder({1}), false}, {}, {}, {}, {}, {}, {}, {}};
 };
@@ -75,15 +78,15 @@ TEST(StepRecords, MeasuresWhatWasLostOfWhatWasGiven) {
   record.begin(5, "int4");
   record.measure(a.parameter, 60);
   record.measure(b.parameter, 40);
-  a.residual.values = {3};
-  b.residual.values = {4};
+  a.owes(3);
+  b.owes(4);
   record.succeed();
   EXPECT_EQ(record.now().measured_step, 5);
   EXPECT_DOUBLE_EQ(record.now().relative_error, 0.5);  // sqrt(25 / 100)
   EXPECT_DOUBLE_EQ(record.now().total_relative_error, 0.5);
   record.begin(6, "int4");
   record.measure(a.parameter, 300);
-  a.residual.values = {0};
+  a.owes(0);
   record.succeed();
   EXPECT_EQ(record.now().measured_step, 6);
   EXPECT_EQ(record.now().relative_error, 0);

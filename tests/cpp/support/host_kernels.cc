@@ -47,14 +47,14 @@ void with_coder(gpu::Coding coding, Run run) {
 template <bool kRotated, typename Coder>
 void launch(Coder coder, const gpu::EncodeCall& call) {
   for_each_block<Coder::kScratch>(
-      gpu::blocks_of<Coder>(call.count),
+      gpu::batches_of<Coder>(call.count),
       gpu::Encoding<Coder, kRotated>{coder, call.in, call.owed, call.count, call.seed, call.out});
 }
 
 template <bool kRotated, typename Coder>
 void launch(Coder coder, const gpu::DecodeCall& call) {
   for_each_block<Coder::kScratch>(
-      gpu::blocks_of<Coder>(call.count),
+      gpu::batches_of<Coder>(call.count),
       gpu::Decoding<Coder, kRotated>{coder, call.in, call.seed, call.accumulate, call.out,
                                      call.count, call.malformed});
 }

@@ -1,0 +1,37 @@
+// Where gradients and their residuals lie, and what is done to them there besides encoding: in the
+// host's memory (codec/host_memory.h), or on a device. One thread at a time; calls take effect in
+// order, with each other and with the ops that are given the memory. dtype: float32, bfloat16,
+// float16.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/buffers.h"
+#include "base/dtype.h"
+#include "kernel/residual_span.h"
+
+namespace ringdist {
+
+class GradientMemory {
+ public:
+  virtual ~GradientMemory() = default;
+
+  // `count` zeros.
+  virtual std::shared_ptr<float> zeros(int64_t count) = 0;
+  // Between this memory and the host's.
+  virtual void read(const float* from, std::span<float> to) = 0;
+  virtual void write(std::span<const float> from, float* to) = 0;
+
+  // |values + residual|^2, in double; a null residual counts as zeros.
+  virtual double squared_norm(DType dtype, ConstBytes values, const float* residual) = 0;
+  virtual bool all_zero(DType dtype, ConstBytes values) = 0;
+  // values *= factor, in fp32.
+  virtual void scale(DType dtype, Bytes values, double factor) = 0;
+  // Pays what is owed into a gradient that is to travel without error feedback: values += residual,
+  // of which only the rounding to `dtype` stays owed.
+  virtual void pay(DType dtype, Bytes values, ResidualSpan residual) = 0;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,86 @@
+#include "torch/ddp/device_memory.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace ringdist {
+namespace {
+
+class DeviceMemory final : public GradientMemory {
+ public:
+  explicit DeviceMemory(c10::Device device) : device_(device) {}
+
+  std::shared_ptr<float> zeros(int64_t count) override {
+    const auto held = std::make_shared<at::Tensor>(
+        at::zeros({count}, at::TensorOptions().dtype(at::kFloat).device(device_)));
+    return {held, held->data_ptr<float>()};
+  }
+  void read(const float* from, std::span<float> to) override {
+    on_host(to.data(), to.size()).copy_(floats(from, to.size()));
+  }
+  void write(std::span<const float> from, float* to) override {
+    floats(to, from.size()).copy_(on_host(from.data(), from.size()));
+  }
+
+  double squared_norm(DType dtype, ConstBytes values, const float* residual) override {
+    at::Tensor sum = stored(dtype, values).to(at::kFloat);
+    if (residual != nullptr) sum = sum + floats(residual, static_cast<size_t>(sum.numel()));
+    return sum.to(at::kDouble).square().sum().item<double>();
+  }
+  bool all_zero(DType dtype, ConstBytes values) override {
+    return stored(dtype, values).eq(0).all().item<bool>();
+  }
+  void scale(DType dtype, Bytes values, double factor) override {
+    at::Tensor there = stored(dtype, values);
+    there.copy_(there.to(at::kFloat).mul(static_cast<float>(factor)));
+  }
+  void pay(DType dtype, Bytes values, ResidualSpan residual) override {
+    at::Tensor there = stored(dtype, values);
+    const at::Tensor owed = floats(residual.from, residual.count);
+    const at::Tensor sum = there.to(at::kFloat) + owed;
+    there.copy_(sum);
+    const at::Tensor lost = sum - there.to(at::kFloat);
+    floats(residual.to, residual.count).copy_(at::where(lost.isfinite(), lost, owed));
+  }
+
+ private:
+  static at::Tensor tensor(const void* data, int64_t count, at::ScalarType type,
+                           c10::Device device) {
+    return at::for_blob(const_cast<void*>(data), {count})
+        .options(at::TensorOptions().dtype(type).device(device))
+        .target_device(device)
+        .make_tensor();
+  }
+  static at::Tensor on_host(const float* data, size_t count) {
+    return tensor(data, static_cast<int64_t>(count), at::kFloat, at::kCPU);
+  }
+  at::Tensor floats(const float* data, size_t count) const {
+    return tensor(data, static_cast<int64_t>(count), at::kFloat, device_);
+  }
+  at::Tensor stored(DType dtype, ConstBytes values) const {
+    const at::ScalarType type = dtype == DType::kFloat32    ? at::kFloat
+                                : dtype == DType::kBFloat16 ? at::kBFloat16
+                                                            : at::kHalf;
+    return tensor(values.data(), static_cast<int64_t>(values.size() / dtype_size(dtype)), type,
+                  device_);
+  }
+
+  const c10::Device device_;
+};
+
+}  // namespace
+
+GradientMemory& device_memory(c10::Device device) {
+  static std::mutex mutex;
+  static auto& made = *new std::map<std::pair<c10::DeviceType, c10::DeviceIndex>,
+                                    std::unique_ptr<DeviceMemory>>;  // as long as the process
+  std::lock_guard lock(mutex);
+  auto& memory = made[{device.type(), device.index()}];
+  if (!memory) memory = std::make_unique<DeviceMemory>(device);
+  return *memory;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include "codec/gradient_memory.h"
+
+namespace ringdist {
+
+// Of the device, by ATen on the current stream; what returns a number waits for that. Any thread;
+// raises c10::Error.
+GradientMemory& device_memory(c10::Device device);
+
+}  // namespace ringdist
