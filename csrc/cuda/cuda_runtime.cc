@@ -42,19 +42,29 @@ class AllowsCaptures {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;
 };
 
-using WaitValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+// cuStreamWaitValue32 and cuStreamWriteValue32.
+using OnValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
 
 // The driver's: the runtime has none of its own. Null where it is too old.
-WaitValue wait_value() {
-  static const WaitValue kFound = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    const cudaError_t code = cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &entry, 12000,
-                                                              cudaEnableDefault, &found);
-    const bool there = code == cudaSuccess && found == cudaDriverEntryPointSuccess;
-    return there ? reinterpret_cast<WaitValue>(entry) : nullptr;
-  }();
-  return kFound;
+OnValue find(const char* name) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  const cudaError_t code =
+      cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found);
+  const bool there = code == cudaSuccess && found == cudaDriverEntryPointSuccess;
+  return there ? reinterpret_cast<OnValue>(entry) : nullptr;
+}
+
+Error call_on(OnValue function, const char* name, Stream stream, const uint32_t* flag,
+              uint32_t value, unsigned int flags) {
+  if (function == nullptr)
+    return Error(ErrorKind::kSystem, std::string("CUDA: the driver has no ") + name +
+                                         ": it must be of CUDA 12 or later");
+  const CUresult code =
+      function(static_cast<CUstream>(stream), reinterpret_cast<CUdeviceptr>(flag), value, flags);
+  if (code == CUDA_SUCCESS) return {};
+  return Error(ErrorKind::kSystem,
+               std::string("CUDA: ") + name + ": error " + std::to_string(static_cast<int>(code)));
 }
 
 void CUDART_CB run_and_free(void* fn) {
@@ -142,6 +152,13 @@ Result<void*> CudaRuntime::allocate_pinned(size_t bytes) {
 
 void CudaRuntime::free_pinned(void* memory) { (void)cudaFreeHost(memory); }
 
+Error CudaRuntime::pin(void* memory, size_t bytes) {
+  const auto flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+  return error_of(cudaHostRegister(memory, bytes, flags), "cudaHostRegister");
+}
+
+void CudaRuntime::unpin(void* memory) { (void)cudaHostUnregister(memory); }
+
 Error CudaRuntime::copy(void* to, const void* from, size_t bytes, Stream stream) {
   const cudaError_t code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, of(stream));
   return error_of(code, "cudaMemcpyAsync");
@@ -159,15 +176,15 @@ Error CudaRuntime::call(Stream stream, std::function<void()> fn) {
 }
 
 Error CudaRuntime::hold(Stream stream, const uint32_t* flag, uint32_t value) {
-  const WaitValue wait = wait_value();
-  if (wait == nullptr)
-    return Error(ErrorKind::kSystem,
-                 "CUDA: the driver has no cuStreamWaitValue32: it must be of CUDA 12 or later");
-  const CUresult code = wait(static_cast<CUstream>(stream), reinterpret_cast<CUdeviceptr>(flag),
-                             value, CU_STREAM_WAIT_VALUE_GEQ);
-  if (code == CUDA_SUCCESS) return {};
-  return Error(ErrorKind::kSystem,
-               "CUDA: cuStreamWaitValue32: error " + std::to_string(static_cast<int>(code)));
+  constexpr const char* kName = "cuStreamWaitValue32";
+  static const OnValue kWait = find(kName);
+  return call_on(kWait, kName, stream, flag, value, CU_STREAM_WAIT_VALUE_GEQ);
+}
+
+Error CudaRuntime::tell(Stream stream, uint32_t* flag, uint32_t value) {
+  constexpr const char* kName = "cuStreamWriteValue32";
+  static const OnValue kWrite = find(kName);
+  return call_on(kWrite, kName, stream, flag, value, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 Error CudaRuntime::encode(Coding coding, const EncodeCall& call, Stream stream) {

@@ -21,10 +21,13 @@ class CudaRuntime final : public CudaApi {
   void free(void* memory, Stream stream) override;
   Result<void*> allocate_pinned(size_t bytes) override;
   void free_pinned(void* memory) override;
+  Error pin(void* memory, size_t bytes) override;
+  void unpin(void* memory) override;
   Error copy(void* to, const void* from, size_t bytes, Stream stream) override;
   Error clear(void* memory, size_t bytes, Stream stream) override;
   Error call(Stream stream, std::function<void()> fn) override;
   Error hold(Stream stream, const uint32_t* flag, uint32_t value) override;
+  Error tell(Stream stream, uint32_t* flag, uint32_t value) override;
   Error encode(Coding coding, const EncodeCall& call, Stream stream) override;
   Error decode(Coding coding, const DecodeCall& call, Stream stream) override;
   Error reduce(const ReduceCall& call, Stream stream) override;

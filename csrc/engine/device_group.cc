@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "engine/mapped_memory.h"
 
 namespace ringdist {
 namespace {
-
-// Of what two ranks exchange: no op's of run_on_host().
-constexpr int32_t kTag = std::numeric_limits<int32_t>::max();
 
 using Memory = std::shared_ptr<std::vector<std::byte>>;
 
@@ -35,7 +32,7 @@ Buffer buffer_of(std::byte* at, size_t bytes) {
 
 OpRequest message(int peer, bool sends, const Memory& memory, TimePoint deadline) {
   OpRequest out = bytes_request(Collective::kPointToPoint, memory->size(), memory, deadline);
-  out.endpoint = Endpoint{peer, kTag, sends, /*internal=*/true};
+  out.endpoint = Endpoint{peer, 0, sends, Endpoint::Origin::kRunner};
   (sends ? out.input : out.output) = buffer_of(memory->data(), memory->size());
   return out;
 }
@@ -55,6 +52,11 @@ Result<std::vector<std::vector<std::byte>>> DeviceGroup::exchange(const std::vec
   return out;
 }
 
+Result<std::shared_ptr<CommonMemory>> DeviceGroup::share(size_t bytes, TimePoint deadline) {
+  return MappedMemory::make(rank_, bytes,
+                            [&](ConstBytes mine) { return exchange_all(mine, deadline); });
+}
+
 Result<HostOps> DeviceGroup::sibling(const std::string& suffix) {
   std::lock_guard lock(mutex_);
   if (const auto it = siblings_.find(suffix); it != siblings_.end()) return it->second;
@@ -70,7 +72,8 @@ Error DeviceGroup::run_on_host(HostOp op, std::function<void(Error)> ended) {
   request.input = std::move(op.input);
   request.output = std::move(op.output);
   request.keep_alive = std::move(op.keep_alive);
-  if (request.endpoint) request.endpoint->internal = true;
+  check(!request.endpoint || request.endpoint->origin != Endpoint::Origin::kCaller,
+        "a runner's message that a caller's would meet");
   const auto ops = request.endpoint ? Result<HostOps>(group_) : sibling("/on-host");
   if (!ops.ok()) return ops.error();
   auto started = ops.value().submit(std::move(request));

@@ -42,6 +42,7 @@ class DeviceGroup final : public RunnerGroup {
   Result<std::vector<std::vector<std::byte>>> exchange(const std::vector<int>& ranks,
                                                        ConstBytes mine,
                                                        TimePoint deadline) override;
+  Result<std::shared_ptr<CommonMemory>> share(size_t bytes, TimePoint deadline) override;
   Error run_on_host(HostOp op, std::function<void(Error)> ended) override;
 
  private:

@@ -75,6 +75,13 @@ struct HostOp {
   std::shared_ptr<void> keep_alive;
 };
 
+// Memory of the ranks of a group, which each of them reads and writes. There as long as this is.
+class CommonMemory {
+ public:
+  virtual ~CommonMemory() = default;
+  virtual Bytes of_rank(int rank) const = 0;
+};
+
 // What a Runner needs of its group.
 class RunnerGroup {
  public:
@@ -87,6 +94,10 @@ class RunnerGroup {
   virtual Result<std::vector<std::vector<std::byte>>> exchange(const std::vector<int>& ranks,
                                                                ConstBytes mine,
                                                                TimePoint deadline) = 0;
+  // So many bytes of each rank, zeros, which begin a page. Null, on all ranks alike, where they are
+  // not on one host, or it cannot be had. All ranks call it, in prepare() only. Blocks; Errors: of
+  // the group's ops.
+  virtual Result<std::shared_ptr<CommonMemory>> share(size_t bytes, TimePoint deadline) = 0;
   // Starts an op of the same ranks on memory of the host, apart from the group's own: all of them
   // call it alike, in one order; sends and receives as anywhere. Does not block. `ended` is called
   // once, on any thread and maybe at once, but not if an Error is returned.

@@ -16,10 +16,13 @@ namespace ringdist {
 // calls on both sides; they take no op number.
 struct Endpoint {
   static constexpr int kAnySource = -1;
+  // Whose it is: it meets only its like. A caller's, of tensors of the host or, by way of that, of
+  // a device; of a schedule on a stream; of what runners tell each other.
+  enum class Origin : uint8_t { kCaller, kDeviceCaller, kSchedule, kRunner };
   int peer = kAnySource;
   int32_t tag = 0;
   bool sends = false;
-  bool internal = false;  // no caller's: it meets only its like
+  Origin origin = Origin::kCaller;
 };
 
 struct Request {

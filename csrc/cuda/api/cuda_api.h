@@ -49,6 +49,9 @@ class CudaApi {
   // Of the host's, which copies reach without a detour. They may wait for the device.
   virtual Result<void*> allocate_pinned(size_t bytes) = 0;
   virtual void free_pinned(void* memory) = 0;
+  // Memory of the host that others made becomes such, until unpin().
+  virtual Error pin(void* memory, size_t bytes) = 0;
+  virtual void unpin(void* memory) = 0;
 
   // Between any two of the device's and pinned memory.
   virtual Error copy(void* to, const void* from, size_t bytes, Stream stream) = 0;
@@ -57,9 +60,12 @@ class CudaApi {
   // Called when the stream gets there, by a thread of CUDA's: brief, asks nothing of CUDA. Also
   // where earlier work has failed. Not captured.
   virtual Error call(Stream stream, std::function<void()> fn) = 0;
-  // What the stream gets from now on waits until `*flag`, pinned, is at least `value`. Not
-  // captured.
+  // What the stream gets from now on waits until `*flag`, pinned, is `value` or up to 2^31 - 1 more
+  // than it, modulo 2^32. Not captured.
   virtual Error hold(Stream stream, const uint32_t* flag, uint32_t value) = 0;
+  // `*flag`, pinned, becomes `value` when the stream gets there; what it did before is seen by
+  // whoever sees that. Not captured.
+  virtual Error tell(Stream stream, uint32_t* flag, uint32_t value) = 0;
 
   // cuda/kernel/kernels.h
   virtual Error encode(Coding coding, const EncodeCall& call, Stream stream) = 0;

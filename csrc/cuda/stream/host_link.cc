@@ -28,7 +28,7 @@ Result<std::byte*> HostLink::add(int peer, bool sends, size_t bytes) {
   op.request.kind = Collective::kPointToPoint;
   op.request.dtype = DType::kUInt8;
   op.request.count = count;
-  op.request.endpoint = Endpoint{peer, 0, sends};
+  op.request.endpoint = Endpoint{peer, 0, sends, Endpoint::Origin::kSchedule};
   (sends ? op.input : op.output).append(memory.value().get(), count);
   op.keep_alive = memory.value();
   exchange_->add(std::move(op));

@@ -15,6 +15,8 @@ namespace ringdist::gpu {
 // What is common to a way's ops.
 struct Staging {
   CudaApi& cuda;
+  int rank;
+  int size;
   std::shared_ptr<GroupAccess> group;
   std::shared_ptr<PinnedPool> pinned;
   std::shared_ptr<FirstError> failed;

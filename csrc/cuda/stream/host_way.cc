@@ -2,10 +2,15 @@
 
 #include <utility>
 
+#include "cuda/stream/box_link.h"
 #include "cuda/stream/copies.h"
+#include "cuda/stream/match.h"
 
 namespace ringdist::gpu {
 namespace {
+
+// Below, a turn of the host's memory is dearer than what its threads do.
+constexpr size_t kLeastByBoxes = size_t{256} << 10;
 
 // Whether a rank's output is also what it gives.
 bool gives_output(const Request& request, int rank) {
@@ -25,11 +30,10 @@ bool gets_output(const Request& request, int rank) {
   return request.kind != Collective::kBroadcast || rank != request.root;
 }
 
-// Sends and receives of callers and of exchanges do not meet: those have tag 0.
 HostOp host_op_of(const DeviceOp& op) {
   HostOp out;
   out.request = op.request;
-  if (out.request.endpoint) ++out.request.endpoint->tag;
+  if (out.request.endpoint) out.request.endpoint->origin = Endpoint::Origin::kDeviceCaller;
   out.input = Buffer(op.input.element_size());
   out.output = Buffer(op.output.element_size());
   return out;
@@ -38,19 +42,65 @@ HostOp host_op_of(const DeviceOp& op) {
 }  // namespace
 
 HostWay::HostWay(CudaApi& cuda, RunnerGroup& group)
-    : staging_{cuda, std::make_shared<GroupAccess>(group), std::make_shared<PinnedPool>(cuda),
+    : staging_{cuda,
+               group.rank(),
+               group.size(),
+               std::make_shared<GroupAccess>(group),
+               std::make_shared<PinnedPool>(cuda),
                std::make_shared<FirstError>()},
-      rank_(group.rank()),
+      group_(group),
       schedules_(cuda, group.rank(), group.size()) {}
 
-Error HostWay::prepare(const DevicePlace&, const Request& request, TimePoint) {
+std::shared_ptr<Boxes> HostWay::boxes() const {
+  std::lock_guard lock(mutex_);
+  return boxes_;
+}
+
+Error HostWay::make_boxes(TimePoint deadline) {
+  if (std::exchange(asked_, true)) return {};
+  auto made = Boxes::make(staging_.cuda, group_, deadline);
+  if (!made.ok()) return made.error();
+  std::lock_guard lock(mutex_);
+  boxes_ = std::move(made.value());
+  if (boxes_ && aborted_) boxes_->abort();
+  return {};
+}
+
+// All ranks answer alike.
+bool HostWay::goes_by_boxes(const Request& request) const {
+  if (request.endpoint || !boxes()) return false;
+  if (request.blocks) return true;
+  // Ranks do not know each other's parts of an alltoall.
+  const bool parts = !request.input_parts.empty() || !request.output_parts.empty();
+  const size_t bytes = static_cast<size_t>(request.count) * dtype_size(request.dtype);
+  return !parts && bytes >= kLeastByBoxes && !schedules_.refusal(request);
+}
+
+Error HostWay::prepare(const DevicePlace&, const Request& request, TimePoint deadline) {
+  if (!request.endpoint)
+    if (Error error = make_boxes(deadline)) return error;
   return request.blocks ? schedules_.prepare(request) : Error();
 }
 
 Error HostWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
+  if (goes_by_boxes(op.request)) {
+    const auto all = boxes();
+    held.push_back(all);
+    if (Error error = compare_calls(op, staging_, stream)) return error;
+    BoxLink link(*all, stream);
+    return schedules_.enqueue(op, stream, link, held);
+  }
   if (!op.request.blocks) return enqueue_plain(op, stream, held);
   HostLink link(staging_, stream, held);
   return schedules_.enqueue(op, stream, link, held);
+}
+
+// The host's ops end with the group, and with them what waits for them; what waits for boxes does
+// not.
+void HostWay::abort() {
+  std::lock_guard lock(mutex_);
+  aborted_ = true;
+  if (boxes_) boxes_->abort();
 }
 
 Error HostWay::enqueue_plain(const DeviceOp& op, Stream stream, Held& held) {
@@ -62,7 +112,7 @@ Error HostWay::enqueue_plain(const DeviceOp& op, Stream stream, Held& held) {
   CudaApi& cuda = staging_.cuda;
   if (Error error = copy_out(cuda, op.input, 0, op.input.count(), input.value(), stream))
     return error;
-  if (gives_output(op.request, rank_))
+  if (gives_output(op.request, staging_.rank))
     if (Error error = copy_out(cuda, op.output, 0, op.output.count(), output.value(), stream))
       return error;
   host.keep_alive = std::make_shared<Held>(held);
@@ -71,7 +121,7 @@ Error HostWay::enqueue_plain(const DeviceOp& op, Stream stream, Held& held) {
   held.push_back(exchange.value());
   exchange.value()->add(std::move(host));
   if (Error error = exchange.value()->enqueue(cuda, stream)) return error;
-  if (!gets_output(op.request, rank_)) return {};
+  if (!gets_output(op.request, staging_.rank)) return {};
   return copy_in(cuda, op.output, 0, op.output.count(), output.value(), stream);
 }
 
@@ -87,6 +137,7 @@ Result<std::byte*> HostWay::pinned_for(const Buffer& values, Buffer& out, Held& 
 }
 
 Error HostWay::check() {
+  if (const auto all = boxes()) all->poke();
   const Error error = staging_.failed->get();
   return error ? error : schedules_.check();
 }

@@ -1,10 +1,14 @@
 // By way of the host, for devices that do not reach each other, ranks that share one, and where
 // NCCL is not there: values go to pinned memory, where the group's host ops - shared memory, UCX -
-// move and reduce them, and back. Of compressed ops encoded bytes go, and devices do the rest.
+// move and reduce them, and back. Of compressed ops encoded bytes go, and devices do the rest; so
+// they do with large values of ranks that share a host, whose copies reach each other's boxes.
 #pragma once
 
 #include <memory>
+#include <mutex>
 
+#include "base/thread_annotations.h"
+#include "cuda/stream/boxes.h"
 #include "cuda/stream/host_link.h"
 #include "cuda/stream/stream_schedules.h"
 #include "cuda/stream/way.h"
@@ -20,16 +24,23 @@ class HostWay final : public Way {
   Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
   Error check() override;
   bool captures(const Request&) const override { return false; }
-  // The host's ops end with the group, and with them what waits for them.
-  void abort() override {}
+  void abort() override;
 
  private:
+  // None until the first collective is prepared, and where there are none.
+  std::shared_ptr<Boxes> boxes() const;
+  Error make_boxes(TimePoint deadline);
+  bool goes_by_boxes(const Request& request) const;
   Error enqueue_plain(const DeviceOp& op, Stream stream, Held& held);
   Result<std::byte*> pinned_for(const Buffer& values, Buffer& out, Held& held);
 
   const Staging staging_;
-  const int rank_;
+  RunnerGroup& group_;
   StreamSchedules schedules_;
+  bool asked_ = false;        // for boxes
+  mutable std::mutex mutex_;  // a leaf
+  std::shared_ptr<Boxes> boxes_ RINGDIST_GUARDED_BY(mutex_);
+  bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ringdist::gpu

@@ -71,6 +71,11 @@ Error StreamRunner::prepare(const DevicePlace& place, const Request& request, Ti
                  "receive between two ranks, cannot be captured into a CUDA graph, as they wait "
                  "for the other ranks; call one before the capture");
   if (Error error = way_->prepare(place, request, deadline)) return error;
+  if (captured.value() && !way_->captures(request))
+    return Error(ErrorKind::kNotSupported,
+                 "ringdist: " + std::string(collective_name(request.kind)) +
+                     " of this group's tensors on devices goes by way of the host, and so cannot "
+                     "be captured into a CUDA graph");
   return make_lane(key);
 }
 
@@ -97,10 +102,6 @@ Result<std::shared_ptr<DeviceWork>> StreamRunner::start(DeviceOp op,
   check(lane != lanes_.end(), "an op that was not prepared");
   const Result<bool> captured = cuda_.captures(op.place.stream);
   if (!captured.ok()) return captured.error();
-  if (captured.value() && !way_->captures(op.request))
-    return Error(ErrorKind::kNotSupported,
-                 "ringdist: " + op.text +
-                     " goes by way of the host, and so cannot be captured into a CUDA graph");
   Watched watched;
   auto work = enqueue(op, lane->second, watched);
   if (captured.value()) {

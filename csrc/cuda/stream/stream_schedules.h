@@ -21,6 +21,8 @@ class StreamSchedules {
 
   // Before an op is enqueued. Errors: kNotSupported, a codec without kernels, more ranks than a
   // launch takes sources; CUDA's.
+  // Errors (kNotSupported): what prepare() would not take.
+  Error refusal(const Request& request) const;
   Error prepare(const Request& request);
   // As Way::enqueue().
   Error enqueue(const DeviceOp& op, Stream stream, Link& link, Held& held);
@@ -30,7 +32,6 @@ class StreamSchedules {
  private:
   using Key = std::tuple<const Algorithm*, Collective, int64_t, int, uint64_t>;
 
-  Error refusal(const Request& request) const;
   Error make_malformed();
   std::shared_ptr<int> malformed() const;
   const StreamSchedule& find(const DeviceOp& op);

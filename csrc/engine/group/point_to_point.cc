@@ -8,7 +8,7 @@ namespace ringdist {
 namespace {
 
 uint64_t channel_of(const Op& op) {
-  return SendName::channel(op.request.endpoint->tag, op.request.endpoint->internal);
+  return SendName::channel(op.request.endpoint->tag, op.request.endpoint->origin);
 }
 
 bool takes(const Op& receive, int source) {

@@ -4,21 +4,22 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "plan/request.h"
+
 namespace ringdist {
 
-// Names of sends, where collectives have their numbers: a mark, the tag and whether they are
-// internal, which make a channel, and a count per (source, destination, channel) that may wrap.
+// Names of sends, where collectives have their numbers: a mark, the tag and the origin, which make
+// a channel, and a count per (source, destination, channel) that may wrap.
 struct SendName {
   static constexpr uint64_t kMark = uint64_t{1} << 63;
-  static constexpr uint64_t kInternal = uint64_t{1} << 31;
+  static constexpr int kCountBits = 30;
+  static constexpr uint64_t kCounts = (uint64_t{1} << kCountBits) - 1;
   static bool names(uint64_t op) { return (op & kMark) != 0; }
-  static uint64_t channel(int32_t tag, bool internal) {
-    return kMark | static_cast<uint64_t>(tag) << 32 | (internal ? kInternal : 0);
+  static uint64_t channel(int32_t tag, Endpoint::Origin origin) {
+    return kMark | static_cast<uint64_t>(tag) << 32 | static_cast<uint64_t>(origin) << kCountBits;
   }
-  static uint64_t channel(uint64_t op) { return op & ~(kInternal - 1); }
-  static uint64_t make(uint64_t channel, uint32_t count) {
-    return channel | (count & (kInternal - 1));
-  }
+  static uint64_t channel(uint64_t op) { return op & ~kCounts; }
+  static uint64_t make(uint64_t channel, uint32_t count) { return channel | (count & kCounts); }
   static int32_t tag(uint64_t op) { return static_cast<int32_t>((op & ~kMark) >> 32); }
 };
 

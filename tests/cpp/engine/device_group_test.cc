@@ -173,7 +173,7 @@ struct Asked {
   HostOp message(int peer, bool sends, int tag = 0) {
     HostOp out = op(Collective::kPointToPoint);
     out.request.reduce_op = ReduceOp::kNone;
-    out.request.endpoint = Endpoint{peer, tag, sends};
+    out.request.endpoint = Endpoint{peer, tag, sends, Endpoint::Origin::kDeviceCaller};
     if (sends) std::swap(out.input, out.output);
     return out;
   }
@@ -212,6 +212,7 @@ TEST(DeviceGroup, MessagesOnTheHostMeetNoCallers) {
     const HostOp message = callers.message(1 - rank, /*sends=*/rank == 0);
     OpRequest request;
     static_cast<Request&>(request) = message.request;
+    request.endpoint->origin = Endpoint::Origin::kCaller;
     request.input = message.input;
     request.output = message.output;
     std::shared_ptr<Op> received;

@@ -116,8 +116,16 @@ Error FakeCuda::call(gpu::Stream stream, std::function<void()> fn) {
 Error FakeCuda::hold(gpu::Stream stream, const uint32_t* flag, uint32_t value) {
   if (is_captured(stream))
     return Error(ErrorKind::kSystem, "CUDA: a wait for the host in a capture");
-  return push("hold", stream,
-              {[=] { return std::atomic_ref(const_cast<uint32_t&>(*flag)).load() >= value; }, {}});
+  const auto is_told = [=] {
+    const uint32_t now = std::atomic_ref(const_cast<uint32_t&>(*flag)).load();
+    return static_cast<int32_t>(now - value) >= 0;
+  };
+  return push("hold", stream, {is_told, {}});
+}
+
+Error FakeCuda::tell(gpu::Stream stream, uint32_t* flag, uint32_t value) {
+  if (is_captured(stream)) return Error(ErrorKind::kSystem, "CUDA: a word to others in a capture");
+  return push("tell", stream, {{}, [=] { std::atomic_ref(*flag).store(value); }});
 }
 
 Error FakeCuda::encode(gpu::Coding coding, const gpu::EncodeCall& call, gpu::Stream stream) {

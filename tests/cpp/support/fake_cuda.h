@@ -58,10 +58,13 @@ class FakeCuda final : public gpu::CudaApi {
   void free(void* memory, gpu::Stream stream) override;
   Result<void*> allocate_pinned(size_t bytes) override;
   void free_pinned(void* memory) override { forget(memory); }
+  Error pin(void*, size_t) override { return fails("pin"); }
+  void unpin(void*) override {}
   Error copy(void* to, const void* from, size_t bytes, gpu::Stream stream) override;
   Error clear(void* memory, size_t bytes, gpu::Stream stream) override;
   Error call(gpu::Stream stream, std::function<void()> fn) override;
   Error hold(gpu::Stream stream, const uint32_t* flag, uint32_t value) override;
+  Error tell(gpu::Stream stream, uint32_t* flag, uint32_t value) override;
   Error encode(gpu::Coding coding, const gpu::EncodeCall& call, gpu::Stream stream) override;
   Error decode(gpu::Coding coding, const gpu::DecodeCall& call, gpu::Stream stream) override;
   Error reduce(const gpu::ReduceCall& call, gpu::Stream stream) override;

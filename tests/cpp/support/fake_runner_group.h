@@ -29,6 +29,7 @@ class FakeRunnerGroup final : public RunnerGroup {
     if (others) others(out);
     return out;
   }
+  Result<std::shared_ptr<CommonMemory>> share(size_t, TimePoint) override { return memory; }
   Error run_on_host(HostOp op, std::function<void(Error)> ended) override {
     if (fails) return fails;
     started.push_back({std::move(op), std::move(ended)});
@@ -39,6 +40,7 @@ class FakeRunnerGroup final : public RunnerGroup {
   Error fails;                             // all calls
   std::function<void(Exchanged&)> others;  // alters what all ranks gave, which is what this one did
   std::vector<Started> started;
+  std::shared_ptr<CommonMemory> memory;
 
  private:
   const int rank_;

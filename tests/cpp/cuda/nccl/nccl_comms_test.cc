@@ -55,6 +55,9 @@ class TableGroup final : public RunnerGroup {
                               TimePoint deadline) override {
     return table_.exchange(rank_, ranks, mine, deadline);
   }
+  Result<std::shared_ptr<CommonMemory>> share(size_t, TimePoint) override {
+    return std::shared_ptr<CommonMemory>();
+  }
   Error run_on_host(HostOp, std::function<void(Error)>) override {
     return Error(ErrorKind::kNotSupported, "not of this test");
   }

@@ -38,10 +38,13 @@ class Events final : public CudaApi {
   void free(void*, Stream) override {}
   Result<void*> allocate_pinned(size_t) override { return unused(); }
   void free_pinned(void*) override {}
+  Error pin(void*, size_t) override { return {}; }
+  void unpin(void*) override {}
   Error copy(void*, const void*, size_t, Stream) override { return unused(); }
   Error clear(void*, size_t, Stream) override { return unused(); }
   Error call(Stream, std::function<void()>) override { return unused(); }
   Error hold(Stream, const uint32_t*, uint32_t) override { return unused(); }
+  Error tell(Stream, uint32_t*, uint32_t) override { return unused(); }
   Error encode(Coding, const EncodeCall&, Stream) override { return unused(); }
   Error decode(Coding, const DecodeCall&, Stream) override { return unused(); }
   Error reduce(const ReduceCall&, Stream) override { return unused(); }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -98,13 +99,16 @@ TEST_F(HostWayTest, OutputsThatOthersGetStayAsTheyWere) {
   EXPECT_EQ(values, (Ints{1, 2, 3}));
 }
 
-TEST_F(HostWayTest, SendsOfCallersHaveTagsOfTheirOwn) {
+TEST_F(HostWayTest, SendsOfCallersMeetTheirLikeWithAnyTag) {
   Ints values{1, 2, 3};
   DeviceOp send = op(Collective::kPointToPoint, &values, nullptr);
-  send.request.endpoint = Endpoint{0, 5, true};
+  constexpr int32_t kTag = std::numeric_limits<int32_t>::max();
+  send.request.endpoint = Endpoint{0, kTag, true};
   enqueue(send);
   EXPECT_TRUE(streams_.progress());
-  EXPECT_EQ(group_.started.at(0).op.request.endpoint->tag, 6);
+  const Endpoint& asked = *group_.started.at(0).op.request.endpoint;
+  EXPECT_EQ(asked.tag, kTag);
+  EXPECT_EQ(asked.origin, Endpoint::Origin::kDeviceCaller);
   group_.started[0].ended({});
   EXPECT_FALSE(streams_.progress());
 }

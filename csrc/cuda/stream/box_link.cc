@@ -1,0 +1,46 @@
+#include "cuda/stream/box_link.h"
+
+#include <algorithm>
+
+namespace ringdist::gpu {
+
+Boxes::Pieces BoxLink::Row::cut(size_t most) {
+  Boxes::Pieces out;
+  while (most > 0 && !pieces_.empty()) {
+    std::span<std::byte>& first = pieces_.front();
+    const size_t bytes = std::min(most, first.size());
+    out.push_back(first.first(bytes));
+    most -= bytes;
+    first = first.subspan(bytes);
+    if (first.empty()) pieces_.erase(pieces_.begin());
+  }
+  return out;
+}
+
+Error BoxLink::begin() { return boxes_.use(stream_); }
+
+Error BoxLink::send(int peer, const void* data, size_t bytes, Stream) {
+  sends_[peer].add({static_cast<std::byte*>(const_cast<void*>(data)), bytes});
+  return {};
+}
+
+Error BoxLink::receive(int peer, void* data, size_t bytes, Stream) {
+  receives_[peer].add({static_cast<std::byte*>(data), bytes});
+  return {};
+}
+
+// One turn of all peers after another, what is left before what is taken: a rank that waits until
+// its box is free waits for what others do two turns before.
+Error BoxLink::end() {
+  while (!sends_.empty() || !receives_.empty()) {
+    for (auto& [peer, row] : sends_)
+      if (Error error = boxes_.leave(peer, row.cut(boxes_.most()), stream_)) return error;
+    for (auto& [peer, row] : receives_)
+      if (Error error = boxes_.take(peer, row.cut(boxes_.most()), stream_)) return error;
+    for (Rows* rows : {&sends_, &receives_})
+      std::erase_if(*rows, [](const auto& one) { return one.second.empty(); });
+  }
+  return boxes_.used(stream_);
+}
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,40 @@
+// Moves bytes by way of boxes in the host's memory (boxes.h): copies of the devices, and nothing
+// else, in turns of as much as a box holds. Of one op.
+#pragma once
+
+#include <map>
+
+#include "cuda/stream/boxes.h"
+#include "cuda/stream/link.h"
+
+namespace ringdist::gpu {
+
+class BoxLink final : public Link {
+ public:
+  BoxLink(Boxes& boxes, Stream stream) : boxes_(boxes), stream_(stream) {}
+
+  Error begin() override;
+  Error send(int peer, const void* data, size_t bytes, Stream stream) override;
+  Error receive(int peer, void* data, size_t bytes, Stream stream) override;
+  Error end() override;
+
+ private:
+  // Of one peer, as one row of bytes: the two ranks of a pair cut it alike.
+  class Row {
+   public:
+    void add(std::span<std::byte> piece) { pieces_.push_back(piece); }
+    bool empty() const { return pieces_.empty(); }
+    // The next ones, of at most so many bytes.
+    Boxes::Pieces cut(size_t most);
+
+   private:
+    Boxes::Pieces pieces_;
+  };
+  using Rows = std::map<int, Row>;
+
+  Boxes& boxes_;
+  const Stream stream_;
+  Rows sends_, receives_;
+};
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,153 @@
+#include "cuda/stream/boxes.h"
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ringdist::gpu {
+namespace {
+
+constexpr size_t kBytes = size_t{32} << 20;  // of boxes, of each rank
+constexpr size_t kLeast = size_t{64} << 10;  // of half a box
+constexpr size_t kPage = 4096;
+constexpr size_t kLine = 64;  // a word has one of its own
+constexpr uint32_t kHalves = 2;
+// More than is ever under way, less than what counts as behind.
+constexpr uint32_t kFar = uint32_t{1} << 30;
+
+size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+size_t words_of(int size) { return round_up(2 * static_cast<size_t>(size) * kLine); }
+
+size_t half_of(int size) {
+  return kBytes / kHalves / static_cast<size_t>(size - 1) / kPage * kPage;
+}
+
+// Whether all ranks say so.
+Result<bool> all_say(RunnerGroup& group, bool mine, TimePoint deadline) {
+  std::vector<int> ranks(static_cast<size_t>(group.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::byte said{mine};
+  const auto all = group.exchange(ranks, std::span(&said, 1), deadline);
+  if (!all.ok()) return all.error();
+  return std::ranges::all_of(all.value(), [](const auto& one) { return one[0] == std::byte{1}; });
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Boxes>> Boxes::make(CudaApi& cuda, RunnerGroup& group, TimePoint deadline) {
+  const auto none = std::shared_ptr<Boxes>();
+  const int size = group.size();
+  if (size == 1 || half_of(size) < kLeast) return none;
+  const size_t boxes = half_of(size) * kHalves * static_cast<size_t>(size - 1);
+  auto memory = group.share(words_of(size) + boxes, deadline);
+  if (!memory.ok()) return memory.error();
+  if (!memory.value()) return none;
+  std::shared_ptr<Boxes> out(new Boxes(cuda, group, std::move(memory.value())));
+  const auto good = all_say(group, !out->pin(), deadline);
+  if (!good.ok()) return good.error();
+  return good.value() ? out : none;
+}
+
+Boxes::Boxes(CudaApi& cuda, RunnerGroup& group, std::shared_ptr<CommonMemory> memory)
+    : cuda_(cuda),
+      rank_(group.rank()),
+      size_(group.size()),
+      memory_(std::move(memory)),
+      begin_(words_of(size_)),
+      most_(half_of(size_)),
+      counts_(static_cast<size_t>(size_)) {}
+
+Boxes::~Boxes() {
+  for (int rank = 0; rank < pinned_; ++rank) cuda_.unpin(memory_->of_rank(rank).data());
+}
+
+Error Boxes::pin() {
+  const Result<Event> event = cuda_.make_event();
+  if (!event.ok()) return event.error();
+  last_use_ = {event.value(), [cuda = &cuda_](Event one) { cuda->free_event(one); }};
+  for (; pinned_ < size_; ++pinned_) {
+    const Bytes memory = memory_->of_rank(pinned_);
+    if (Error error = cuda_.pin(memory.data(), memory.size())) return error;
+  }
+  return {};
+}
+
+uint32_t* Boxes::word(int owner, int number) const {
+  return reinterpret_cast<uint32_t*>(memory_->of_rank(owner).data() +
+                                     static_cast<size_t>(number) * kLine);
+}
+
+std::byte* Boxes::half(int owner, int peer, uint32_t turn) const {
+  const int box = peer < owner ? peer : peer - 1;  // none for itself
+  return memory_->of_rank(owner).data() + begin_ +
+         (static_cast<size_t>(box) * kHalves + turn % kHalves) * most_;
+}
+
+Result<Boxes::Count> Boxes::next(int peer, bool leaves) {
+  std::lock_guard lock(mutex_);
+  if (aborted_) return Error(ErrorKind::kAborted, "ringdist: the group has ended");
+  Count& count = counts_[static_cast<size_t>(peer)];
+  ++(leaves ? count.left : count.taken);
+  return count;
+}
+
+Error Boxes::leave(int peer, const Pieces& pieces, Stream stream) {
+  const auto count = next(peer, /*leaves=*/true);
+  if (!count.ok()) return count.error();
+  const uint32_t turn = count.value().left;
+  if (Error error = cuda_.hold(stream, taken_word(peer, rank_), turn - kHalves)) return error;
+  std::byte* to = half(rank_, peer, turn);
+  for (const auto& piece : pieces) {
+    if (Error error = cuda_.copy(to, piece.data(), piece.size(), stream)) return error;
+    to += piece.size();
+  }
+  return cuda_.tell(stream, left_word(rank_, peer), turn);
+}
+
+Error Boxes::take(int peer, const Pieces& pieces, Stream stream) {
+  const auto count = next(peer, /*leaves=*/false);
+  if (!count.ok()) return count.error();
+  const uint32_t turn = count.value().taken;
+  if (Error error = cuda_.hold(stream, left_word(peer, rank_), turn)) return error;
+  const std::byte* from = half(peer, rank_, turn);
+  for (const auto& piece : pieces) {
+    if (Error error = cuda_.copy(piece.data(), from, piece.size(), stream)) return error;
+    from += piece.size();
+  }
+  return cuda_.tell(stream, taken_word(rank_, peer), turn);
+}
+
+Error Boxes::use(Stream stream) {
+  if (last_ == nullptr || last_ == stream) return {};
+  return cuda_.wait(stream, last_use_.get());
+}
+
+Error Boxes::used(Stream stream) {
+  last_ = stream;
+  return cuda_.record(last_use_.get(), stream);
+}
+
+void Boxes::abort() {
+  {
+    std::lock_guard lock(mutex_);
+    aborted_ = true;
+  }
+  poke();
+}
+
+void Boxes::poke() {
+  std::lock_guard lock(mutex_);
+  if (!aborted_) return;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const Count& count = counts_[static_cast<size_t>(peer)];
+    std::atomic_ref(*left_word(peer, rank_)).store(count.taken + kFar);
+    std::atomic_ref(*taken_word(peer, rank_)).store(count.left + kFar);
+  }
+}
+
+}  // namespace ringdist::gpu

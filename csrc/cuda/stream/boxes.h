@@ -1,0 +1,74 @@
+// What the ranks of a group on one host leave for each other, in memory that all of them see and
+// that copies of their devices reach: a rank has a box for each other, of two halves that take
+// turns, and says in words beside it how much it has left, and how much it has taken from theirs.
+// Streams write and await these words: no thread of a host is asked in between.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/thread_annotations.h"
+#include "cuda/api/cuda_api.h"
+#include "cuda/stream/copies.h"
+#include "engine/runner.h"
+
+namespace ringdist::gpu {
+
+// One thread at a time but for abort() and poke().
+class Boxes {
+ public:
+  // Null, on all ranks alike, where they do not share a host, or are too many. Blocks.
+  static Result<std::shared_ptr<Boxes>> make(CudaApi& cuda, RunnerGroup& group, TimePoint deadline);
+  ~Boxes();
+  Boxes(const Boxes&) = delete;
+  Boxes& operator=(const Boxes&) = delete;
+
+  // At most so many bytes go at a time.
+  size_t most() const { return most_; }
+  // Memory of the device, one piece after another.
+  using Pieces = std::vector<std::span<std::byte>>;
+  // On the stream: leaves them for `peer`, once that has taken what was there before.
+  Error leave(int peer, const Pieces& pieces, Stream stream);
+  // Takes what `peer` has left, once it is there; as many bytes in all.
+  Error take(int peer, const Pieces& pieces, Stream stream);
+  // What is left and taken on this stream comes after what was on another.
+  Error use(Stream stream);
+  Error used(Stream stream);
+
+  // Nothing waits for another rank from now on, nor is anything left or taken. Any thread.
+  void abort();
+  // After abort(), again and again: another rank may not know of it yet, and go on writing.
+  void poke();
+
+ private:
+  struct Count {
+    uint32_t left = 0;   // pieces of work for a peer
+    uint32_t taken = 0;  // from it
+  };
+  Boxes(CudaApi& cuda, RunnerGroup& group, std::shared_ptr<CommonMemory> memory);
+  Error pin();
+  uint32_t* left_word(int owner, int peer) const { return word(owner, 2 * peer); }
+  uint32_t* taken_word(int owner, int peer) const { return word(owner, 2 * peer + 1); }
+  uint32_t* word(int owner, int number) const;
+  std::byte* half(int owner, int peer, uint32_t turn) const;
+  Result<Count> next(int peer, bool leaves);
+
+  CudaApi& cuda_;
+  const int rank_;
+  const int size_;
+  const std::shared_ptr<CommonMemory> memory_;
+  const size_t begin_;  // of the boxes: behind the words
+  const size_t most_;
+  int pinned_ = 0;  // so many ranks' memory
+  Stream last_ = nullptr;
+  std::shared_ptr<void> last_use_;                         // an Event
+  std::mutex mutex_;                                       // a leaf
+  std::vector<Count> counts_ RINGDIST_GUARDED_BY(mutex_);  // by peer
+  bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace ringdist::gpu
