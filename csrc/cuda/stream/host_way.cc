@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "cuda/stream/box_link.h"
+#include "cuda/stream/compared_calls.h"
 #include "cuda/stream/copies.h"
-#include "cuda/stream/match.h"
 
 namespace ringdist::gpu {
 namespace {
@@ -83,13 +83,7 @@ Error HostWay::prepare(const DevicePlace&, const Request& request, TimePoint dea
 }
 
 Error HostWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
-  if (goes_by_boxes(op.request)) {
-    const auto all = boxes();
-    held.push_back(all);
-    if (Error error = compare_calls(op, staging_, stream)) return error;
-    BoxLink link(*all, stream);
-    return schedules_.enqueue(op, stream, link, held);
-  }
+  if (goes_by_boxes(op.request)) return enqueue_by_boxes(op, stream, held);
   if (!op.request.blocks) return enqueue_plain(op, stream, held);
   HostLink link(staging_, stream, held);
   return schedules_.enqueue(op, stream, link, held);
@@ -101,6 +95,18 @@ void HostWay::abort() {
   std::lock_guard lock(mutex_);
   aborted_ = true;
   if (boxes_) boxes_->abort();
+}
+
+Error HostWay::enqueue_by_boxes(const DeviceOp& op, Stream stream, Held& held) {
+  const auto all = boxes();
+  held.push_back(all);
+  const auto calls = ComparedCalls::make(op, staging_);
+  if (!calls.ok()) return calls.error();
+  held.push_back(calls.value());
+  if (Error error = calls.value()->begin(staging_.cuda, stream)) return error;
+  BoxLink link(*all, stream);
+  if (Error error = schedules_.enqueue(op, stream, link, held)) return error;
+  return calls.value()->end(staging_.cuda, stream);
 }
 
 Error HostWay::enqueue_plain(const DeviceOp& op, Stream stream, Held& held) {

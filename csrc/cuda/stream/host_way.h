@@ -31,6 +31,7 @@ class HostWay final : public Way {
   std::shared_ptr<Boxes> boxes() const;
   Error make_boxes(TimePoint deadline);
   bool goes_by_boxes(const Request& request) const;
+  Error enqueue_by_boxes(const DeviceOp& op, Stream stream, Held& held);
   Error enqueue_plain(const DeviceOp& op, Stream stream, Held& held);
   Result<std::byte*> pinned_for(const Buffer& values, Buffer& out, Held& held);
 

@@ -23,7 +23,7 @@ class CudaFault : public testing::Test {
     RanksOptions out;
     out.size = kFaultRanks;
     out.config = {{"algorithm", "direct"}};
-    out.make_runner = [&devices](int) { return devices.maker(/*by_nccl=*/true); };
+    out.make_runner = [&devices](int) { return devices.maker(FakeDevices::By::kNccl); };
     return out;
   }
 

@@ -20,7 +20,7 @@ namespace {
 
 using Ints = std::vector<int32_t>;
 
-class CudaWay : public testing::TestWithParam<bool> {
+class CudaWay : public testing::TestWithParam<FakeDevices::By> {
  protected:
   RanksOptions options(int size) {
     RanksOptions out;
@@ -50,44 +50,79 @@ class CudaWay : public testing::TestWithParam<bool> {
   FakeDevices devices_;
 };
 
-TEST_P(CudaWay, HasEveryCollective) {
-  constexpr int kSize = 3;
-  Ranks ranks(options(kSize));
-  ranks.run([&](int rank) {
-    const auto run = [&](Collective kind, Ints* input, Ints* output) {
+// Of parts of so many elements: few, and so many that they go by boxes.
+class CudaWayOfSizes : public CudaWay {
+ protected:
+  static constexpr int kSize = 3;
+  using Parts = std::vector<int32_t>;  // the value of each part
+
+  Ints of(const Parts& parts) const {
+    Ints out;
+    for (const int32_t value : parts) out.insert(out.end(), count_, value);
+    return out;
+  }
+  void run(Communicator& communicator, Collective kind, Ints* input, Ints* output) {
+    const Error error =
+        run_op(communicator, on_device(request(kind, static_cast<int64_t>(count_), input, output)));
+    ASSERT_FALSE(error) << error.what();
+  }
+  void run_all(Communicator& communicator, int rank) {
+    Ints sum = of({10 * rank + 1});
+    run(communicator, Collective::kAllreduce, nullptr, &sum);
+    EXPECT_EQ(sum, of({33}));
+    Ints told = of({rank + 5});
+    run(communicator, Collective::kBroadcast, nullptr, &told);
+    EXPECT_EQ(told, of({5}));
+    Ints mine = of({rank}), all = of({-1, -1, -1});
+    run(communicator, Collective::kAllgather, &mine, &all);
+    EXPECT_EQ(all, of({0, 1, 2}));
+    Ints parts = of({1, 3, 5}), part = of({-1});
+    run(communicator, Collective::kReduceScatter, &parts, &part);
+    EXPECT_EQ(part, of({3 * (2 * rank + 1)}));
+    Ints reduced = of({rank});
+    run(communicator, Collective::kReduce, nullptr, &reduced);
+    EXPECT_EQ(reduced, of({rank == 0 ? 3 : rank}));
+    Ints gathered = rank == 0 ? of({-1, -1, -1}) : Ints();
+    run(communicator, Collective::kGather, &mine, &gathered);
+    EXPECT_EQ(gathered, rank == 0 ? all : Ints());
+    Ints scattered = of({-1}), whole = rank == 0 ? parts : Ints();
+    run(communicator, Collective::kScatter, &whole, &scattered);
+    EXPECT_EQ(scattered, of({2 * rank + 1}));
+    Ints sent = of({rank, 10 + rank, 20 + rank}), got = of({-1, -1, -1});
+    run(communicator, Collective::kAlltoall, &sent, &got);
+    EXPECT_EQ(got, of({10 * rank, 10 * rank + 1, 10 * rank + 2}));
+  }
+
+  size_t count_ = 0;
+};
+
+TEST_P(CudaWayOfSizes, HasEveryCollective) {
+  for (const size_t count : {2, 70'000}) {
+    SCOPED_TRACE(count);
+    count_ = count;
+    Ranks ranks(options(kSize));
+    ranks.run([&](int rank) { run_all(ranks[rank], rank); });
+  }
+}
+
+// By NCCL it is noticed when the time is over.
+TEST_P(CudaWayOfSizes, NamesWhatRanksCallInDifferentWays) {
+  if (GetParam() == FakeDevices::By::kNccl) GTEST_SKIP() << "NCCL compares nothing";
+  for (const size_t count : {2, 70'000}) {
+    SCOPED_TRACE(count);
+    count_ = count;
+    Ranks ranks(options(2));
+    ranks.run([&](int rank) {
+      Ints values(count_);
       const Error error =
           run_op(ranks[rank],
-                 on_device(request(kind, kind == Collective::kAllreduce ? 3 : 2, input, output)));
-      ASSERT_FALSE(error) << error.what();
-    };
-    Ints sum{rank, 10 * rank, 1};
-    run(Collective::kAllreduce, nullptr, &sum);
-    EXPECT_EQ(sum, (Ints{3, 30, 3}));
-    Ints told{rank, rank + 1};
-    run(Collective::kBroadcast, nullptr, &told);
-    EXPECT_EQ(told, (Ints{0, 1}));
-    Ints mine{rank, rank}, all(6);
-    run(Collective::kAllgather, &mine, &all);
-    EXPECT_EQ(all, (Ints{0, 0, 1, 1, 2, 2}));
-    Ints parts{1, 2, 3, 4, 5, 6}, part(2);
-    run(Collective::kReduceScatter, &parts, &part);
-    EXPECT_EQ(part, (Ints{3 * parts[2 * rank], 3 * parts[2 * rank + 1]}));
-    Ints reduced{rank, 1};
-    run(Collective::kReduce, nullptr, &reduced);
-    EXPECT_EQ(reduced, rank == 0 ? (Ints{3, 3}) : (Ints{rank, 1}));
-    Ints gathered(rank == 0 ? 6 : 0);
-    run(Collective::kGather, &mine, &gathered);
-    if (rank == 0) {
-      EXPECT_EQ(gathered, all);
-    }
-    Ints scattered(2), whole = rank == 0 ? parts : Ints();
-    run(Collective::kScatter, &whole, &scattered);
-    EXPECT_EQ(scattered, (Ints{parts[2 * rank], parts[2 * rank + 1]}));
-    Ints sent{rank, rank, 10 + rank, 10 + rank, 20 + rank, 20 + rank}, got(6);
-    run(Collective::kAlltoall, &sent, &got);
-    EXPECT_EQ(got, (Ints{10 * rank, 10 * rank, 10 * rank + 1, 10 * rank + 1, 10 * rank + 2,
-                         10 * rank + 2}));
-  });
+                 on_device(request(rank == 0 ? Collective::kAllreduce : Collective::kBroadcast,
+                                   static_cast<int64_t>(count_), nullptr, &values)));
+      ASSERT_TRUE(error);
+      EXPECT_NE(error.message().find("disagree"), std::string::npos) << error.what();
+      EXPECT_NE(error.message().find("broadcast(int32"), std::string::npos) << error.what();
+    });
+  }
 }
 
 TEST_P(CudaWay, SendsAndReceivesBesideCollectives) {
@@ -309,8 +344,22 @@ TEST_P(CudaWay, AnAbortEndsWhatIsOnTheDevices) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaWay, testing::Bool(),
-                         [](const auto& by_nccl) { return by_nccl.param ? "by_nccl" : "by_host"; });
+std::string way_name(const testing::TestParamInfo<FakeDevices::By>& by) {
+  switch (by.param) {
+    case FakeDevices::By::kNccl:
+      return "by_nccl";
+    case FakeDevices::By::kHost:
+      return "by_host";
+    case FakeDevices::By::kApart:
+      return "by_hosts_apart";
+  }
+  return "";
+}
+const auto kDeviceWays =
+    testing::Values(FakeDevices::By::kNccl, FakeDevices::By::kHost, FakeDevices::By::kApart);
+
+INSTANTIATE_TEST_SUITE_P(All, CudaWay, kDeviceWays, way_name);
+INSTANTIATE_TEST_SUITE_P(All, CudaWayOfSizes, kDeviceWays, way_name);
 
 }  // namespace
 }  // namespace ringdist

@@ -19,6 +19,9 @@ namespace ringdist {
 
 class FakeDevices {
  public:
+  // kApart: by way of the host, as if the ranks did not share one.
+  enum class By : uint8_t { kNccl, kHost, kApart };
+
   FakeDevices() : thread_([this] { run(); }) {}
   ~FakeDevices() {
     stops_ = true;
@@ -30,10 +33,12 @@ class FakeDevices {
     request.place = DevicePlace{0, streams.make()};
     return request;
   }
-  MakeRunner maker(bool by_nccl) {
-    return [this, by_nccl](RunnerGroup& group) -> Result<std::unique_ptr<Runner>> {
+  MakeRunner maker(By by) {
+    // One that cannot be pinned is enough: then no rank has boxes.
+    if (by == By::kApart) cuda.fail_next("pin");
+    return [this, by](RunnerGroup& group) -> Result<std::unique_ptr<Runner>> {
       std::shared_ptr<gpu::Way> way;
-      if (by_nccl)
+      if (by == By::kNccl)
         way = std::make_shared<gpu::NcclWay>(cuda, nccl, group);
       else
         way = std::make_shared<gpu::HostWay>(cuda, group);
