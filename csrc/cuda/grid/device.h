@@ -7,8 +7,11 @@
 
 #ifdef __CUDACC__
 #define RINGDIST_DEVICE __device__ __forceinline__
+// Before a loop whose rounds are to be laid out one after another: its arrays stay in registers.
+#define RINGDIST_UNROLL _Pragma("unroll")
 #else
 #define RINGDIST_DEVICE inline
+#define RINGDIST_UNROLL
 #endif
 
 namespace ringdist {

@@ -36,6 +36,11 @@ class DeviceWarp {
     x[lane_] = __shfl_xor_sync(kAll, x[lane_], flip);
     return x;
   }
+  template <typename T, typename From>
+  __device__ Lanes<T> gathered(Lanes<T> x, From from) const {
+    x[lane_] = __shfl_sync(kAll, x[lane_], from(lane_));
+    return x;
+  }
   template <typename T>
   __device__ T of(Lanes<T> x, int lane) const {
     return __shfl_sync(kAll, x[lane_], lane);

@@ -23,17 +23,22 @@ namespace ringdist {
 inline constexpr int kWarp = 32;
 
 template <typename W>
-concept Warp = requires(W warp, void (*body)(int), typename W::template Lanes<uint32_t> bits,
-                        typename W::template Lanes<float> x) {
-  warp.each(body);
-  { warp.maximum(bits) } -> std::same_as<uint32_t>;
-  { warp.ballot(bits) } -> std::same_as<uint32_t>;  // bit i: lane i's is not 0
-  { warp.shuffled(x, 16) } -> std::same_as<typename W::template Lanes<float>>;
-  { warp.of(x, 0) } -> std::same_as<float>;  // that lane's, known to all
-  { warp.sum(bits) } -> std::same_as<uint32_t>;
-  { warp.scratch() } -> std::same_as<void*>;  // memory of its own, as much as its launch asked for
-  warp.sync();
-};
+concept Warp =
+    requires(W warp, void (*body)(int), int (*from)(int), typename W::template Lanes<uint32_t> bits,
+             typename W::template Lanes<float> x) {
+      warp.each(body);
+      { warp.maximum(bits) } -> std::same_as<uint32_t>;
+      { warp.ballot(bits) } -> std::same_as<uint32_t>;  // bit i: lane i's is not 0
+      { warp.shuffled(x, 16) } -> std::same_as<typename W::template Lanes<float>>;
+      { warp.of(x, 0) } -> std::same_as<float>;  // that lane's, known to all
+      // In each lane, that of the lane that from(lane) says.
+      { warp.gathered(bits, from) } -> std::same_as<typename W::template Lanes<uint32_t>>;
+      { warp.sum(bits) } -> std::same_as<uint32_t>;
+      {
+        warp.scratch()
+      } -> std::same_as<void*>;  // memory of its own, as much as its launch asked for
+      warp.sync();
+    };
 
 // The bits of the lanes before `lane`.
 constexpr uint32_t lanes_before(int lane) { return (uint32_t{1} << lane) - 1; }

@@ -22,9 +22,8 @@ struct BlockAt {
 // Calls body.template operator()<blocks>(first) for batch `index` of a call of `all` elements: all
 // of its blocks at once if they are whole, and then the compiler knows their count, and needs to
 // look at no element whether it is there; else one by one.
-template <typename Coder, typename Body>
+template <int kCount, int kBatch, typename Body>
 RINGDIST_DEVICE void for_batch(int64_t index, int64_t all, const Body& body) {
-  constexpr int kCount = Coder::kCount, kBatch = Coder::kBatch;
   const int64_t begin = index * (kBatch * kCount);
   if constexpr (kBatch > 1) {
     if (begin + kBatch * kCount <= all)

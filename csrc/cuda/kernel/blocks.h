@@ -1,4 +1,4 @@
-// A kernel that lets each warp work on blocks of its own, and its launch. nvcc only.
+// A kernel that lets each warp work on batches of its own, and its launch. nvcc only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,10 +14,9 @@ inline constexpr int kWarps = 8;  // of a thread block
 // Many more than run at once, so that the last of them to end are few beside all.
 inline constexpr int64_t kMostThreadBlocks = 1 << 13;
 
-// body(warp, index) for every index below `count`, with kScratch bytes for each warp.
-template <int kScratch, typename Body>
-__global__ void __launch_bounds__(kWarps* kWarp) each_block(int64_t count, Body body) {
-  constexpr int kEach = kScratch == 0 ? 1 : kScratch;
+template <typename Body>
+__global__ void __launch_bounds__(kWarps* kWarp) each_batch(int64_t count, Body body) {
+  constexpr int kEach = Body::kScratch == 0 ? 1 : Body::kScratch;
   __shared__ alignas(16) uint8_t scratch[kWarps][kEach];
   const int warp_index = static_cast<int>(threadIdx.x) / kWarp;
   DeviceWarp warp(scratch[warp_index]);
@@ -26,14 +25,15 @@ __global__ void __launch_bounds__(kWarps* kWarp) each_block(int64_t count, Body 
     body(warp, i);
 }
 
-template <int kScratch, typename Body>
-LaunchError for_each_block(int64_t count, void* stream, Body body) {
+// body(warp, index) for every index below body.batches(), with Body::kScratch bytes for each warp.
+template <typename Body>
+LaunchError for_each_batch(void* stream, Body body) {
+  const int64_t count = body.batches();
   if (count == 0) return cudaSuccess;
   const int64_t wanted = (count + kWarps - 1) / kWarps;
   const auto thread_blocks =
       static_cast<unsigned>(wanted < kMostThreadBlocks ? wanted : kMostThreadBlocks);
-  each_block<kScratch>
-      <<<thread_blocks, kWarps * kWarp, 0, static_cast<cudaStream_t>(stream)>>>(count, body);
+  each_batch<<<thread_blocks, kWarps * kWarp, 0, static_cast<cudaStream_t>(stream)>>>(count, body);
   return cudaGetLastError();
 }
 

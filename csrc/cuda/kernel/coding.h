@@ -4,7 +4,8 @@
 //
 // A Coder turns the values of one block in registers into bytes and back:
 //   kCount, kParts          elements of a block; elements of a lane
-//   kBatch                  blocks that fit into the registers
+//   kEncodes, kDecodes      blocks of a batch: as many as fit into the registers
+//   kTogether               encode() takes a batch of them, as an array
 //   kScratch                bytes of fast memory that its warp needs
 //   kSparse                 a block is decoded by adding what was sent to zeros
 //   bytes(count)            of a block, the last one as short as the rest
@@ -32,11 +33,6 @@
 
 namespace ringdist::gpu {
 
-template <typename Coder>
-constexpr int64_t batches_of(int64_t count) {
-  return blocks(count, Coder::kCount * Coder::kBatch);
-}
-
 // Where a block is for a Coder: behind a rotation every chunk is a call of its own.
 template <bool kRotated>
 struct Place {
@@ -57,13 +53,23 @@ struct Encoding {
   Seed seed;
   uint8_t* out;
 
+  static constexpr int kScratch = Coder::kScratch;
+  constexpr int64_t batches() const { return blocks(count, Coder::kCount * Coder::kEncodes); }
+
   template <Warp W>
   RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
     const bool pays = owed.pays();
-    for_batch<Coder>(index, count, [&]<int kBlocks>(BlockAt first) {
+    for_batch<Coder::kCount, Coder::kEncodes>(index, count, [&]<int kBlocks>(BlockAt first) {
       Values<W, kParts> sums[kBlocks];
+      RINGDIST_UNROLL
       for (int i = 0; i < kBlocks; ++i) read(warp, first.next(i), pays, sums[i]);
-      for (int i = 0; i < kBlocks; ++i) finish(warp, first.next(i), pays, sums[i]);
+      Values<W, kParts> x[kBlocks];
+      RINGDIST_UNROLL
+      for (int i = 0; i < kBlocks; ++i) x[i] = sums[i];
+      code(warp, x, first);
+      if (owed.empty()) return;
+      RINGDIST_UNROLL
+      for (int i = 0; i < kBlocks; ++i) keep_loss(warp, first.next(i), pays, sums[i], x[i]);
     });
   }
 
@@ -83,31 +89,51 @@ struct Encoding {
   }
 
   template <Warp W>
-  RINGDIST_DEVICE void finish(W& warp, BlockAt at, bool pays, const Values<W, kParts>& sum) const {
+  RINGDIST_DEVICE void keep_loss(W& warp, BlockAt at, bool pays, const Values<W, kParts>& sum,
+                                 const Values<W, kParts>& x) const {
     const Owed mine = owed.at(at.begin);
-    Values<W, kParts> x = sum;
-    code(warp, x, at, out + at.begin / Coder::kCount * coder.bytes(Coder::kCount));
-    if (mine.empty()) return;
     each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
       const float lost = sum.part[part][lane] - x.part[part][lane];
       mine.to[i] = pays && finite(lost) ? lost : mine.from[i];
     });
   }
 
-  // Writes the bytes of x, and makes it what they decode to.
-  template <Warp W>
-  RINGDIST_DEVICE void code(W& warp, Values<W, kParts>& x, BlockAt at, uint8_t* to) const {
-    const Place<kRotated> place(seed, at.begin);
+  // Writes the bytes of the blocks x, and makes them what they decode to. They are of one chunk.
+  template <Warp W, int kBlocks>
+  RINGDIST_DEVICE void code(W& warp, Values<W, kParts> (&x)[kBlocks], BlockAt first) const {
+    static_assert(kRotationChunk % (Coder::kCount * Coder::kEncodes) == 0);
+    const Place<kRotated> place(seed, first.begin);
+    uint8_t* const to = out + first.begin / Coder::kCount * coder.bytes(Coder::kCount);
     if constexpr (kRotated) {
-      const Rotation rotation(place.seed, at.begin, at.count);
-      rotation.forward(warp, x);
-      coder.encode(warp, x, at.count, place.seed, place.element, to);
+      RINGDIST_UNROLL
+      for (int i = 0; i < kBlocks; ++i) rotation(place, first.next(i)).forward(warp, x[i]);
+    }
+    encode(warp, x, first.count, place, to);
+    if constexpr (kRotated) {
       if (owed.empty()) return;
-      if (Coder::kSparse)
-        for (auto& part : x.part) warp.each([&](int lane) { part[lane] += 0.0f; });
-      rotation.back(warp, x);
+      RINGDIST_UNROLL
+      for (int i = 0; i < kBlocks; ++i) {
+        if (Coder::kSparse)
+          for (auto& part : x[i].part) warp.each([&](int lane) { part[lane] += 0.0f; });
+        rotation(place, first.next(i)).back(warp, x[i]);
+      }
+    }
+  }
+
+  RINGDIST_DEVICE static Rotation rotation(const Place<kRotated>& place, BlockAt at) {
+    return {place.seed, at.begin, at.count};
+  }
+
+  template <Warp W, int kBlocks>
+  RINGDIST_DEVICE void encode(W& warp, Values<W, kParts> (&x)[kBlocks], int each,
+                              const Place<kRotated>& place, uint8_t* to) const {
+    if constexpr (Coder::kTogether) {
+      coder.encode(warp, x, each, place.seed, place.element, to);
     } else {
-      coder.encode(warp, x, at.count, place.seed, place.element, to);
+      RINGDIST_UNROLL
+      for (int i = 0; i < kBlocks; ++i)
+        coder.encode(warp, x[i], each, place.seed, place.element + static_cast<uint64_t>(i * each),
+                     to + i * coder.bytes(each));
     }
   }
 };
@@ -123,17 +149,22 @@ struct Decoding {
   int64_t count;
   int* malformed;
 
+  static constexpr int kScratch = Coder::kScratch;
+  constexpr int64_t batches() const { return blocks(count, Coder::kCount * Coder::kDecodes); }
+
   template <Warp W>
   RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
-    for_batch<Coder>(index, count, [&]<int kBlocks>(BlockAt first) {
+    for_batch<Coder::kCount, Coder::kDecodes>(index, count, [&]<int kBlocks>(BlockAt first) {
       typename Coder::template Fetched<W> bytes[kBlocks];
       Values<W, kParts> before[kBlocks];
+      RINGDIST_UNROLL
       for (int i = 0; i < kBlocks; ++i) {
         const BlockAt at = first.next(i);
         const int64_t block = at.begin / Coder::kCount;
         bytes[i] = coder.fetch(warp, in + block * coder.bytes(Coder::kCount), at.count);
         if (accumulate) read(warp, at, before[i]);
       }
+      RINGDIST_UNROLL
       for (int i = 0; i < kBlocks; ++i) finish(warp, first.next(i), bytes[i], before[i]);
     });
   }

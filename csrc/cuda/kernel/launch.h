@@ -10,14 +10,14 @@ namespace ringdist::gpu {
 template <bool kRotated, typename Coder>
 LaunchError launch(Coder coder, const EncodeCall& call, void* stream) {
   const Encoding<Coder, kRotated> body{coder, call.in, call.owed, call.count, call.seed, call.out};
-  return for_each_block<Coder::kScratch>(batches_of<Coder>(call.count), stream, body);
+  return for_each_batch(stream, body);
 }
 
 template <bool kRotated, typename Coder>
 LaunchError launch(Coder coder, const DecodeCall& call, void* stream) {
   const Decoding<Coder, kRotated> body{coder,    call.in,    call.seed,     call.accumulate,
                                        call.out, call.count, call.malformed};
-  return for_each_block<Coder::kScratch>(batches_of<Coder>(call.count), stream, body);
+  return for_each_batch(stream, body);
 }
 
 template <typename Coder, typename Call>

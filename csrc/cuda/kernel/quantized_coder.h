@@ -19,7 +19,9 @@ template <typename Format>
 struct QuantizedCoder {
   static constexpr int kParts = kQuantizedParts;
   static constexpr int kCount = kQuantizeBlock;
-  static constexpr int kBatch = 4;
+  static constexpr int kEncodes = 4;
+  static constexpr int kDecodes = 4;
+  static constexpr bool kTogether = true;
   static constexpr int kScratch = kCount;
   static constexpr bool kSparse = false;
 
@@ -27,25 +29,59 @@ struct QuantizedCoder {
 
   static constexpr int64_t bytes(int count) { return kScaleBytes + packed_bytes(count); }
 
-  template <Warp W>
-  RINGDIST_DEVICE void encode(W& warp, Values<W, kParts>& x, int count, Seed seed, uint64_t at,
-                              uint8_t* out) const {
-    const Largest largest = measure(warp, x);
-    const bool ordinary = largest.bits >= float_bits(kSmallestScaled) && largest.bits < kInfinity;
-    QuantizedValues<W> coded;
-    const uint16_t scale =
-        ordinary ? Format::quantize(warp, x, largest, {stochastic, seed.key()}, at, coded)
-                 : quantize_rare(warp, x, largest.bits, coded);
-    store_field(warp, scale, out);
-    if (count == kCount)
-      pack_whole(warp, coded, out + kScaleBytes);
-    else
-      pack_tail(warp, coded, count, out + kScaleBytes);
-    const float value =
-        scale == kPoisonScale ? std::numeric_limits<float>::quiet_NaN() : scale_value(scale);
-    each_element<kParts>(warp, count, [&](int part, int lane, int) {
-      x.part[part][lane] = coded.t.part[part][lane] * value;
+  // What is the same for a whole block, each lane works out for one of them.
+  template <Warp W, int kBlocks>
+  RINGDIST_DEVICE void encode(W& warp, Values<W, kParts> (&x)[kBlocks], int count, Seed seed,
+                              uint64_t at, uint8_t* out) const {
+    uint32_t largest[kBlocks];
+    typename W::template Lanes<Largest> mine;
+    RINGDIST_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      const Largest of_block = measure(warp, x[b]);
+      largest[b] = of_block.bits;
+      give<kBlocks>(warp, b, of_block, mine);
+    }
+    typename W::template Lanes<float> first, inverse;
+    warp.each([&](int lane) {
+      first[lane] = Format::first_scale(mine[lane]);
+      inverse[lane] = 1 / first[lane];
     });
+    const Stochastic rounding{stochastic, seed.key()};
+    typename W::template Lanes<Products> products;
+    typename W::template Lanes<uint32_t> rare;
+    RINGDIST_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      QuantizedValues<W> coded;
+      Products of_block;
+      uint32_t scale = kOrdinary;
+      if (is_ordinary(largest[b]))
+        of_block = Format::quantize(warp, x[b], warp.of(inverse, b), rounding,
+                                    at + static_cast<uint64_t>(b * count), coded);
+      else
+        scale = quantize_rare(warp, x[b], largest[b], coded);
+      give<kBlocks>(warp, b, of_block, products);
+      give<kBlocks>(warp, b, scale, rare);
+      uint8_t* const packed = out + b * bytes(count) + kScaleBytes;
+      if (count == kCount)
+        pack_whole(warp, coded, packed);
+      else
+        pack_tail(warp, coded, count, packed);
+      x[b] = coded.t;
+    }
+    typename W::template Lanes<uint32_t> scales;
+    warp.each([&](int lane) {
+      scales[lane] =
+          rare[lane] == kOrdinary ? Format::scale(first[lane], products[lane]) : rare[lane];
+    });
+    RINGDIST_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      const auto scale = static_cast<uint16_t>(warp.of(scales, b));
+      store_field(warp, scale, out + b * bytes(count));
+      const float value =
+          scale == kPoisonScale ? std::numeric_limits<float>::quiet_NaN() : scale_value(scale);
+      each_element<kParts>(warp, count,
+                           [&](int part, int lane, int) { x[b].part[part][lane] *= value; });
+    }
   }
 
   template <Warp W>
@@ -82,6 +118,19 @@ struct QuantizedCoder {
  private:
   static constexpr int kScaleBytes = sizeof(uint16_t);
   static constexpr int kFields = 8 / Format::kBits;  // of a byte
+  static constexpr uint32_t kOrdinary = 0xffffffff;  // no scale
+
+  static constexpr bool is_ordinary(uint32_t largest) {
+    return largest >= float_bits(kSmallestScaled) && largest < kInfinity;
+  }
+  // To the lanes whose block is the b-th.
+  template <int kBlocks, Warp W, typename T>
+  RINGDIST_DEVICE static void give(W& warp, int b, const T& of_block,
+                                   typename W::template Lanes<T>& to) {
+    warp.each([&](int lane) {
+      if (b == 0 || lane % kBlocks == b) to[lane] = of_block;
+    });
+  }
 
   // Byte i holds codes i, i + this, i + 2 times this, ..., the first in its low bits.
   static constexpr int packed_bytes(int count) { return (count * Format::kBits + 7) / 8; }

@@ -26,11 +26,22 @@ struct QuantizedValues {
   typename W::template Lanes<uint32_t> code[kQuantizedParts];  // as fields on the wire
 };
 
+// What the scale of a block also depends on: sums of products of values and codes, and of codes.
+struct Products {
+  float xt = 0;
+  float tt = 0;
+};
+
 // The largest magnitude of a block, by its bits, and its sign bit, set if both signs have it.
 struct Largest {
   uint32_t bits = 0;
   uint32_t sign = 0;
 };
+
+// Of a value that is one.
+RINGDIST_DEVICE uint16_t bfloat_field(float x) {
+  return static_cast<uint16_t>(float_bits(x) >> 16);
+}
 
 struct Int8 {
   static constexpr int kBits = 8;
@@ -40,13 +51,18 @@ struct Int8 {
     return static_cast<float>(static_cast<int8_t>(field));
   }
 
+  // By which values are divided.
+  RINGDIST_DEVICE static float first_scale(Largest largest) {
+    return bfloat_to_float(scale_up(std::bit_cast<float>(largest.bits), 127));
+  }
+  // What is written, by that and what quantize() returned.
+  RINGDIST_DEVICE static uint16_t scale(float first, Products) { return bfloat_field(first); }
+
   // `at`: the block's first element, for its random bits.
   template <Warp W>
-  RINGDIST_DEVICE static uint16_t quantize(W& warp, const Values<W, kQuantizedParts>& x,
-                                           Largest largest, Stochastic rounding, uint64_t at,
+  RINGDIST_DEVICE static Products quantize(W& warp, const Values<W, kQuantizedParts>& x,
+                                           float inverse, Stochastic rounding, uint64_t at,
                                            QuantizedValues<W>& out) {
-    const uint16_t scale = scale_up(std::bit_cast<float>(largest.bits), 127);
-    const float inverse = 1 / bfloat_to_float(scale);
     each_element<kQuantizedParts>(warp, kQuantizeBlock, [&](int part, int lane, int i) {
       float moved = x.part[part][lane] * inverse;
       if (rounding.on)
@@ -55,7 +71,7 @@ struct Int8 {
       out.t.part[part][lane] = shifted - kRound;
       out.code[part][lane] = float_bits(shifted) & 0xff;
     });
-    return scale;
+    return {};
   }
 
  private:
@@ -77,13 +93,18 @@ struct Signed {
     return static_cast<float>(static_cast<int>(field) - kLow);
   }
 
+  RINGDIST_DEVICE static float first_scale(Largest largest) {
+    return std::bit_cast<float>(largest.bits | (largest.sign ^ kSignBit)) / kLow;
+  }
+  RINGDIST_DEVICE static uint16_t scale(float first, Products sums) {
+    return scale_nearest(first * (sums.xt / sums.tt), kLow);
+  }
+
   template <Warp W>
-  RINGDIST_DEVICE static uint16_t quantize(W& warp, const Values<W, kQuantizedParts>& x,
-                                           Largest largest, Stochastic, uint64_t,
+  RINGDIST_DEVICE static Products quantize(W& warp, const Values<W, kQuantizedParts>& x,
+                                           float inverse, Stochastic, uint64_t,
                                            QuantizedValues<W>& out) {
     constexpr float kHighest = kRound + (kLow - 1);
-    const float first = std::bit_cast<float>(largest.bits | (largest.sign ^ kSignBit)) / kLow;
-    const float inverse = 1 / first;
     Values<W, kQuantizedParts> xt, tt;
     each_element<kQuantizedParts>(warp, kQuantizeBlock, [&](int part, int lane, int) {
       const float c = x.part[part][lane] * inverse;
@@ -95,7 +116,7 @@ struct Signed {
       xt.part[part][lane] = c * t;
       tt.part[part][lane] = t * t;
     });
-    return scale_nearest(first * (total(warp, xt) / total(warp, tt)), kLow);
+    return {total(warp, xt), total(warp, tt)};
   }
 
  private:
@@ -132,18 +153,21 @@ struct Fp8 {
     return Format::widen(static_cast<uint8_t>(field));
   }
 
+  RINGDIST_DEVICE static float first_scale(Largest largest) {
+    return bfloat_to_float(scale_up(std::bit_cast<float>(largest.bits), Format::kLargest));
+  }
+  RINGDIST_DEVICE static uint16_t scale(float first, Products) { return bfloat_field(first); }
+
   template <Warp W>
-  RINGDIST_DEVICE static uint16_t quantize(W& warp, const Values<W, kQuantizedParts>& x,
-                                           Largest largest, Stochastic, uint64_t,
+  RINGDIST_DEVICE static Products quantize(W& warp, const Values<W, kQuantizedParts>& x,
+                                           float inverse, Stochastic, uint64_t,
                                            QuantizedValues<W>& out) {
-    const uint16_t scale = scale_up(std::bit_cast<float>(largest.bits), Format::kLargest);
-    const float inverse = 1 / bfloat_to_float(scale);
     each_element<kQuantizedParts>(warp, kQuantizeBlock, [&](int part, int lane, int) {
       const uint8_t code = Format::narrow(x.part[part][lane] * inverse);
       out.code[part][lane] = code;
       out.t.part[part][lane] = Format::widen(code);
     });
-    return scale;
+    return {};
   }
 };
 

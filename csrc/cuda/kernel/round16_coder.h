@@ -17,7 +17,9 @@ template <typename Type>
 struct Round16Coder {
   static constexpr int kParts = 8;
   static constexpr int kCount = kParts * kWarp;
-  static constexpr int kBatch = 2;
+  static constexpr int kEncodes = 1;
+  static constexpr int kDecodes = 2;
+  static constexpr bool kTogether = false;
   static constexpr int kScratch = 0;
   static constexpr bool kSparse = false;
 

@@ -21,11 +21,13 @@ class SignCoder {
  public:
   static constexpr int kCount = kSignBlock;
   static constexpr int kParts = kCount / kWarp;
-  static constexpr int kBatch = 2;
+  static constexpr int kEncodes = 1;
+  static constexpr int kDecodes = 2;
+  static constexpr bool kTogether = false;
   static constexpr int kScratch = 0;
   static constexpr bool kSparse = false;
 
-  static constexpr int64_t bytes(int count) { return kScaleBytes + (count + 7) / 8; }
+  static constexpr int64_t bytes(int count) { return kScaleBytes + sign_bytes(count); }
 
   template <Warp W>
   RINGDIST_DEVICE void encode(W& warp, Values<W, kParts>& x, int count, Seed, uint64_t,
@@ -41,16 +43,15 @@ class SignCoder {
   template <Warp W>
   struct Fetched {
     uint16_t field;
-    typename W::template Lanes<uint8_t> signs[kParts];  // where each element's is
+    typename W::template Lanes<uint32_t> signs;  // a byte
   };
 
   template <Warp W>
   RINGDIST_DEVICE Fetched<W> fetch(W& warp, const uint8_t* in, int count) const {
     Fetched<W> out;
     out.field = load16(in);
-    each_element<kParts>(warp, count, [&](int part, int lane, int i) {
-      out.signs[part][lane] = in[kScaleBytes + i / 8];
-    });
+    warp.each(
+        [&](int lane) { out.signs[lane] = lane < sign_bytes(count) ? in[kScaleBytes + lane] : 0; });
     return out;
   }
 
@@ -60,18 +61,24 @@ class SignCoder {
                               Values<W, kParts>& x) const {
     const uint16_t field = in.field;
     if ((field & kSingle) != 0 && single_index(field) >= count) return false;
-    each_element<kParts>(warp, count, [&](int part, int lane, int i) {
-      const uint32_t sign = static_cast<uint32_t>(in.signs[part][lane] >> (i % 8)) << 31;
-      const bool sent = (field & kSingle) == 0 || i == single_index(field);
-      // What is not sent is not added: -0 leaves what it is added to.
-      x.part[part][lane] = !sent && adding ? -0.0f : decoded(field, i, sign);
-    });
+    for (int part = 0; part < kParts; ++part) {
+      const auto byte =
+          warp.gathered(in.signs, [part](int lane) { return part * kWarp / 8 + lane / 8; });
+      warp.each([&](int lane) {
+        const int i = part * kWarp + lane;
+        const uint32_t sign = byte[lane] >> (lane % 8) << 31;
+        const bool sent = (field & kSingle) == 0 || i == single_index(field);
+        // What is not sent is not added: -0 leaves what it is added to.
+        if (i < count) x.part[part][lane] = !sent && adding ? -0.0f : decoded(field, i, sign);
+      });
+    }
     return true;
   }
 
  private:
   static constexpr int kScaleBytes = sizeof(uint16_t);
-  static constexpr uint16_t kSingle = 0x8000;  // of one element only
+  static constexpr int sign_bytes(int count) { return (count + 7) / 8; }  // a lane's each
+  static constexpr uint16_t kSingle = 0x8000;                             // of one element only
 
   // Of such a field: the element, and its magnitude 2^(e - 149).
   static constexpr int single_index(uint16_t field) { return field & 0xff; }
@@ -91,6 +98,8 @@ class SignCoder {
   template <Warp W>
   RINGDIST_DEVICE static void store_signs(W& warp, const Values<W, kParts>& x, int known, int count,
                                           uint8_t* out) {
+    typename W::template Lanes<uint32_t> words;  // lane p's is part p's
+    warp.each([&](int lane) { words[lane] = 0; });
     for (int part = 0; part < kParts; ++part) {
       typename W::template Lanes<uint32_t> negative;
       warp.each([&](int lane) {
@@ -99,11 +108,14 @@ class SignCoder {
       });
       const uint32_t word = warp.ballot(negative);
       warp.each([&](int lane) {
-        const int byte = part * kWarp / 8 + lane;
-        if (lane < kWarp / 8 && byte < (count + 7) / 8)
-          out[byte] = static_cast<uint8_t>(word >> (8 * lane));
+        if (lane == part) words[lane] = word;
       });
     }
+    const auto of_byte = warp.gathered(words, [](int lane) { return lane / 4; });
+    warp.each([&](int lane) {
+      if (lane < sign_bytes(count))
+        out[lane] = static_cast<uint8_t>(of_byte[lane] >> (8 * (lane % 4)));
+    });
   }
 
   template <Warp W>

@@ -15,7 +15,9 @@ namespace ringdist::gpu {
 struct SparseBlock {
   static constexpr int kCount = 1024;
   static constexpr int kParts = kCount / kWarp;
-  static constexpr int kBatch = 1;
+  static constexpr int kEncodes = 1;
+  static constexpr int kDecodes = 1;
+  static constexpr bool kTogether = false;
   static constexpr bool kSparse = true;
 
   int k = 1;  // of kCount

@@ -19,9 +19,7 @@ Coded encode_on_host(Coder coder, const Floats& in, gpu::Owed owed = {}, gpu::Se
   const int64_t bytes =
       count / Coder::kCount * coder.bytes(Coder::kCount) + (tail == 0 ? 0 : coder.bytes(tail));
   Coded out(static_cast<size_t>(bytes));
-  for_each_block<Coder::kScratch>(
-      gpu::batches_of<Coder>(count),
-      gpu::Encoding<Coder, kRotated>{coder, in.data(), owed, count, seed, out.data()});
+  for_each_batch(gpu::Encoding<Coder, kRotated>{coder, in.data(), owed, count, seed, out.data()});
   return out;
 }
 
@@ -31,9 +29,8 @@ bool decode_on_host(Coder coder, const Coded& in, bool accumulate, Floats& out,
                     gpu::Seed seed = {}) {
   const auto count = static_cast<int64_t>(out.size());
   int malformed = 0;
-  for_each_block<Coder::kScratch>(gpu::batches_of<Coder>(count),
-                                  gpu::Decoding<Coder, kRotated>{coder, in.data(), seed, accumulate,
-                                                                 out.data(), count, &malformed});
+  for_each_batch(gpu::Decoding<Coder, kRotated>{coder, in.data(), seed, accumulate, out.data(),
+                                                count, &malformed});
   return malformed == 0;
 }
 

@@ -46,17 +46,14 @@ void with_coder(gpu::Coding coding, Run run) {
 
 template <bool kRotated, typename Coder>
 void launch(Coder coder, const gpu::EncodeCall& call) {
-  for_each_block<Coder::kScratch>(
-      gpu::batches_of<Coder>(call.count),
+  for_each_batch(
       gpu::Encoding<Coder, kRotated>{coder, call.in, call.owed, call.count, call.seed, call.out});
 }
 
 template <bool kRotated, typename Coder>
 void launch(Coder coder, const gpu::DecodeCall& call) {
-  for_each_block<Coder::kScratch>(
-      gpu::batches_of<Coder>(call.count),
-      gpu::Decoding<Coder, kRotated>{coder, call.in, call.seed, call.accumulate, call.out,
-                                     call.count, call.malformed});
+  for_each_batch(gpu::Decoding<Coder, kRotated>{coder, call.in, call.seed, call.accumulate,
+                                                call.out, call.count, call.malformed});
 }
 
 template <typename Call>

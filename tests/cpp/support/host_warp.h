@@ -40,6 +40,12 @@ class HostWarp {
     for (int lane = 0; lane < kWarp; ++lane) out[at(lane)] = x[at(lane ^ flip)];
     return out;
   }
+  template <typename T, typename From>
+  Lanes<T> gathered(const Lanes<T>& x, From from) const {
+    Lanes<T> out;
+    for (int lane = 0; lane < kWarp; ++lane) out[at(lane)] = x[at(from(lane))];
+    return out;
+  }
   template <typename T>
   T of(const Lanes<T>& x, int lane) const {
     return x[at(lane)];
@@ -55,11 +61,11 @@ class HostWarp {
   std::vector<Unit> scratch_;  // on the heap, for AddressSanitizer
 };
 
-// What a launch of `body` over `count` blocks does.
-template <int kScratch, typename Body>
-void for_each_block(int64_t count, const Body& body) {
-  HostWarp warp(kScratch);
-  for (int64_t index = 0; index < count; ++index) body(warp, index);
+// What a launch of `body` does.
+template <typename Body>
+void for_each_batch(const Body& body) {
+  HostWarp warp(Body::kScratch);
+  for (int64_t index = 0; index < body.batches(); ++index) body(warp, index);
 }
 
 }  // namespace ringdist
