@@ -24,7 +24,7 @@ import hypothesis  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 from tests.differential.plan import Plan  # noqa: E402
-from tests.differential.runner import Checker, Mismatch, Ranks  # noqa: E402
+from tests.differential.runner import LIMIT, Checker, Mismatch, Ranks  # noqa: E402
 from tests.differential.strategies import plans  # noqa: E402
 
 FOLDER = ROOT / "build" / "differential"
@@ -39,6 +39,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--sequences", type=int, default=1000, metavar="N", help="how many (default: %(default)s)")
     add("--seed", type=int, help="which (default: a new one, which is printed)")
+    add("--seconds", type=float, default=LIMIT, help="limit of a sequence (default: %(default)s)")
     add("--device", default="cpu", help="of all tensors, such as cuda (default: %(default)s)")
     add("--replay", type=Path, metavar="FILE", help="run this sequence only")
     add("--out", type=Path, default=FOLDER, help="where failures are saved (default: %(default)s)")
@@ -106,8 +107,8 @@ def report(plan: Plan, problem: str, verdict: str, file: Path) -> None:
     print(f"run it again: python -m tests.differential --replay {file}")
 
 
-def replay(file: Path) -> int:
-    ranks = Ranks()
+def replay(file: Path, seconds: float) -> int:
+    ranks = Ranks(seconds)
     try:
         problem = ranks.run(Plan.from_json(file.read_text()))
     finally:
@@ -119,9 +120,9 @@ def replay(file: Path) -> int:
 def main() -> int:
     options = parse_arguments(sys.argv[1:])
     if options.replay:
-        return replay(options.replay)
+        return replay(options.replay, options.seconds)
     print(f"seed {options.seed}", flush=True)
-    checker = Checker()
+    checker = Checker(lambda: Ranks(options.seconds))
     try:
         found = search(checker, options.sequences, options.seed, options.device)
     finally:

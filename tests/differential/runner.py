@@ -12,7 +12,7 @@ from tests.differential.plan import WORLD, Plan
 
 # What hangs is reported by the backend, which knows more about it, and then by the pool.
 GROUP_TIMEOUT = timedelta(seconds=20)
-LIMIT = 45.0
+LIMIT = 45.0  # seconds of a sequence
 
 
 class Mismatch(AssertionError):
@@ -22,15 +22,16 @@ class Mismatch(AssertionError):
 class Ranks:
     """Runs plans one after the other in the same processes, which a failure ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = LIMIT) -> None:
         self._pool: Pool | None = None
+        self._seconds = seconds
 
     def run(self, plan: Plan) -> str:
         """What went wrong, on which rank, and what the ranks printed; or ""."""
         if self._pool is None:
             self._pool = Pool(WORLD, timeout=GROUP_TIMEOUT)
         try:
-            self._pool.run(execute, plan.to_json(), timeout=LIMIT)
+            self._pool.run(execute, plan.to_json(), timeout=self._seconds)
         except AssertionError as error:
             self._pool = None
             return str(error)

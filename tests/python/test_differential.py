@@ -60,7 +60,7 @@ def test_a_failure_is_made_small(seed: int):
 
 def test_what_fails_once_is_reported_too(seed: int, tmp_path: Path, monkeypatch, capsys):
     Fake.failures = 0
-    monkeypatch.setattr(command, "Checker", lambda: Checker(lambda: Fake(times=1)))
+    monkeypatch.setattr(command, "Checker", lambda _: Checker(lambda: Fake(times=1)))
     monkeypatch.setattr(
         sys, "argv", ["differential", "--sequences=300", f"--seed={seed}", f"--out={tmp_path}"]
     )

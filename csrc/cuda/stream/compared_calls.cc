@@ -1,67 +1,45 @@
 #include "cuda/stream/compared_calls.h"
 
-#include <atomic>
-#include <utility>
+#include <string>
 
 #include "plan/planner.h"
 
 namespace ringdist::gpu {
+namespace {
 
-Result<std::shared_ptr<ComparedCalls>> ComparedCalls::make(const DeviceOp& op,
-                                                           const Staging& staging) {
-  auto flag = staging.pinned->take(sizeof(uint32_t));
-  if (!flag.ok()) return flag.error();
-  return std::make_shared<ComparedCalls>(op, staging, std::move(flag.value()));
-}
+struct Calls {
+  std::string text;
+  int rank;
+  Fingerprint own;
+  std::vector<Fingerprint> all;
+};
 
-ComparedCalls::ComparedCalls(const DeviceOp& op, const Staging& staging,
-                             std::shared_ptr<std::byte> flag)
-    : group_(staging.group),
-      failed_(staging.failed),
-      flag_(std::move(flag)),
-      text_(op.text),
-      rank_(staging.rank),
-      own_(fingerprint_of(op.request, op.plan)),
-      all_(static_cast<size_t>(staging.size)) {
-  *word() = 0;
-}
-
-Error ComparedCalls::begin(CudaApi& cuda, Stream stream) {
-  return cuda.call(stream, [self = shared_from_this()] {
-    const Error error = self->group_->run_on_host(
-        self->gathering(), [self](const Error& error) { self->ended(error); });
-    if (error) self->ended(error);
-  });
-}
-
-Error ComparedCalls::end(CudaApi& cuda, Stream stream) { return cuda.hold(stream, word(), 1); }
-
-HostOp ComparedCalls::gathering() {
-  HostOp out;
-  out.request.kind = Collective::kAllgather;
-  out.request.dtype = DType::kBytes;
-  out.request.count = sizeof own_;
-  out.input = out.output = Buffer(1);
-  out.input.append(reinterpret_cast<std::byte*>(&own_), sizeof own_);
-  out.output.append(reinterpret_cast<std::byte*>(all_.data()),
-                    static_cast<int64_t>(all_.size() * sizeof own_));
-  out.keep_alive = shared_from_this();
-  return out;
-}
-
-void ComparedCalls::ended(const Error& error) {
-  if (const Error first = error ? error : disagreement()) failed_->set(first);
-  std::atomic_ref(*word()).store(1, std::memory_order_release);
-}
-
-Error ComparedCalls::disagreement() const {
-  for (size_t rank = 0; rank < all_.size(); ++rank)
-    if (all_[rank] != own_)
-      return Error(ErrorKind::kMismatch, "ringdist: ranks disagree on " + text_ + ": rank " +
-                                             std::to_string(rank_) + " called " + own_.describe() +
-                                             ", rank " + std::to_string(rank) + " called " +
-                                             all_[rank].describe());
+Error disagreement(const Calls& calls) {
+  for (size_t rank = 0; rank < calls.all.size(); ++rank)
+    if (calls.all[rank] != calls.own)
+      return Error(ErrorKind::kMismatch,
+                   "ringdist: ranks disagree on " + calls.text + ": rank " +
+                       std::to_string(calls.rank) + " called " + calls.own.describe() + ", rank " +
+                       std::to_string(rank) + " called " + calls.all[rank].describe());
   return {};
+}
+
+}  // namespace
+
+void add_comparison(const DeviceOp& op, int rank, int size, StagedExchange& to) {
+  const auto calls =
+      std::make_shared<Calls>(Calls{op.text, rank, fingerprint_of(op.request, op.plan), {}});
+  calls->all.resize(static_cast<size_t>(size));
+  HostOp gathering;
+  gathering.request.kind = Collective::kAllgather;
+  gathering.request.dtype = DType::kBytes;
+  gathering.request.count = sizeof calls->own;
+  gathering.input = gathering.output = Buffer(1);
+  gathering.input.append(reinterpret_cast<std::byte*>(&calls->own), sizeof calls->own);
+  gathering.output.append(reinterpret_cast<std::byte*>(calls->all.data()),
+                          static_cast<int64_t>(calls->all.size() * sizeof calls->own));
+  gathering.keep_alive = calls;
+  to.add(std::move(gathering), [calls] { return disagreement(*calls); });
 }
 
 }  // namespace ringdist::gpu

@@ -50,7 +50,8 @@ Error HostLink::receive(int peer, void* data, size_t bytes, Stream) {
 
 Error HostLink::end() {
   const auto exchange = std::exchange(exchange_, nullptr);
-  if (Error error = exchange->enqueue(staging_.cuda, stream_)) return error;
+  if (Error error = exchange->start(staging_.cuda, stream_)) return error;
+  if (Error error = exchange->await(staging_.cuda, stream_)) return error;
   for (const Arrival& one : std::exchange(arrivals_, {}))
     if (Error error = staging_.cuda.copy(one.to, one.from, one.bytes, stream_)) return error;
   return {};

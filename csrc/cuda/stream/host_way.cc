@@ -100,13 +100,14 @@ void HostWay::abort() {
 Error HostWay::enqueue_by_boxes(const DeviceOp& op, Stream stream, Held& held) {
   const auto all = boxes();
   held.push_back(all);
-  const auto calls = ComparedCalls::make(op, staging_);
-  if (!calls.ok()) return calls.error();
-  held.push_back(calls.value());
-  if (Error error = calls.value()->begin(staging_.cuda, stream)) return error;
+  const auto comparison = staging_.exchange();
+  if (!comparison.ok()) return comparison.error();
+  held.push_back(comparison.value());
+  add_comparison(op, staging_.rank, staging_.size, *comparison.value());
+  if (Error error = comparison.value()->start(staging_.cuda, stream)) return error;
   BoxLink link(*all, stream);
   if (Error error = schedules_.enqueue(op, stream, link, held)) return error;
-  return calls.value()->end(staging_.cuda, stream);
+  return comparison.value()->await(staging_.cuda, stream);
 }
 
 Error HostWay::enqueue_plain(const DeviceOp& op, Stream stream, Held& held) {
@@ -126,7 +127,11 @@ Error HostWay::enqueue_plain(const DeviceOp& op, Stream stream, Held& held) {
   if (!exchange.ok()) return exchange.error();
   held.push_back(exchange.value());
   exchange.value()->add(std::move(host));
-  if (Error error = exchange.value()->enqueue(cuda, stream)) return error;
+  if (Error error = exchange.value()->start(cuda, stream)) return error;
+  // A send is done when its values are there: one that waited for its receiver would keep from the
+  // device what other streams have for it, where they share a queue.
+  if (op.request.endpoint && op.request.endpoint->sends) return {};
+  if (Error error = exchange.value()->await(cuda, stream)) return error;
   if (!gets_output(op.request, staging_.rank)) return {};
   return copy_in(cuda, op.output, 0, op.output.count(), output.value(), stream);
 }

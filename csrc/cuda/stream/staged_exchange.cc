@@ -15,17 +15,23 @@ StagedExchange::StagedExchange(std::shared_ptr<GroupAccess> group,
   *word(flag_) = 0;
 }
 
-Error StagedExchange::enqueue(CudaApi& cuda, Stream stream) {
-  if (Error error = cuda.call(stream, [self = shared_from_this()] { self->begin(); })) return error;
+Error StagedExchange::start(CudaApi& cuda, Stream stream) {
+  return cuda.call(stream, [self = shared_from_this()] { self->begin(); });
+}
+
+Error StagedExchange::await(CudaApi& cuda, Stream stream) {
   return cuda.hold(stream, word(flag_), 1);
 }
 
 void StagedExchange::begin() {
   open_ = ops_.size() + 1;
-  for (HostOp& op : std::exchange(ops_, {})) {
-    const Error error = group_->run_on_host(
-        std::move(op), [self = shared_from_this()](const Error& error) { self->ended(error); });
-    if (error) ended(error);
+  for (Added& one : std::exchange(ops_, {})) {
+    const Error refused = group_->run_on_host(
+        std::move(one.op),
+        [self = shared_from_this(), verdict = std::move(one.verdict)](const Error& error) {
+          self->ended(error || !verdict ? error : verdict());
+        });
+    if (refused) ended(refused);
   }
   ended({});
 }

@@ -1,10 +1,11 @@
 // One visit of a stream to the host: what it copied there is handed to the group's host ops, and
-// the stream waits until those have ended, well or not. Shared by the op, the stream's call and the
-// host ops.
+// the stream may wait until those have ended, well or not. Shared by the op, the stream's call and
+// the host ops.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -23,9 +24,13 @@ class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
   StagedExchange(std::shared_ptr<GroupAccess> group, std::shared_ptr<FirstError> failed,
                  std::shared_ptr<std::byte> flag);
 
-  void add(HostOp op) { ops_.push_back(std::move(op)); }
-  // The stream comes to the host, and goes on when all ops have ended.
-  Error enqueue(CudaApi& cuda, Stream stream);
+  // `verdict`: what is wrong with an op that has ended well.
+  using Verdict = std::function<Error()>;
+  void add(HostOp op, Verdict verdict = {}) { ops_.push_back({std::move(op), std::move(verdict)}); }
+  // The ops start when the stream gets there.
+  Error start(CudaApi& cuda, Stream stream);
+  // What the stream gets from now on comes after all ops have ended.
+  Error await(CudaApi& cuda, Stream stream);
 
  private:
   void begin();
@@ -34,7 +39,11 @@ class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
   const std::shared_ptr<GroupAccess> group_;
   const std::shared_ptr<FirstError> failed_;
   const std::shared_ptr<std::byte> flag_;
-  std::vector<HostOp> ops_;
+  struct Added {
+    HostOp op;
+    Verdict verdict;
+  };
+  std::vector<Added> ops_;
   std::atomic<size_t> open_{0};
 };
 
