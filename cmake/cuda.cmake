@@ -21,3 +21,8 @@ target_link_options(ringdist_cuda PRIVATE
   LINKER:--exclude-libs,ALL LINKER:--no-undefined LINKER:--version-script=${exports})
 set_target_properties(ringdist_cuda PROPERTIES LINK_DEPENDS ${exports})
 set_target_properties(ringdist_cuda PROPERTIES LINKER_LANGUAGE CXX SKIP_BUILD_RPATH ON)
+
+# What `python -m benchmarks.gpu_check` builds by itself, where a GPU is: whether it still compiles.
+add_library(gpu_check_program OBJECT EXCLUDE_FROM_ALL benchmarks/gpu_check/main.cc)
+target_compile_options(gpu_check_program PRIVATE "SHELL:-iquote ${PROJECT_SOURCE_DIR}/tests/cpp")
+target_link_libraries(gpu_check_program PRIVATE ringdist_core CUDA::cudart_static)
