@@ -1,14 +1,20 @@
-"""Checks the kernels for NVIDIA GPUs on the first one of this machine, and writes a report.
+"""Checks on this machine all that needs an NVIDIA GPU, and writes a report.
 
     python -m benchmarks.gpu_check                    build, check, measure; gpu-check.md
+    python -m benchmarks.gpu_check --kernels          the kernels alone
     python -m benchmarks.gpu_check --build-only       where there is no GPU: whether it compiles
 
-It needs nvcc, g++ and CMake, and neither torch nor this package. For every codec with kernels, each
-also behind a rotation: whether bytes, residuals and decoded values are the CPU's, for tails, for
-blocks of zeros, tiny, huge and non-finite values; then the speed of encoding, with and without a
-residual, and of decoding 64 Mi elements, as GB/s of what is read and written and as a share of a
-copy's within the device's memory, measured beside it. Ends with 0 if all is the same, with 1 if
-not, with 2 where there is no device.
+The kernels, on the first GPU: for every codec that has some, each also behind a rotation, whether
+bytes, residuals and decoded values are the CPU's, for tails, for blocks of zeros, tiny, huge and
+non-finite values; the speed of encoding, with and without a residual, and of decoding 64 Mi
+elements, as GB/s of what is read and written and as a share of a copy's within the device's memory,
+measured beside it; and what compute-sanitizer says of them. This needs nvcc, g++ and CMake.
+
+Then ranks that share the GPUs there are, where PyTorch for CUDA is and this package with its
+library (`make cuda`): tests/python/test_gpu_*.py, random sequences of operations against exact
+arithmetic, and the speed of an allreduce beside gloo's.
+
+Ends with 0 if all is as it should be, with 1 if not, with 2 where there is no device.
 """
 
 from __future__ import annotations
@@ -19,6 +25,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -26,6 +34,8 @@ ROOT = HERE.parent.parent
 NEEDED = {"cmake": "CMake 3.22 or newer", "g++": "g++ 12 or newer"}
 NO_DEVICE = 2
 SHARE = "of a copy"
+SANITIZED = ("fp16", "int8", "int4", "int4+h", "onebit", "topk:40", "randomk:10")
+LAST_LINES = 30  # of what a part printed, for the report
 COLUMNS = ("codec", "cases", "differ", "encode", SHARE, "with residual", SHARE, "decode", SHARE)
 
 
@@ -65,6 +75,49 @@ def table(head: dict, rows: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def sanitized(program: Path) -> Iterator[tuple[str, bool, str]]:
+    """What each tool of compute-sanitizer finds in the kernels, without those that take minutes."""
+    tool = shutil.which("compute-sanitizer")
+    if tool is None:
+        yield "compute-sanitizer", True, "not run: it is not there"
+        return
+    for name in ("memcheck", "racecheck"):
+        command = [tool, "--tool", name, "--error-exitcode", "1", str(program), "--no-speed"]
+        yield run(name, [*command, *SANITIZED])
+
+
+def of_ranks() -> Iterator[tuple[str, bool, str]]:
+    """Those parts that need PyTorch and this package."""
+    look = (
+        "import torch, torch_ringdist as t; assert torch.cuda.is_available(); "
+        "assert t.info()['cuda']['state'] == 'ok'"
+    )
+    if subprocess.run([sys.executable, "-c", look], cwd=ROOT, capture_output=True).returncode:
+        yield (
+            "ranks",
+            True,
+            "not run: PyTorch for CUDA, or this package with `make cuda`, is not there",
+        )
+        return
+    tests = sorted(str(path) for path in (ROOT / "tests" / "python").glob("test_gpu_*.py"))
+    python = [sys.executable, "-m"]
+    yield run("tests", [*python, "pytest", "-q", "-rs", "--no-header", *tests])
+    sequences = ["--device", "cuda", "--sequences", "200"]
+    yield run("random sequences", [*python, "tests.differential", *sequences])
+    for ranks in ("2", "4"):
+        yield run(f"{ranks} ranks", [*python, "benchmarks.gpu_check.speed", "--ranks", ranks])
+
+
+def run(name: str, command: list[str]) -> tuple[str, bool, str]:
+    """The part's name, whether it went well, and the end of what it printed."""
+    print(f"{name}: {' '.join(command)}", flush=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    lines = (done.stdout + done.stderr * (done.returncode != 0)).replace("\r", "\n").split("\n")
+    last = "\n".join(lines[-LAST_LINES:]).strip()
+    print(last, flush=True)
+    return name, done.returncode == 0, last
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu_check",
@@ -72,6 +125,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--out", type=Path, default=Path("gpu-check.md"), metavar="FILE")
+    parser.add_argument("--kernels", action="store_true", help="nothing that needs PyTorch")
     parser.add_argument("--build-only", action="store_true")
     args = parser.parse_args()
     print("building", flush=True)
@@ -87,9 +141,13 @@ def main() -> int:
             print(rows[-1], flush=True)
     if running.returncode == NO_DEVICE or not rows:
         return running.returncode or 1
-    args.out.write_text(table(rows[0], rows[1:]))
+    text, good = table(rows[0], rows[1:]), running.returncode == 0
+    for name, well, last in chain(sanitized(program), () if args.kernels else of_ranks()):
+        text += f"\n## {name}{'' if well else ': FAILED'}\n\n{last}\n"
+        good &= well
+        args.out.write_text(text)
     print(f"written: {args.out}")
-    return running.returncode
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

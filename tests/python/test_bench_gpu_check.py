@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 
 import pytest
 
@@ -36,3 +37,17 @@ def test_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda tool: None)
     with pytest.raises(SystemExit, match=r"CMake 3\.22 or newer and g\+\+"):
         gpu_check.build(gpu_check.ROOT / "build" / "never")
+
+
+def test_a_part_says_whether_it_went_well_and_how_it_ended() -> None:
+    code = "print('first'); print('last'); raise SystemExit({})"
+    command = [sys.executable, "-c"]
+    assert gpu_check.run("good", [*command, code.format(0)]) == ("good", True, "first\nlast")
+    name, well, last = gpu_check.run("bad", [*command, "raise ValueError('why')"])
+    assert (name, well) == ("bad", False) and last.endswith("ValueError: why")
+
+
+def test_without_a_gpu_the_parts_of_ranks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_check.sys, "executable", shutil.which("false"))
+    [(name, well, text)] = gpu_check.of_ranks()
+    assert name == "ranks" and well and text.startswith("not run: PyTorch for CUDA")
