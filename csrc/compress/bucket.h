@@ -66,6 +66,8 @@ class PendingBucket {
   virtual bool ended() const = 0;
   virtual bool failed() const = 0;  // once it has ended
   virtual void wait() const = 0;    // until it has ended, well or not
+  // Whoever waits for its values does not wait until it has ended: those are for a device.
+  virtual bool ends_later() const { return false; }
   // Runs once it has ended, at once if it has; on any thread.
   virtual void on_end(std::function<void()> callback) = 0;
 };

@@ -140,6 +140,7 @@ Error Session::watch(const Bucket& bucket, PendingBucket& pending) {
 
 // Once no bucket is on its way: the step has changed what it was to change, or nothing.
 void Session::settle() {
+  changes_.await_devices();
   switch (changes_.settle()) {
     case StepChanges::Outcome::kOpen:
       return;

@@ -27,6 +27,12 @@ void StepChanges::end() {
   for (const auto& bucket : buckets_) bucket->wait();
 }
 
+void StepChanges::await_devices() const {
+  if (!*all_in_) return;
+  for (const auto& bucket : buckets_)
+    if (bucket->ends_later()) bucket->wait();
+}
+
 StepChanges::Outcome StepChanges::settle() {
   if (state_ == State::kIdle || (state_ == State::kOpen && !*all_in_)) return Outcome::kOpen;
   if (!std::ranges::all_of(buckets_, [](const auto& bucket) { return bucket->ended(); }))

@@ -42,6 +42,8 @@ class StepChanges {
 
   // No bucket is to come any more, and returns when none is on its way.
   void end();
+  // If all have come: returns when none that ends later than its values are there is on its way.
+  void await_devices() const;
   // kOpen while a bucket is to come or on its way, or there is no step. Else what was added takes
   // effect, or nothing.
   Outcome settle();

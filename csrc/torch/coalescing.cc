@@ -1,5 +1,6 @@
 #include "torch/coalescing.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "torch/errors.h"
@@ -38,6 +39,25 @@ std::vector<Call> fused(std::vector<Call> calls) {
     else
       out.push_back(std::move(call));
   return out;
+}
+
+bool is_message_on_device(const Call& call) {
+  return call.request.endpoint && !call.memory.empty() && !call.memory[0].is_cpu();
+}
+
+// Streams may share a queue of their device: a send behind a receive would wait for the sender,
+// which may do the same.
+void let_sends_go_first(std::vector<Call>& calls) {
+  std::vector<Call*> places;
+  std::vector<Call> messages;
+  for (Call& call : calls) {
+    if (!is_message_on_device(call)) continue;
+    places.push_back(&call);
+    messages.push_back(std::move(call));
+  }
+  std::ranges::stable_partition(messages,
+                                [](const Call& call) { return call.request.endpoint->sends; });
+  for (size_t i = 0; i < places.size(); ++i) *places[i] = std::move(messages[i]);
 }
 
 }  // namespace
@@ -106,6 +126,7 @@ JoinedWork::Parts Coalescing::run(Region& region, const Starter& starter) {
     parts = std::exchange(region.started, {});
   }
   calls = fused(std::move(calls));
+  let_sends_go_first(calls);
   starter.prepare(calls);
   for (Call& call : calls) parts.push_back(starter.submit(std::move(call)));
   return parts;

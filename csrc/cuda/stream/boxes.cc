@@ -20,7 +20,7 @@ constexpr uint32_t kFar = uint32_t{1} << 30;
 
 size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-size_t words_of(int size) { return round_up(2 * static_cast<size_t>(size) * kLine); }
+size_t words_of(int size) { return round_up((2 * static_cast<size_t>(size) + 1) * kLine); }
 
 size_t half_of(int size) {
   return kBytes / kHalves / static_cast<size_t>(size - 1) / kPage * kPage;
@@ -66,9 +66,6 @@ Boxes::~Boxes() {
 }
 
 Error Boxes::pin() {
-  const Result<Event> event = cuda_.make_event();
-  if (!event.ok()) return event.error();
-  last_use_ = {event.value(), [cuda = &cuda_](Event one) { cuda->free_event(one); }};
   for (; pinned_ < size_; ++pinned_) {
     const Bytes memory = memory_->of_rank(pinned_);
     if (Error error = cuda_.pin(memory.data(), memory.size())) return error;
@@ -123,12 +120,18 @@ Error Boxes::take(int peer, const Pieces& pieces, Stream stream) {
 
 Error Boxes::use(Stream stream) {
   if (last_ == nullptr || last_ == stream) return {};
-  return cuda_.wait(stream, last_use_.get());
+  return cuda_.wait(stream, uses_.at(last_).get());
 }
 
 Error Boxes::used(Stream stream) {
+  auto& use = uses_[stream];
+  if (!use) {  // of the stream's device, which is current
+    const Result<Event> event = cuda_.make_event();
+    if (!event.ok()) return event.error();
+    use = {event.value(), [cuda = &cuda_](Event one) { cuda->free_event(one); }};
+  }
   last_ = stream;
-  return cuda_.record(last_use_.get(), stream);
+  return cuda_.record(use.get(), stream);
 }
 
 void Boxes::abort() {
@@ -136,7 +139,15 @@ void Boxes::abort() {
     std::lock_guard lock(mutex_);
     aborted_ = true;
   }
+  // Before anything runs on: others must not take for good what it leaves.
+  std::atomic_ref(*ended_word(rank_)).store(1);
   poke();
+}
+
+bool Boxes::ended() const {
+  for (int rank = 0; rank < size_; ++rank)
+    if (std::atomic_ref(*ended_word(rank)).load() != 0) return true;
+  return false;
 }
 
 void Boxes::poke() {

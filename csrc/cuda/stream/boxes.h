@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -43,6 +44,8 @@ class Boxes {
   void abort();
   // After abort(), again and again: another rank may not know of it yet, and go on writing.
   void poke();
+  // Any rank has aborted: what is taken since may be anything. Any thread.
+  bool ended() const;
 
  private:
   struct Count {
@@ -53,6 +56,7 @@ class Boxes {
   Error pin();
   uint32_t* left_word(int owner, int peer) const { return word(owner, 2 * peer); }
   uint32_t* taken_word(int owner, int peer) const { return word(owner, 2 * peer + 1); }
+  uint32_t* ended_word(int owner) const { return word(owner, 2 * size_); }
   uint32_t* word(int owner, int number) const;
   std::byte* half(int owner, int peer, uint32_t turn) const;
   Result<Count> next(int peer, bool leaves);
@@ -65,7 +69,7 @@ class Boxes {
   const size_t most_;
   int pinned_ = 0;  // so many ranks' memory
   Stream last_ = nullptr;
-  std::shared_ptr<void> last_use_;                         // an Event
+  std::map<Stream, std::shared_ptr<void>> uses_;           // Events: the last use on each
   std::mutex mutex_;                                       // a leaf
   std::vector<Count> counts_ RINGDIST_GUARDED_BY(mutex_);  // by peer
   bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;

@@ -127,6 +127,10 @@ bool ChosenWay::captures(const Request& request) const {
   return way && way->captures(request);
 }
 
+void ChosenWay::end() {
+  for (const auto& way : made()) way->end();
+}
+
 void ChosenWay::abort() {
   {
     std::lock_guard lock(mutex_);

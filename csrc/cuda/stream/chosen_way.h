@@ -41,6 +41,7 @@ class ChosenWay final : public Way {
   Error check() override;
   bool captures(const Request& request) const override;
   void abort() override;
+  void end() override;
 
  private:
   struct Offer;  // what a rank has, for the others

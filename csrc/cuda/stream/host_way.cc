@@ -67,8 +67,8 @@ Error HostWay::make_boxes(TimePoint deadline) {
 }
 
 // All ranks answer alike.
-bool HostWay::goes_by_boxes(const Request& request) const {
-  if (request.endpoint || !boxes()) return false;
+bool HostWay::suits_boxes(const Request& request) const {
+  if (request.endpoint) return false;
   if (request.blocks) return true;
   // Ranks do not know each other's parts of an alltoall.
   const bool parts = !request.input_parts.empty() || !request.output_parts.empty();
@@ -77,13 +77,13 @@ bool HostWay::goes_by_boxes(const Request& request) const {
 }
 
 Error HostWay::prepare(const DevicePlace&, const Request& request, TimePoint deadline) {
-  if (!request.endpoint)
+  if (suits_boxes(request))
     if (Error error = make_boxes(deadline)) return error;
   return request.blocks ? schedules_.prepare(request) : Error();
 }
 
 Error HostWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
-  if (goes_by_boxes(op.request)) return enqueue_by_boxes(op, stream, held);
+  if (suits_boxes(op.request) && boxes()) return enqueue_by_boxes(op, stream, held);
   if (!op.request.blocks) return enqueue_plain(op, stream, held);
   HostLink link(staging_, stream, held);
   return schedules_.enqueue(op, stream, link, held);
@@ -148,7 +148,11 @@ Result<std::byte*> HostWay::pinned_for(const Buffer& values, Buffer& out, Held& 
 }
 
 Error HostWay::check() {
-  if (const auto all = boxes()) all->poke();
+  if (const auto all = boxes(); all && all->ended()) {
+    all->poke();
+    return Error(ErrorKind::kAborted,
+                 "ringdist: a rank ended the group while bytes were under way");
+  }
   const Error error = staging_.failed->get();
   return error ? error : schedules_.check();
 }

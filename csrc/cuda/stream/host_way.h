@@ -18,19 +18,20 @@ namespace ringdist::gpu {
 class HostWay final : public Way {
  public:
   HostWay(CudaApi& cuda, RunnerGroup& group);
-  ~HostWay() override { staging_.group->end(); }
+  ~HostWay() override { HostWay::end(); }
 
   Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
   Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
   Error check() override;
   bool captures(const Request&) const override { return false; }
   void abort() override;
+  void end() override { staging_.group->end(); }
 
  private:
-  // None until the first collective is prepared, and where there are none.
+  // None until the first op that suits them is prepared, and where there are none.
   std::shared_ptr<Boxes> boxes() const;
   Error make_boxes(TimePoint deadline);
-  bool goes_by_boxes(const Request& request) const;
+  bool suits_boxes(const Request& request) const;
   Error enqueue_by_boxes(const DeviceOp& op, Stream stream, Held& held);
   Error enqueue_plain(const DeviceOp& op, Stream stream, Held& held);
   Result<std::byte*> pinned_for(const Buffer& values, Buffer& out, Held& held);

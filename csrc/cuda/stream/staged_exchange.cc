@@ -1,5 +1,7 @@
 #include "cuda/stream/staged_exchange.h"
 
+#include "base/thrown.h"
+
 namespace ringdist::gpu {
 namespace {
 
@@ -25,15 +27,20 @@ Error StagedExchange::await(CudaApi& cuda, Stream stream) {
 
 void StagedExchange::begin() {
   open_ = ops_.size() + 1;
-  for (Added& one : std::exchange(ops_, {})) {
-    const Error refused = group_->run_on_host(
-        std::move(one.op),
-        [self = shared_from_this(), verdict = std::move(one.verdict)](const Error& error) {
-          self->ended(error || !verdict ? error : verdict());
-        });
-    if (refused) ended(refused);
-  }
+  for (Added& one : std::exchange(ops_, {}))
+    if (const Error refused = start_one(std::move(one))) ended(refused);
   ended({});
+}
+
+// Nothing may be thrown into CUDA.
+Error StagedExchange::start_one(Added one) try {
+  return group_->run_on_host(
+      std::move(one.op),
+      [self = shared_from_this(), verdict = std::move(one.verdict)](const Error& error) {
+        self->ended(error || !verdict ? error : verdict());
+      });
+} catch (...) {
+  return thrown_error();
 }
 
 void StagedExchange::ended(const Error& error) {

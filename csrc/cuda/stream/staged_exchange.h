@@ -33,16 +33,17 @@ class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
   Error await(CudaApi& cuda, Stream stream);
 
  private:
+  struct Added {
+    HostOp op;
+    Verdict verdict;
+  };
   void begin();
+  Error start_one(Added one);
   void ended(const Error& error);
 
   const std::shared_ptr<GroupAccess> group_;
   const std::shared_ptr<FirstError> failed_;
   const std::shared_ptr<std::byte> flag_;
-  struct Added {
-    HostOp op;
-    Verdict verdict;
-  };
   std::vector<Added> ops_;
   std::atomic<size_t> open_{0};
 };

@@ -34,6 +34,7 @@ StreamRunner::~StreamRunner() {
     new std::map<Key, Lane>(std::move(lanes_));
     return;
   }
+  way_->end();
   for (const auto& [key, lane] : lanes_) cuda_.free_stream(lane.stream);
 }
 
@@ -109,10 +110,7 @@ Result<std::shared_ptr<DeviceWork>> StreamRunner::start(DeviceOp op,
     if (work.ok()) ended({});
     return work;
   }
-  watched.check = [weak = std::weak_ptr(way_)] {
-    const auto way = weak.lock();
-    return way ? way->check() : Error();
-  };
+  watched.check = [way = way_] { return way->check(); };
   if (work.ok()) watched.ended = std::move(ended);
   watched.held.push_back(std::move(op.keep_alive));
   if (watched.event) watch_->add(std::move(watched));

@@ -31,6 +31,8 @@ class Way {
   virtual bool captures(const Request& request) const = 0;
   // As Runner::abort().
   virtual void abort() = 0;
+  // There is no group from now on. What is on the streams may still be checked.
+  virtual void end() {}
 };
 
 }  // namespace ringdist::gpu

@@ -28,10 +28,13 @@ c10::intrusive_ptr<c10d::Work> BucketWork::run_rest(const at::Tensor& buffer,
   return group_->allreduce_blocks(pieces, options, plan.coded ? plan.blocks : nullptr);
 }
 
-FuturePtr BucketWork::run(const at::Tensor& buffer, PlannedBucket planned) {
+BucketWork::Running BucketWork::run(const at::Tensor& buffer, PlannedBucket planned) {
   const BucketPlan& plan = planned.plan;
-  if (planned.low_rank.empty() && plan.pieces.size() <= 1)
-    return run_rest(buffer, plan, planned.keep_alive)->getFuture();
+  if (planned.low_rank.empty() && plan.pieces.size() <= 1) {
+    auto work = run_rest(buffer, plan, planned.keep_alive);
+    auto future = work->getFuture();
+    return {std::move(future), std::move(work)};
+  }
   if (group_->communicator()->context().forked())
     throw_error(Error(ErrorKind::kAborted,
                       "ringdist: compress: this process was forked from one that had created the "
@@ -57,7 +60,7 @@ FuturePtr BucketWork::run(const at::Tensor& buffer, PlannedBucket planned) {
     communicator->context().pool().run(
         [join, buffer, error] { join->arrive(error ? to_exception(error) : nullptr); });
   });
-  return join->future();
+  return {join->future(), nullptr};
 }
 
 }  // namespace ringdist

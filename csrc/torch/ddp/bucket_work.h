@@ -16,9 +16,12 @@ class BucketWork {
  public:
   explicit BucketWork(c10::intrusive_ptr<ProcessGroupRing> group) : group_(std::move(group)) {}
 
-  // Averages the buffer in place. The Future holds a list with the buffer. The same order of calls
-  // on all ranks.
-  FuturePtr run(const at::Tensor& buffer, PlannedBucket planned);
+  struct Running {
+    FuturePtr future;                      // holds a list with the buffer
+    c10::intrusive_ptr<c10d::Work> alone;  // null: of several ops
+  };
+  // Averages the buffer in place. The same order of calls on all ranks.
+  Running run(const at::Tensor& buffer, PlannedBucket planned);
 
  private:
   c10::intrusive_ptr<c10d::Work> run_rest(const at::Tensor& buffer, const BucketPlan& plan,

@@ -8,6 +8,7 @@
 
 #include "torch/ddp/device_memory.h"
 #include "torch/ddp/pending_future.h"
+#include "torch/ddp/pending_work.h"
 #include "torch/errors.h"
 #include "torch/ops/coding.h"
 #include "torch/tensors.h"
@@ -62,6 +63,11 @@ SessionOwner owner_of(AtStep at_step) {
           [](const std::string& text) { TORCH_WARN_ONCE(text); }, [] { return Clock::now(); }};
 }
 
+PendingBucketPtr pending_of(BucketWork::Running running, bool on_cpu) {
+  if (on_cpu || !running.alone) return std::make_shared<PendingFuture>(std::move(running.future));
+  return std::make_shared<PendingWork>(std::move(running.alone), std::move(running.future));
+}
+
 }  // namespace
 
 Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
@@ -81,8 +87,9 @@ FuturePtr Compression::run(c10d::GradBucket& bucket) {
     throw_if(session_->begin(bucket.getIndex()));
     FuturePtr future;
     throw_if(session_->run(describe(bucket), [&](PlannedBucket planned) {
-      future = work_.run(bucket.getBuffer(), std::move(planned));
-      return std::make_shared<PendingFuture>(future);
+      auto running = work_.run(bucket.getBuffer(), std::move(planned));
+      future = running.future;
+      return pending_of(std::move(running), bucket.getBufferRef().is_cpu());
     }));
     return future;
   } catch (...) {

@@ -113,11 +113,12 @@ TEST_P(CudaWayOfSizes, NamesWhatRanksCallInDifferentWays) {
     count_ = count;
     Ranks ranks(options(2));
     ranks.run([&](int rank) {
-      Ints values(count_);
-      const Error error =
-          run_op(ranks[rank],
-                 on_device(request(rank == 0 ? Collective::kAllreduce : Collective::kBroadcast,
-                                   static_cast<int64_t>(count_), nullptr, &values)));
+      // The device may use it for longer than the op lasts.
+      const auto values = std::make_shared<Ints>(count_);
+      OpRequest asked = request(rank == 0 ? Collective::kAllreduce : Collective::kBroadcast,
+                                static_cast<int64_t>(count_), nullptr, values.get());
+      asked.keep_alive = values;
+      const Error error = run_op(ranks[rank], on_device(std::move(asked)));
       ASSERT_TRUE(error);
       EXPECT_NE(error.message().find("disagree"), std::string::npos) << error.what();
       EXPECT_NE(error.message().find("broadcast(int32"), std::string::npos) << error.what();

@@ -104,6 +104,7 @@ TEST_F(BoxLinkTest, AnAbortEndsWhatWaitsAndWhatComesLater) {
   EXPECT_TRUE(streams_.progress()) << "nothing has been left for it";
   at(0).boxes->abort();
   EXPECT_FALSE(streams_.progress());
+  EXPECT_TRUE(at(0).boxes->ended());
   BoxLink later(*at(0).boxes, at(0).stream);
   ASSERT_FALSE(later.begin());
   ASSERT_FALSE(later.send(1, message.data(), message.size(), nullptr));
@@ -125,6 +126,7 @@ TEST_F(BoxLinkTest, AnAbortHoldsAgainstOneWhoDoesNotKnowOfIt) {
   ASSERT_FALSE(other.send(0, message.data(), message.size(), nullptr));
   ASSERT_FALSE(other.end());
   while (streams_.progress()) at(0).boxes->poke();
+  EXPECT_TRUE(at(1).boxes->ended()) << "what the other has taken since may be anything";
 }
 
 TEST_F(BoxLinkTest, StreamsOfTwoDevicesTakeTurns) {

@@ -133,7 +133,7 @@ TEST_F(HostWayTest, AGroupThatRefusesLetsTheStreamGo) {
 TEST_F(HostWayTest, AStreamThatComesAfterTheGroupHasEndedGoesOn) {
   Ints values{1, 2, 3};
   enqueue(op(Collective::kAllreduce, nullptr, &values));
-  way_.reset();
+  way_->end();
   EXPECT_FALSE(streams_.progress());
   EXPECT_TRUE(group_.started.empty());
 }
