@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 namespace ringdist::gpu {
 
@@ -16,10 +17,11 @@ Result<std::shared_ptr<std::byte>> PinnedPool::take(size_t bytes) {
   std::byte* memory = nullptr;
   {
     std::lock_guard lock(mutex_);
-    if (auto& blocks = free_[bytes]; !blocks.empty()) {
-      memory = blocks.back();
-      blocks.pop_back();
+    if (const auto it = free_.find(bytes); it != free_.end()) {
+      memory = it->second.back();
+      it->second.pop_back();
       kept_ -= bytes;
+      if (it->second.empty()) free_.erase(it);
     }
   }
   if (memory == nullptr) {
@@ -32,16 +34,22 @@ Result<std::shared_ptr<std::byte>> PinnedPool::take(size_t bytes) {
   });
 }
 
+// Where there is too much, the largest go: the small ones are used all the time.
 void PinnedPool::put_back(std::byte* memory, size_t bytes) {
+  std::vector<std::byte*> gone;
   {
     std::lock_guard lock(mutex_);
-    if (kept_ + bytes <= kMostKept) {
-      free_[bytes].push_back(memory);
-      kept_ += bytes;
-      return;
+    free_[bytes].push_back(memory);
+    kept_ += bytes;
+    while (kept_ > kMostKept) {
+      const auto largest = std::prev(free_.end());
+      gone.push_back(largest->second.back());
+      largest->second.pop_back();
+      kept_ -= largest->first;
+      if (largest->second.empty()) free_.erase(largest);
     }
   }
-  cuda_.free_pinned(memory);
+  for (std::byte* const one : gone) cuda_.free_pinned(one);
 }
 
 }  // namespace ringdist::gpu

@@ -31,9 +31,10 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   void put_back(std::byte* memory, size_t bytes);
 
   CudaApi& cuda_;
-  std::mutex mutex_;                                                            // a leaf
-  std::map<size_t, std::vector<std::byte*>> free_ RINGDIST_GUARDED_BY(mutex_);  // by size
-  size_t kept_ RINGDIST_GUARDED_BY(mutex_) = 0;                                 // bytes
+  std::mutex mutex_;  // a leaf
+  // By size; none is empty.
+  std::map<size_t, std::vector<std::byte*>> free_ RINGDIST_GUARDED_BY(mutex_);
+  size_t kept_ RINGDIST_GUARDED_BY(mutex_) = 0;  // bytes
 };
 
 }  // namespace ringdist::gpu

@@ -19,6 +19,7 @@ class FakePending final : public PendingBucket {
   void wait() const override {
     if (on_wait) on_wait();
   }
+  bool ends_later() const override { return on_device; }
   void on_end(std::function<void()> callback) override {
     callbacks_.push_back(std::move(callback));
   }
@@ -30,6 +31,7 @@ class FakePending final : public PendingBucket {
   }
 
   std::function<void()> on_wait;
+  bool on_device = false;
 
  private:
   bool ended_ = false;

@@ -60,6 +60,21 @@ TEST_F(StepChangesTest, TakeEffectWhenAllBucketsSucceeded) {
   EXPECT_EQ(changes.state(), State::kIdle);
 }
 
+TEST_F(StepChangesTest, ThoseOfDevicesAreAwaitedOnceAllHaveCome) {
+  changes.begin();
+  const auto first = bring(0, false, {5, 6});
+  int waits = 0;
+  for (const auto& bucket : {first, bring(1, false, {5, 6})})
+    bucket->on_wait = [&, bucket = bucket.get()] { ++waits, bucket->end(); };
+  first->on_device = true;
+  changes.await_devices();
+  EXPECT_EQ(waits, 0) << "more are to come";
+  *changes.all_in() = true;
+  changes.await_devices();
+  EXPECT_EQ(waits, 1) << "the other one's values are there when it has ended";
+  EXPECT_TRUE(first->ended());
+}
+
 TEST_F(StepChangesTest, WhatIsPaidIsNoLongerOwed) {
   changes.begin();
   bring(0, true, {0, 0})->end();

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "torch/ops/move.h"
+#include "torch/ops/point_to_point.h"
 #include "torch/ops/reduce.h"
+#include "torch/test_device.h"
 #include "torch/work/test_work.h"
 
 namespace ringdist {
@@ -59,6 +61,32 @@ TEST(Coalescing, RunsOfAllreducesBecomeOneOp) {
   EXPECT_EQ(regions.submitted[0].completions.size(), 2U);
   EXPECT_EQ(regions.submitted[1].request.kind, Collective::kBroadcast);
   EXPECT_EQ(regions.submitted[2].request.count, 6);
+}
+
+// A message of `peer`'s on a device, or on the host.
+Call message(int peer, bool sends, std::vector<float>* on_device) {
+  const at::Tensor tensor = on_device ? test::on_device(*on_device, {4}) : at::ones({4});
+  std::vector<at::Tensor> tensors{tensor};
+  Call call = sends ? send_call({0, 4}, tensors, peer, 0) : recv_call({0, 4}, tensors, peer, 0);
+  call.completions = {completion()};
+  return call;
+}
+
+TEST(Coalescing, SendsOfDevicesGoBeforeReceives) {
+  test::reset_device();
+  std::vector<float> memory(4);
+  Regions regions;
+  regions.begin();
+  regions.collect(message(1, /*sends=*/false, &memory));
+  regions.collect(message(2, /*sends=*/true, nullptr));
+  regions.collect(sum_of(3));
+  regions.collect(message(3, /*sends=*/true, &memory));
+  regions.collect(message(2, /*sends=*/true, &memory));
+  regions.coalescing.end();
+  ASSERT_EQ(regions.submitted.size(), 5U);
+  const auto peer = [&](size_t i) { return regions.submitted[i].request.endpoint->peer; };
+  EXPECT_EQ((std::vector{peer(0), peer(1), peer(3), peer(4)}), (std::vector{3, 2, 2, 1}));
+  EXPECT_EQ(regions.submitted[2].request.kind, Collective::kAllreduce);
 }
 
 TEST(Coalescing, OtherReductionsStayApart) {

@@ -29,6 +29,17 @@ TEST_F(PinnedPoolTest, KeepsNoMoreThanItSays) {
   EXPECT_EQ(cuda_.alive(), 0u);
 }
 
+TEST_F(PinnedPoolTest, TheLargestGoFirst) {
+  auto small = pool_->take(1).value();
+  const std::byte* const at = small.get();
+  auto large = pool_->take(PinnedPool::kMostKept).value();
+  large.reset();
+  EXPECT_EQ(cuda_.alive(), 2u);
+  small.reset();
+  EXPECT_EQ(cuda_.alive(), 1u);
+  EXPECT_EQ(pool_->take(1).value().get(), at);
+}
+
 TEST_F(PinnedPoolTest, LivesAsLongAsItsMemoryIsUsed) {
   auto memory = pool_->take(1).value();
   pool_.reset();
