@@ -36,7 +36,7 @@ ChosenWay::ChosenWay(CudaApi& cuda, RunnerGroup& group, NcclFound nccl, Ways way
 
 std::shared_ptr<Way> ChosenWay::way_of(const Request& request) const {
   std::lock_guard lock(mutex_);
-  const auto it = chosen_.find(peer_of(request));
+  const auto it = chosen_.find(key_of(request));
   return it == chosen_.end() ? nullptr : it->second;
 }
 
@@ -94,6 +94,12 @@ Result<bool> ChosenWay::agree_on_nccl(int device, const std::vector<int>& ranks,
   return wanted_ != Wanted::kHost && obstacle.empty();
 }
 
+// Of two ranks one choice serves all: their first ops may come in different orders, a send before a
+// collective that the other calls before it receives.
+int ChosenWay::key_of(const Request& request) const {
+  return group_.size() == 2 ? kNoPeer : peer_of(request);
+}
+
 Error ChosenWay::choose(int device, int peer, TimePoint deadline) {
   const auto nccl = agree_on_nccl(device, ranks_with(group_, peer), deadline);
   if (!nccl.ok()) return nccl.error();
@@ -106,7 +112,7 @@ Error ChosenWay::prepare(const DevicePlace& place, const Request& request, TimeP
     return Error(ErrorKind::kNotSupported,
                  "ringdist: recv: a source must be named for tensors on devices");
   if (!way_of(request))
-    if (Error error = choose(place.device, peer_of(request), deadline)) return error;
+    if (Error error = choose(place.device, key_of(request), deadline)) return error;
   return way_of(request)->prepare(place, request, deadline);
 }
 

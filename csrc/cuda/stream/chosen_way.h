@@ -46,6 +46,7 @@ class ChosenWay final : public Way {
  private:
   struct Offer;  // what a rank has, for the others
 
+  int key_of(const Request& request) const;  // in chosen_
   Error choose(int device, int peer, TimePoint deadline);
   Result<bool> agree_on_nccl(int device, const std::vector<int>& ranks, TimePoint deadline);
   static std::string obstacle_to_nccl(const std::vector<int>& ranks,

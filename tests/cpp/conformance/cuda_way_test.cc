@@ -353,11 +353,13 @@ std::string way_name(const testing::TestParamInfo<FakeDevices::By>& by) {
       return "by_host";
     case FakeDevices::By::kApart:
       return "by_hosts_apart";
+    case FakeDevices::By::kOneQueue:
+      return "by_host_on_one_queue";
   }
   return "";
 }
-const auto kDeviceWays =
-    testing::Values(FakeDevices::By::kNccl, FakeDevices::By::kHost, FakeDevices::By::kApart);
+const auto kDeviceWays = testing::Values(FakeDevices::By::kNccl, FakeDevices::By::kHost,
+                                         FakeDevices::By::kApart, FakeDevices::By::kOneQueue);
 
 INSTANTIATE_TEST_SUITE_P(All, CudaWay, kDeviceWays, way_name);
 INSTANTIATE_TEST_SUITE_P(All, CudaWayOfSizes, kDeviceWays, way_name);

@@ -20,7 +20,8 @@ namespace ringdist {
 class FakeDevices {
  public:
   // kApart: by way of the host, as if the ranks did not share one.
-  enum class By : uint8_t { kNccl, kHost, kApart };
+  // kOneQueue: by way of the host, from a device where all of a rank's streams are one queue.
+  enum class By : uint8_t { kNccl, kHost, kApart, kOneQueue };
 
   FakeDevices() : thread_([this] { run(); }) {}
   ~FakeDevices() {
@@ -36,6 +37,7 @@ class FakeDevices {
   MakeRunner maker(By by) {
     // One that cannot be pinned is enough: then no rank has boxes.
     if (by == By::kApart) cuda.fail_next("pin");
+    if (by == By::kOneQueue) streams.share_queues();
     return [this, by](RunnerGroup& group) -> Result<std::unique_ptr<Runner>> {
       std::shared_ptr<gpu::Way> way;
       if (by == By::kNccl)

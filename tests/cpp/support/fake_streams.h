@@ -4,9 +4,11 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <thread>
 #include <vector>
 
 namespace ringdist {
@@ -22,8 +24,16 @@ class FakeStreams {
 
   void* make() {
     std::lock_guard lock(mutex_);
+    Stream*& of_thread = queues_[std::this_thread::get_id()];
+    if (shares_queues_ && of_thread != nullptr) return of_thread;
     streams_.push_back(std::make_unique<Stream>());
-    return streams_.back().get();
+    return of_thread = streams_.back().get();
+  }
+  // Streams that one thread makes from now on are one: so do those of a process wait for each other
+  // where its device has a single queue.
+  void share_queues() {
+    std::lock_guard lock(mutex_);
+    shares_queues_ = true;
   }
   void push(void* stream, Work work) {
     std::lock_guard lock(mutex_);
@@ -62,6 +72,8 @@ class FakeStreams {
   using Stream = std::deque<Work>;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Stream>> streams_;
+  bool shares_queues_ = false;
+  std::map<std::thread::id, Stream*> queues_;  // the last that each made
   std::mt19937_64 random_{20261125};
 };
 

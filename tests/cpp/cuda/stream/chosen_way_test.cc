@@ -97,8 +97,11 @@ TEST_F(ChosenWayTest, IsTheHostWhereThatIsWanted) {
 
 // Two ranks that send to each other need not wait for the rest, nor go the way of the rest.
 TEST_F(ChosenWayTest, IsChosenForEachPeerByItself) {
-  give_each_its_own();
-  const auto way = make({22907, "", false});
+  FakeRunnerGroup three(0, 3);
+  three.others = [](FakeRunnerGroup::Exchanged& all) { all[1][0] = std::byte{1}; };
+  const auto way = std::make_shared<ChosenWay>(
+      cuda_, three, NcclFound{22907, "", false},
+      Ways{[this] { return nccl_; }, [this] { return host_; }}, ChosenWay::Wanted::kAny);
   Request send;
   send.kind = Collective::kPointToPoint;
   send.endpoint = Endpoint{1, 0, true};
@@ -106,10 +109,20 @@ TEST_F(ChosenWayTest, IsChosenForEachPeerByItself) {
   EXPECT_EQ(nccl_->prepared, 1);
   EXPECT_TRUE(way->captures(send));
   EXPECT_FALSE(way->captures({})) << "not chosen yet";
-  group_.others = nullptr;  // all on one device
+  three.others = nullptr;  // all on one device
   ASSERT_FALSE(prepare(*way));
   EXPECT_EQ(host_->prepared, 1);
-  EXPECT_EQ(group_.exchanges, 2);
+  EXPECT_EQ(three.exchanges, 2);
+}
+
+TEST_F(ChosenWayTest, IsOneForAllOpsOfTwoRanks) {
+  const auto way = make({22907, "", false});
+  Request send;
+  send.endpoint = Endpoint{1, 0, true};
+  ASSERT_FALSE(way->prepare({}, send, TimePoint::max()));
+  ASSERT_FALSE(prepare(*way));
+  EXPECT_EQ(host_->prepared, 2);
+  EXPECT_EQ(group_.exchanges, 1);
 }
 
 TEST_F(ChosenWayTest, NeedsASource) {
