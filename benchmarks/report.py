@@ -48,6 +48,15 @@ def _with_unit(text: str, units: dict[str, int]) -> int:
     return int(number) * unit if number.isdigit() else 0
 
 
+def require_at_least(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, **least: float
+) -> None:
+    """Ends with an error that names the first argument that is smaller than it may be."""
+    for name, smallest in least.items():
+        if getattr(args, name) < smallest:
+            parser.error(f"--{name}: {getattr(args, name)}: expected at least {smallest}")
+
+
 def machine() -> dict:
     """What a reader has to know to compare these figures with others."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -50,9 +50,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--seconds", type=float, default=30, help="default: 30")
     add("--json", type=Path, metavar="FILE", help="also write all figures there, in nanoseconds")
     args = parser.parse_args()
-    for name, least in (("ranks", 2), ("parameters", 10_000), ("batch", 1), ("seconds", 0.1)):
-        if getattr(args, name) < least:
-            parser.error(f"--{name}: {getattr(args, name)}: expected at least {least}")
+    common.require_at_least(parser, args, ranks=2, parameters=10_000, batch=1, seconds=0.1)
     return args
 
 

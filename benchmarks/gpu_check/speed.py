@@ -43,9 +43,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--codecs", nargs="*", default=["int8", "int4"], metavar="CODEC")
     add("--json", type=Path, metavar="FILE", help="also write all samples there, in nanoseconds")
     args = parser.parse_args()
-    for name, least in (("ranks", 2), ("mib", 1), ("rounds", 1)):
-        if getattr(args, name) < least:
-            parser.error(f"--{name}: {getattr(args, name)}: expected at least {least}")
+    report.require_at_least(parser, args, ranks=2, mib=1, rounds=1)
     return args
 
 

@@ -34,9 +34,8 @@ concept Warp =
       // In each lane, that of the lane that from(lane) says.
       { warp.gathered(bits, from) } -> std::same_as<typename W::template Lanes<uint32_t>>;
       { warp.sum(bits) } -> std::same_as<uint32_t>;
-      {
-        warp.scratch()
-      } -> std::same_as<void*>;  // memory of its own, as much as its launch asked for
+      // Memory of its own, as much as its launch asked for.
+      { warp.scratch() } -> std::same_as<void*>;
       warp.sync();
     };
 

@@ -86,7 +86,7 @@ std::byte* Boxes::half(int owner, int peer, uint32_t turn) const {
 
 Result<Boxes::Count> Boxes::next(int peer, bool leaves) {
   std::lock_guard lock(mutex_);
-  if (aborted_) return Error(ErrorKind::kAborted, "ringdist: the group has ended");
+  if (has_ended(rank_)) return Error(ErrorKind::kAborted, "ringdist: the group has ended");
   Count& count = counts_[static_cast<size_t>(peer)];
   ++(leaves ? count.left : count.taken);
   return count;
@@ -136,23 +136,24 @@ Error Boxes::used(Stream stream) {
 
 void Boxes::abort() {
   {
+    // Before anything runs on: others must not take for good what it leaves.
     std::lock_guard lock(mutex_);
-    aborted_ = true;
+    std::atomic_ref(*ended_word(rank_)).store(1);
   }
-  // Before anything runs on: others must not take for good what it leaves.
-  std::atomic_ref(*ended_word(rank_)).store(1);
   poke();
 }
 
+bool Boxes::has_ended(int owner) const { return std::atomic_ref(*ended_word(owner)).load() != 0; }
+
 bool Boxes::ended() const {
   for (int rank = 0; rank < size_; ++rank)
-    if (std::atomic_ref(*ended_word(rank)).load() != 0) return true;
+    if (has_ended(rank)) return true;
   return false;
 }
 
 void Boxes::poke() {
   std::lock_guard lock(mutex_);
-  if (!aborted_) return;
+  if (!has_ended(rank_)) return;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     const Count& count = counts_[static_cast<size_t>(peer)];

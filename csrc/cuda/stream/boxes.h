@@ -57,6 +57,7 @@ class Boxes {
   uint32_t* left_word(int owner, int peer) const { return word(owner, 2 * peer); }
   uint32_t* taken_word(int owner, int peer) const { return word(owner, 2 * peer + 1); }
   uint32_t* ended_word(int owner) const { return word(owner, 2 * size_); }
+  bool has_ended(int owner) const;  // our own word changes under the mutex
   uint32_t* word(int owner, int number) const;
   std::byte* half(int owner, int peer, uint32_t turn) const;
   Result<Count> next(int peer, bool leaves);
@@ -72,7 +73,6 @@ class Boxes {
   std::map<Stream, std::shared_ptr<void>> uses_;           // Events: the last use on each
   std::mutex mutex_;                                       // a leaf
   std::vector<Count> counts_ RINGDIST_GUARDED_BY(mutex_);  // by peer
-  bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ringdist::gpu

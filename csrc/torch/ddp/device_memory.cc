@@ -3,8 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
-#include <vector>
+#include <utility>
 
 namespace ringdist {
 namespace {
