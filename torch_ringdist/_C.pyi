@@ -14,6 +14,38 @@ class ProcessGroupRing(_Backend):
     them by their order of call, so two threads that call on one group need an order of their own.
     """
 
+    @property
+    def timeout(self) -> timedelta:
+        """Of its operations, as it is now."""
+    def shrink(self, timeout: timedelta) -> ShrinkOutcome:
+        """Agree with all members that can be reached on the next generation, and make its group;
+        this one ends on all ranks. Blocks without the GIL.
+
+        Raises DistBackendError when the time is over ("no quorum: ..."): it may be called again;
+        DistNetworkError, others go on without this process ("excluded in generation ...");
+        ArgumentError, the group has not formed; NotSupportedError, it has one rank.
+        """
+
+class ShrinkOutcome:
+    """What became of a group that has lost members."""
+
+    @property
+    def backend(self) -> ProcessGroupRing:
+        """Of the new generation; it forms."""
+    @property
+    def generation(self) -> int: ...  # 1 for the first shrink
+    @property
+    def stayed(self) -> list[int]: ...  # ranks of the old group, in the order of the new ones
+    @property
+    def lost(self) -> list[tuple[int, str, str]]:
+        """Rank of the old group; "died" or "silent"; where, as "pid 12 on host x"."""
+    @property
+    def first_unfinished(self) -> int:
+        """The first collective, from 1, that not all who stay had finished."""
+    @property
+    def store(self) -> str:
+        """Empty: the old store goes on. Else "host:port" of a TCPStore of the new rank 0."""
+
 class _Ucx(TypedDict):
     version: str
     path: str

@@ -20,6 +20,9 @@ Public names:
               as those of torch.distributed, with a codec
     shared_memory
               ``with shared_memory():`` tensors that the ranks of a host read where they lie
+    shrink    after members of a group were lost: a new group of those who are left
+    ShrinkReport
+              what it says of who is lost and who stayed
     ArgumentError, NotSupportedError
               what operations raise for arguments that they do not take
 
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from torch_ringdist._inspect import stats as stats
     from torch_ringdist._options import Options as Options
     from torch_ringdist._shared_memory import shared_memory as shared_memory
+    from torch_ringdist._shrink import ShrinkReport as ShrinkReport
+    from torch_ringdist._shrink import shrink as shrink
 
     __version__: str
 
@@ -56,6 +61,7 @@ _LAZY = {
     "CompressState": "torch_ringdist._compress",
     "NotSupportedError": "torch_ringdist._errors",
     "Options": "torch_ringdist._options",
+    "ShrinkReport": "torch_ringdist._shrink",
     "all_gather_into_tensor": "torch_ringdist._collectives",
     "all_reduce": "torch_ringdist._collectives",
     "compress_hook": "torch_ringdist._compress",
@@ -63,6 +69,7 @@ _LAZY = {
     "info": "torch_ringdist._inspect",
     "reduce_scatter_tensor": "torch_ringdist._collectives",
     "shared_memory": "torch_ringdist._shared_memory",
+    "shrink": "torch_ringdist._shrink",
     "stats": "torch_ringdist._inspect",
 }
 _MODULES = ("ddp", "fsdp")
@@ -72,6 +79,7 @@ __all__ = [
     "CompressState",
     "NotSupportedError",
     "Options",
+    "ShrinkReport",
     "all_gather_into_tensor",
     "all_reduce",
     "compress_hook",
@@ -81,6 +89,7 @@ __all__ = [
     "info",
     "reduce_scatter_tensor",
     "shared_memory",
+    "shrink",
     "stats",
 ]
 

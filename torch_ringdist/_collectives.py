@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from torch_ringdist import _native
+from torch_ringdist._errors import ArgumentError
 
 # To torch.compile these functions are no part of any graph: each says so in its own frame.
 _NO_GRAPH = "collectives of torch_ringdist run in Python"
@@ -19,7 +20,7 @@ def backend_of(group: dist.ProcessGroup | None, caller: str) -> Any:
 
     Raises:
         TypeError: `group` is no process group.
-        ValueError: this rank is not in the group, or another backend serves its CPU tensors.
+        ArgumentError: this rank is not in the group, or another backend serves its CPU tensors.
     """
     if torch.compiler.is_dynamo_compiling():
         torch._dynamo.skip_frame(_NO_GRAPH)
@@ -27,12 +28,12 @@ def backend_of(group: dist.ProcessGroup | None, caller: str) -> Any:
     if group is None:
         group = dist.group.WORLD
         if group is None:
-            raise ValueError(
+            raise ArgumentError(
                 f"ringdist: {caller}: there is no default group yet; "
                 'call torch.distributed.init_process_group("ringdist") first'
             )
     if group is dist.GroupMember.NON_GROUP_MEMBER:
-        raise ValueError(f"ringdist: {caller}: this rank is not a member of the group given")
+        raise ArgumentError(f"ringdist: {caller}: this rank is not a member of the group given")
     if not isinstance(group, dist.ProcessGroup):
         raise TypeError(
             f"ringdist: {caller}: group must be a ProcessGroup or None, got {type(group).__name__}"
@@ -45,7 +46,7 @@ def backend_of(group: dist.ProcessGroup | None, caller: str) -> Any:
     backend = getattr(backend, "wrapped_pg", backend)
     if not isinstance(backend, native.ProcessGroupRing):
         name = backend.name() if backend is not None else "no backend"
-        raise ValueError(
+        raise ArgumentError(
             f"ringdist: {caller}: group must be one of the backend ringdist; "
             f"{name} serves its CPU tensors"
         )

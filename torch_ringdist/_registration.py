@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 NAME = "ringdist"
 
 
+class Successor:
+    """In place of options: the backend of the new group, which exists already (_shrink.py)."""
+
+    def __init__(self, backend: ProcessGroupRing) -> None:
+        self.backend = backend
+
+
 def is_being_imported(module: str) -> bool:
     """Whether the import of `module` is under way in this process."""
     spec = getattr(sys.modules.get(module), "__spec__", None)
@@ -76,7 +83,7 @@ def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
 
     Args:
         dist_options: torch's description of the group: store, rank, size, timeout, name, members.
-        backend_options: what the user gave as pg_options.
+        backend_options: what the user gave as pg_options; or a Successor.
 
     Raises:
         TypeError: backend_options is neither None nor a torch_ringdist.Options.
@@ -84,6 +91,8 @@ def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
         ImportError: the native module is missing, or was built for another torch.
         RuntimeError: the group could not be created; the message says which step failed.
     """
+    if isinstance(backend_options, Successor):
+        return backend_options.backend
     # The class of Options is made when it is first used, which takes longer than to load _C.
     options = {} if backend_options is None else _as_text(backend_options)
     native = _native.load()

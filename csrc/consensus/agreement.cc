@@ -120,6 +120,13 @@ void Agreement::suspect(int rank) {
   if (rank != self()) others_.suspect(rank);
 }
 
+void Agreement::give_up(int rank, TimePoint now) {
+  if (rank == self() || decided_) return;
+  others_.give_up(rank);
+  if (round_) return reconsider(now);
+  if (active_ && rank == acceptor_.promised().rank) take_turn(now);
+}
+
 void Agreement::learn_deaths(const std::vector<int32_t>& ranks, TimePoint now) {
   for (const int32_t rank : ranks)
     if (rank >= 0 && rank < size()) learn_death(rank, now);

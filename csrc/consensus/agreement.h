@@ -54,6 +54,8 @@ class Agreement {
   void on_death(int rank, TimePoint now);
   // The control plane has heard nothing from it for the peer timeout.
   void suspect(int rank);
+  // It is not waited for, and of what it says the caller passes nothing on any more.
+  void give_up(int rank, TimePoint now);
   void on_vote_read(const Ballot& ballot, const Result<std::optional<Accepted>>& vote,
                     TimePoint now);
   void on_vote_cast(const Ballot& ballot, bool cast, TimePoint now);

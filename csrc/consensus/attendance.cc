@@ -11,7 +11,11 @@ std::vector<int32_t> Attendance::dead_ranks() const {
 
 bool Attendance::is_silent(int rank, TimePoint now) const {
   const Member& member = at(rank);
-  return member.asked && now - *member.asked >= (member.suspected ? pace_.grace : pace_.silence);
+  if (!member.asked) return false;
+  const Duration after = given_up_.has(rank) ? pace_.word
+                         : member.suspected  ? pace_.grace
+                                             : pace_.silence;
+  return now - *member.asked >= after;
 }
 
 bool Attendance::all_others_gone(const RankSet& here, TimePoint now) const {
@@ -32,7 +36,7 @@ void Attendance::note_promise(int rank, const Ballot& ballot, TimePoint now) {
 
 int Attendance::count_before(int rank) const {
   int out = 0;
-  for (int other = 0; other < rank; ++other) out += !dead_.has(other) && !at(other).suspected;
+  for (int other = 0; other < rank; ++other) out += !is_gone(other) && !at(other).suspected;
   return out;
 }
 

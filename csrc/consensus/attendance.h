@@ -15,7 +15,7 @@ namespace ringdist {
 
 class Attendance {
  public:
-  Attendance(int size, const Pace& pace) : pace_(pace), members_(size), dead_(size) {}
+  Attendance(int size, const Pace& pace) : pace_(pace), members_(size), dead_(size), given_up_(size) {}
 
   // As a kernel reported. Whether it is news.
   bool note_death(int rank) { return dead_.add(rank); }
@@ -24,6 +24,8 @@ class Attendance {
 
   // The control plane has heard nothing from it for the peer timeout.
   void suspect(int rank) { at(rank).suspected = true; }
+  // Nothing that it says is listened to.
+  void give_up(int rank) { given_up_.add(rank); }
   void note_asked(int rank, TimePoint now) {
     if (!at(rank).asked) at(rank).asked = now;
   }
@@ -42,7 +44,7 @@ class Attendance {
   void note_promise(int rank, const Ballot& ballot, TimePoint now);
   void note_hearing(int rank) { at(rank).deaf = false; }
   // Somebody may expect something of a ballot of its.
-  bool is_of_use(int rank) const { return !dead_.has(rank) && !at(rank).deaf; }
+  bool is_of_use(int rank) const { return !is_gone(rank) && !at(rank).deaf; }
 
   // Lower ranks that seem to live.
   int count_before(int rank) const;
@@ -56,6 +58,7 @@ class Attendance {
     bool deaf = false;
   };
 
+  bool is_gone(int rank) const { return dead_.has(rank) || given_up_.has(rank); }
   Member& at(int rank) { return members_[static_cast<size_t>(rank)]; }
   const Member& at(int rank) const { return members_[static_cast<size_t>(rank)]; }
   int size() const { return static_cast<int>(members_.size()); }
@@ -63,6 +66,7 @@ class Attendance {
   const Pace pace_;
   std::vector<Member> members_;
   RankSet dead_;
+  RankSet given_up_;
 };
 
 }  // namespace ringdist

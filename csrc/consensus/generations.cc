@@ -83,7 +83,7 @@ void Generations::on_own(ProcessId from, const ConsensusMessage& message, TimePo
     agreement_->on_decided(message.ballot, *message.decision);
     return settle(now);
   }
-  if (rank < 0 || from == self_) return;
+  if (rank < 0 || from == self_ || std::ranges::count(given_up_, from)) return;
   if (is_ahead_of_its_dead(message)) {
     if (parked_.size() < kMostParked) parked_.emplace_back(from, message);
     return;
@@ -133,6 +133,15 @@ void Generations::on_death(ProcessId process, TimePoint now) {
 void Generations::suspect(ProcessId process) {
   const int rank = rank_of(process);
   if (rank >= 0) agreement_->suspect(rank);
+}
+
+void Generations::give_up(ProcessId process, TimePoint now) {
+  if (std::ranges::count(given_up_, process)) return;
+  given_up_.push_back(process);
+  const int rank = rank_of(process);
+  if (state_ == State::kExcluded || rank < 0) return;
+  agreement_->give_up(rank, now);
+  settle(now);
 }
 
 void Generations::on_vote_read(const GenerationId& generation, const Ballot& ballot,
@@ -207,6 +216,8 @@ bool Generations::install(const Agreement::Decided& decided, TimePoint now) {
   enter(decided.value, now);
   host_.on_installed(decided.value);
   bool lacks_one = false;
+  for (const ProcessId process : given_up_)
+    if (const int rank = rank_of(process); rank >= 0) agreement_->give_up(rank, now);
   for (const ProcessId process : dead_) {
     const int rank = rank_of(process);
     if (rank < 0) continue;

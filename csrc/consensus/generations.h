@@ -70,6 +70,9 @@ class Generations final : private AgreementHost {
   // of a process that had ended before this one could watch it.
   void on_death(ProcessId process, TimePoint now);
   void suspect(ProcessId process);
+  // The control plane has given it up, or it has left: it can be no member of a later generation,
+  // and nothing that it says counts but what it knows to be decided. No proof of its death.
+  void give_up(ProcessId process, TimePoint now);
   void on_vote_read(const GenerationId& generation, const Ballot& ballot,
                     const Result<std::optional<Accepted>>& vote, TimePoint now);
   void on_vote_cast(const GenerationId& generation, const Ballot& ballot, bool cast, TimePoint now);
@@ -124,6 +127,7 @@ class Generations final : private AgreementHost {
   std::unique_ptr<Agreement> agreement_;
   std::vector<Past> past_;
   std::vector<ProcessId> dead_;       // as the kernel of this host reported
+  std::vector<ProcessId> given_up_;
   std::optional<Decision> made_by_;   // the present generation; nothing: it is the first
   std::optional<RankSet> installed_;  // on rank 0: who has
   TimePoint installed_at_;

@@ -52,6 +52,10 @@ void Control::flood(std::vector<std::byte> payload) {
   if (!mark_.forked()) loop_->flood(std::move(payload));
 }
 
+void Control::sweep(std::function<void(bool)> then) {
+  if (!mark_.forked()) loop_->sweep(std::move(then));
+}
+
 void Control::leave(bool process_ends) {
   if (!mark_.forked()) loop_->leave(process_ends);
 }

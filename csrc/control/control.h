@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,6 +65,11 @@ class Control {
   // processes that join up to a minute later. It starts with the nonce of the group that it is
   // about: inside a host, once its members have found each other, nobody else need hear it.
   void flood(std::vector<std::byte> payload);
+
+  // Takes in what the processes of this host have dialed, and said as the first thing, before this
+  // call: what is for the owner it has when `then` is called, on the control thread. Its argument
+  // is false where that could not all be done. Nothing once the thread has ended.
+  void sweep(std::function<void(bool)> then);
 
   // Says goodbye on all connections and flushes them for at most 200 ms; nothing is reported after.
   // `process_ends`: connections stay open until the kernel closes them, which tells others when.

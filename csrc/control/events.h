@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "control/connection.h"
 
 namespace ringdist {
 
@@ -21,6 +22,10 @@ struct ControlEvents {
   virtual void on_process_left(uint64_t context_id) = 0;
   // A payload of another process, once.
   virtual void on_flood(std::span<const std::byte> payload) = 0;
+  // Another process has dialed for letters, of which the control plane knows nothing but that they
+  // are for this one, and inside a host from our user; `stream` may hold some already. Who takes
+  // none closes it.
+  virtual void on_letters(FrameStream stream, const Hello& hello, LinkKind kind) = 0;
   // What the owner is doing, for a human.
   virtual std::string dump() = 0;
 };

@@ -149,6 +149,14 @@ void ControlLoop::flood(std::vector<std::byte> payload) {
   post([this, payload = std::move(payload)] { plane_.flood(payload); });
 }
 
+void ControlLoop::sweep(std::function<void(bool)> then) {
+  post([this, then = std::move(then)] {
+    bool all = false;
+    guard_("not all that was dialed is taken in", [&] { all = plane_.sweep(); });
+    then(all);
+  });
+}
+
 void ControlLoop::leave(bool process_ends) {
   auto done = std::make_shared<std::promise<Error>>();
   auto said = done->get_future();

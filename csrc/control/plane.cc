@@ -253,6 +253,11 @@ void ControlPlane::on_fate(ControlConnection& connection, const Frame& frame) {
     fates_.learn_left(fate->context_id, &connection);
 }
 
+void ControlPlane::on_letters(ControlConnection& connection, const Hello& hello) {
+  if (connection.kind == LinkKind::kLocal && connection.uid != geteuid()) return;
+  events_.on_letters(std::move(connection.stream), hello, connection.kind);
+}
+
 // Another tells of its end. What it said itself comes first, as nobody of its host repeats that.
 void ControlPlane::hear_out(uint64_t id, const ControlConnection& teller) {
   ControlConnection* const own = sockets_.find(id, LinkKind::kLocal);

@@ -51,6 +51,8 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
   void connect(const ControlRequest& request, int rank, const std::vector<ControlMember>& members);
   void disconnect(uint64_t nonce, int rank);
   void flood(const std::vector<std::byte>& payload);
+  // As of ControlSockets.
+  bool sweep() { return sockets_.sweep(); }
   // `answer`: once goodbye is said.
   void leave(bool process_ends, std::shared_ptr<std::promise<Error>> answer);
   // The thread ends: whoever waits gets an answer.
@@ -64,6 +66,7 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
   void on_reached(ControlConnection& connection) override;
   void on_open(ControlConnection& connection) override;
   void on_frame(ControlConnection& connection, const Frame& frame) override;
+  void on_letters(ControlConnection& connection, const Hello& hello) override;
   void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
                  const std::string& reason) override;
 

@@ -58,8 +58,10 @@ void ControlSockets::handle(uint64_t key, uint32_t events) {
 }
 
 void ControlSockets::take_event(uint64_t key, uint32_t events) {
-  if (auto listener = listeners_.find(key); listener != listeners_.end())
-    return accept_all(listener->second);
+  if (auto listener = listeners_.find(key); listener != listeners_.end()) {
+    accept_all(listener->second);
+    return;
+  }
   auto found = connections_.find(key);
   if (found == connections_.end()) return;
   ControlConnection& c = *found->second;
@@ -156,16 +158,16 @@ void ControlSockets::connected(ControlConnection& c) {
   send(c, c.hello.frame());
 }
 
-void ControlSockets::accept_all(Listener& listener) {
+bool ControlSockets::accept_all(Listener& listener) {
   for (int n = 0; n < kMaxAccepts; ++n) {
     Fd fd = accept_connection(listener.fd);
     if (!fd) {
-      if (!exhausted(errno)) return;
+      if (!exhausted(errno)) return false;
       if (!told_) log(LogLevel::kWarn, system_error("control plane: peers wait", errno).message());
       told_ = true;
       epoll_.remove(listener.fd.get());  // else the loop would spin on it
       listener.muted = true;
-      return;
+      return false;
     }
     PeerCredentials who;
     if (listener.kind == LinkKind::kLocal) {
@@ -181,6 +183,7 @@ void ControlSockets::accept_all(Listener& listener) {
     c.uid = who.uid;
     if (epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) close(c);
   }
+  return true;
 }
 
 // For one more stranger: the oldest that says nothing goes, or else the oldest.
@@ -247,8 +250,11 @@ void ControlSockets::dispatch(ControlConnection& c, const Frame& frame) {
 // A frame on a connection that is not open yet.
 void ControlSockets::greet(ControlConnection& c, const Frame& frame) {
   if (!c.dialed) {
-    auto hello = frame.type == FrameType::kHello ? Hello::decode(frame.body) : std::nullopt;
+    const bool letters = frame.type == FrameType::kLetters;
+    auto hello =
+        letters || frame.type == FrameType::kHello ? Hello::decode(frame.body) : std::nullopt;
     if (!hello || c.state != State::kGreeting) return close(c);
+    if (letters) return hand_over(c, *hello);
     c.hello = *hello;
     by_peer_.lead_to(hello->from, c);
     answer(c);
@@ -268,6 +274,13 @@ void ControlSockets::greet(ControlConnection& c, const Frame& frame) {
   } else {
     fail(c, EPROTO, "a control frame of unexpected type");
   }
+}
+
+void ControlSockets::hand_over(ControlConnection& c, const Hello& hello) {
+  if (hello.to != my_id_ || hello.from == my_id_) return close(c);
+  epoll_.remove(c.stream.fd().get());
+  owner_.on_letters(c, hello);
+  close(c);
 }
 
 // Decides about a connection that has said hello.
@@ -381,6 +394,22 @@ void ControlSockets::fail(ControlConnection& c, int errno_value, const std::stri
 
 bool ControlSockets::stalled() const {
   return std::ranges::any_of(connections_, [](const auto& entry) { return entry.second->stalled; });
+}
+
+bool ControlSockets::sweep() {
+  bool all = true;
+  for (auto& [key, listener] : listeners_) {
+    if (listener.kind != LinkKind::kLocal) continue;
+    while (!listener.muted && accept_all(listener)) {
+    }
+    all &= !listener.muted;
+  }
+  for (auto& [key, c] : connections_) {
+    if (!stranger(*c) || c->kind != LinkKind::kLocal || c->state != State::kGreeting) continue;
+    receive(*c);
+    all &= !c->stalled;
+  }
+  return all;
 }
 
 void ControlSockets::for_each(const std::function<void(ControlConnection&)>& fn) {

@@ -35,6 +35,8 @@ class ControlSockets final : public ControlReach, public ControlVoice {
     virtual void on_reached(ControlConnection& connection) = 0;  // held by the other side
     virtual void on_open(ControlConnection& connection) = 0;
     virtual void on_frame(ControlConnection& connection, const Frame& frame) = 0;
+    // One that was accepted is for letters: its stream is the owner's from here on.
+    virtual void on_letters(ControlConnection& connection, const Hello& hello) = 0;
     // A dialed or open connection ended without our doing; errno_value is 0 for an end of stream.
     virtual void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
                            const std::string& reason) = 0;
@@ -89,6 +91,9 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   void receive(ControlConnection& connection);
   // A frame waits for the next tick.
   bool stalled() const;
+  // Accepts all that processes of this host have dialed so far, and takes in what those say whom
+  // it does not know yet. False: not all, for want of descriptors or memory.
+  bool sweep();
 
  private:
   struct Listener {
@@ -99,13 +104,15 @@ class ControlSockets final : public ControlReach, public ControlVoice {
 
   ControlConnection& add(Fd fd, LinkKind kind, bool dialed);
   void take_event(uint64_t key, uint32_t events);
-  void accept_all(Listener& listener);
+  // True: there may be more.
+  bool accept_all(Listener& listener);
   void make_room(LinkKind kind);
   void connected(ControlConnection& connection);
   void read(ControlConnection& connection);
   void take_frames(ControlConnection& connection);
   void dispatch(ControlConnection& connection, const Frame& frame);
   void greet(ControlConnection& connection, const Frame& frame);
+  void hand_over(ControlConnection& connection, const Hello& hello);
   void answer(ControlConnection& connection);
   bool wins(ControlConnection& incoming);
   void open(ControlConnection& connection);

@@ -54,10 +54,10 @@ Result<std::optional<Frame>> FrameReader::next() {
       Frame{static_cast<FrameType>(rest[sizeof length]), rest.subspan(kHeader, length)});
 }
 
-std::vector<std::byte> Hello::frame() const {
+std::vector<std::byte> Hello::frame(FrameType type) const {
   Writer out;
   out.put(kMagic).put(kVersion).put(from).put(to).put(nonce);
-  return make_frame(FrameType::kHello, out.take());
+  return make_frame(type, out.take());
 }
 
 std::optional<Hello> Hello::decode(ConstBytes body) {

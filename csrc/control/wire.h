@@ -18,6 +18,8 @@ enum class FrameType : uint8_t {
   kWelcome = 0x02,  // u64 context id: the link is open
   kHeld = 0x03,     // u64 context id: reached, but that process does not know the group yet
   kRefused = 0x04,  // text
+  kLetters = 0x05,  // Hello: what follows are kLetter, and no control connection
+  kLetter = 0x06,   // to who has said that it takes them (ControlEvents)
   kHeartbeat = 0x10,
   kLost = 0x11,    // Fate
   kLeft = 0x12,    // Fate with empty text; about the sender itself: goodbye
@@ -65,7 +67,7 @@ struct Hello {
   uint64_t to = 0;
   uint64_t nonce = 0;  // of a group that both are in; 0 on local links
 
-  std::vector<std::byte> frame() const;
+  std::vector<std::byte> frame(FrameType type = FrameType::kHello) const;
   static std::optional<Hello> decode(ConstBytes body);
 };
 

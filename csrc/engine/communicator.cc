@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/closed_by_peer.h"
 #include "base/log.h"
+#include "engine/decided_formation.h"
 #include "engine/device_group.h"
 #include "engine/pooled_op.h"
 #include "engine/sibling_formation.h"
@@ -77,10 +78,14 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
 
 Result<std::shared_ptr<Communicator>> Communicator::make(std::shared_ptr<Context> context,
                                                          CommunicatorOptions options,
-                                                         std::shared_ptr<Formation> formation) {
+                                                         std::shared_ptr<Formation> formation,
+                                                         std::shared_ptr<Succession> succession,
+                                                         uint32_t generation) {
   std::shared_ptr<Communicator> out(
       new Communicator(std::move(context), std::move(options), std::move(formation)));
   Communicator& self = *out;
+  self.succession_ = std::move(succession);
+  self.generation_ = generation;
   Lane& lane = self.context_->lane();
   if (Error error = self.formation_->publish()) return error;
   lane.post([&lane, seat = self.seat_] { lane.executor().add(seat); });
@@ -108,6 +113,7 @@ void Communicator::form() {
   };
   formation_->run(named, [&](const Result<FoundGroup>& outcome) {
     if (outcome.ok()) {
+      enroll(outcome.value());
       lane.post([&executor, seat = seat_, planner = planner_,
                  membership = outcome.value().membership, costs = outcome.value().costs.constants] {
         executor.form(seat, membership, [&] { planner->settle(membership.topology, costs); });
@@ -124,6 +130,66 @@ void Communicator::form() {
   });
 }
 
+// Before its first op: who sees one fail may ask the others at once. A sibling has the fate of the
+// group that it belongs to.
+void Communicator::enroll(const FoundGroup& found) {
+  if (succession() || !formation_->has_generations() || !Succession::can_have(found)) return;
+  auto made = std::make_shared<Succession>(*context_, options_, found, weak_from_this());
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    succession_ = made;
+  }
+  made->enroll();
+}
+
+std::shared_ptr<Succession> Communicator::succession() const {
+  std::lock_guard lock(mutex_);
+  return succession_;
+}
+
+Result<Shrunk> Communicator::shrink(Milliseconds timeout) {
+  const auto refuse = [this](ErrorKind kind, const std::string& why) {
+    return Error(kind, "ringdist: shrink: group '" + name() + "' " + why);
+  };
+  if (size() == 1) return refuse(ErrorKind::kNotSupported, "has one rank, and nobody to lose");
+  std::shared_ptr<Succession> succession;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return refuse(ErrorKind::kAborted, "has been destroyed");
+    if (shrinks_) return refuse(ErrorKind::kInvalidArgument, "is being shrunk by another thread");
+    succession = succession_;
+    shrinks_ = succession != nullptr;
+  }
+  if (!succession) {
+    const bool formed = formation_->outcome().wait_for(Milliseconds(0)) ==
+                            std::future_status::ready && formation_->outcome().get().ok();
+    return formed ? refuse(ErrorKind::kNotSupported, "has several ranks in one process")
+                  : refuse(ErrorKind::kInvalidArgument,
+                           "has not found its members yet: nobody can be lost");
+  }
+  const auto make_next = [this, &succession](CommunicatorOptions options, const FoundGroup& found,
+                                             uint32_t generation) {
+    auto formation = std::make_shared<DecidedFormation>(context_, options, found);
+    options.timeout = this->timeout();
+    return make(context_, std::move(options), std::move(formation), succession, generation);
+  };
+  auto out = succession->next(generation_, Clock::now() + timeout, make_next);
+  std::lock_guard lock(mutex_);
+  shrinks_ = false;
+  if (!out.ok()) return out.error().prefixed("ringdist: shrink: group '" + name() + "': ");
+  return out;
+}
+
+uint64_t Communicator::freeze(const Error& cause) {
+  Lane& lane = context_->lane();
+  auto first = std::make_shared<std::atomic<uint64_t>>(1);  // the lane may outlive this call
+  lane.call([&executor = lane.executor(), seat = seat_, cause,
+             first] { *first = executor.freeze(seat, cause); },
+            Clock::now() + kTaskTime);
+  return *first;
+}
+
 Communicator::~Communicator() {
   if (context_->forked()) {
     (void)new std::shared_ptr(devices_);  // a device may be used in its own process only
@@ -137,6 +203,7 @@ Communicator::~Communicator() {
 
 void Communicator::drop() {
   context_->remove_leaver(this);
+  if (const auto own = succession()) own->leave(generation_);
   formation_->cancel();
   hooks_->end(/*waits=*/false);
   // Dropped without close(): no wait for what is in flight, but no silent end either.
@@ -365,6 +432,7 @@ void Communicator::close() {
     std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return;
   }
+  if (const auto own = succession()) own->leave(generation_);
   Lane& lane = context_->lane();
   wait_until_idle(TimePoint::max());
   finish(NoticeKind::kLeave, Clock::now() + Context::kFinishTime);

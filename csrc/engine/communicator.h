@@ -23,6 +23,7 @@
 #include "engine/hooks.h"
 #include "engine/op/op.h"
 #include "engine/op_planner.h"
+#include "engine/succession.h"
 
 namespace ringdist {
 
@@ -76,6 +77,16 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void set_timeout(Milliseconds timeout);
   Milliseconds timeout() const override;
 
+  // Agrees with all others that can be reached on the group's next generation, without those that
+  // are lost, and makes its group; this one ends on all ranks. All who stay call it, each when it
+  // likes: until the last has, the new group forms. Errors: kTimeout, no agreement, and why (there
+  // is no quorum, say): it may be called again; kPeerLost, the others go on without this process;
+  // kNotSupported, the group has one rank, or several in one process; kInvalidArgument, it has not
+  // formed, was shrunk before, is being shrunk.
+  Result<Shrunk> shrink(Milliseconds timeout);
+  // Ends it here, with a silent failure; the first collective that has not ended well here.
+  uint64_t freeze(const Error& cause);
+
   // Ends all ops of the group, on all ranks.
   void abort(const std::string& why);
   // Waits for the ops in flight (each ends by its timeout), tells the others and leaves.
@@ -90,15 +101,18 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   Context& context() { return *context_; }
 
  private:
-  static Result<std::shared_ptr<Communicator>> make(std::shared_ptr<Context> context,
-                                                    CommunicatorOptions options,
-                                                    std::shared_ptr<Formation> formation);
+  static Result<std::shared_ptr<Communicator>> make(
+      std::shared_ptr<Context> context, CommunicatorOptions options,
+      std::shared_ptr<Formation> formation, std::shared_ptr<Succession> succession = nullptr,
+      uint32_t generation = 0);
   Communicator(std::shared_ptr<Context> context, CommunicatorOptions options,
                std::shared_ptr<Formation> formation);
   GroupConfig group_config() const;
   Error refusal_now() const RINGDIST_REQUIRES(mutex_);
   Result<std::shared_ptr<Op>> enqueue(OpRequest&& request, bool will_wait);
   void form();
+  void enroll(const FoundGroup& found);
+  std::shared_ptr<Succession> succession() const;
   // Formation::withdraw(), for which it waits until then at most.
   void withdraw(TimePoint until, ErrorKind kind, const std::string& why, bool process_ends = false);
   void drop();
@@ -133,6 +147,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   mutable std::mutex mutex_;
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_);
   bool closed_ RINGDIST_GUARDED_BY(mutex_) = false;
+  // Null: it has not formed, or can have no later generation.
+  std::shared_ptr<Succession> succession_ RINGDIST_GUARDED_BY(mutex_);
+  bool shrinks_ RINGDIST_GUARDED_BY(mutex_) = false;
+  uint32_t generation_ = 0;
 };
 
 }  // namespace ringdist

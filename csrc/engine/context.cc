@@ -40,6 +40,11 @@ Error Context::start() {
   auto lane = Lane::start(statistics_, config().memory, *this);
   if (!lane.ok()) return lane.error();
   lane_ = std::move(lane.value());
+  Pace pace;
+  pace.silence =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config().peer_timeout));
+  assembly_ = std::make_unique<Assembly>(
+      id_, pace, [this](std::function<void(bool)> then) { control_->sweep(std::move(then)); });
   auto control = Control::start(id_, config(), interfaces.value()[0].address, *this);
   if (!control.ok()) return control.error();
   control_ = std::move(control.value());
@@ -47,7 +52,11 @@ Error Context::start() {
 }
 
 Context::~Context() {
-  if (!mark_.forked()) shutdown();
+  if (!mark_.forked()) {
+    shutdown();
+    return;
+  }
+  [[maybe_unused]] auto* leaked = assembly_.release();  // its thread does not exist here
 }
 
 bool Context::is_open(std::string_view name) const {
@@ -200,6 +209,7 @@ void Context::shutdown(bool process_ends) {
         },
         Clock::now() + Lane::kFlushTime);
     for (auto& [key, leaver] : leavers) leaver.end();
+    assembly_->stop();  // who does not listen any more counts as dead in agreements
     control_->leave(process_ends);
   }
   pool_.stop(Clock::now() + kCallbackTime);
@@ -223,6 +233,7 @@ void Context::on_process_lost(uint64_t context_id, const Error& cause) {
     lost_.emplace(context_id, cause);
     met_.erase(context_id);
   }
+  assembly_->give_up(context_id);
   lane_->post([this, context_id, cause] {
     const auto tell = [this, context_id, cause] {
       lane_->executor().process_lost(context_id, cause);
@@ -237,6 +248,7 @@ void Context::on_process_left(uint64_t context_id) {
     std::lock_guard lock(mutex_);
     met_.erase(context_id);
   }
+  assembly_->give_up(context_id);
   lane_->post([this, context_id] {
     lane_->drain_peer(context_id,
                       [this, context_id] { lane_->executor().process_left(context_id); });
@@ -247,6 +259,10 @@ void Context::on_flood(std::span<const std::byte> payload) {
   auto notice = Notice::decode(payload);
   if (!notice) return;
   lane_->post([this, notice = *notice] { lane_->executor().on_notice(notice); });
+}
+
+void Context::on_letters(FrameStream stream, const Hello& hello, LinkKind) {
+  assembly_->adopt(std::move(stream), hello);
 }
 
 std::string Context::dump() {

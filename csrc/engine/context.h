@@ -18,6 +18,7 @@
 #include "engine/lane/lane.h"
 #include "engine/op/statistics.h"
 #include "engine/task_pool.h"
+#include "membership/assembly.h"
 #include "os/fork_guard.h"
 #include "rendezvous/entry.h"
 #include "transport/registry.h"
@@ -42,6 +43,7 @@ class Context final : private ControlEvents, private LaneHost {
   const Config& config() const { return options_.config; }
   Lane& lane() { return *lane_; }
   Control& control() { return *control_; }
+  Assembly& assembly() { return *assembly_; }
   TaskPool& pool() { return pool_; }
   const Statistics& statistics() const { return statistics_; }
   bool forked() const { return mark_.forked(); }
@@ -92,12 +94,14 @@ class Context final : private ControlEvents, private LaneHost {
   void on_process_lost(uint64_t context_id, const Error& cause) override;
   void on_process_left(uint64_t context_id) override;
   void on_flood(std::span<const std::byte> payload) override;
+  void on_letters(FrameStream stream, const Hello& hello, LinkKind kind) override;
 
   const ContextOptions options_;
   const ContextId id_;
   Statistics statistics_;
   TaskPool pool_;
   std::unique_ptr<Lane> lane_;
+  std::unique_ptr<Assembly> assembly_;
   std::unique_ptr<Control> control_;
   std::string interface_name_;
   std::string host_name_;

@@ -39,6 +39,8 @@ class Formation {
   Formation(const Formation&) = delete;
   Formation& operator=(const Formation&) = delete;
 
+  // Its members may go on as others, of a later generation.
+  virtual bool has_generations() const { return false; }
   // Makes this rank known to the others; waits for nobody.
   virtual Error publish() { return {}; }
 

@@ -15,6 +15,7 @@ class StoreFormation final : public Formation {
  public:
   StoreFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options);
 
+  bool has_generations() const override { return true; }
   // One add and one set. Errors: the store's; of a context that has no transports, which the others
   // are told.
   Error publish() override;

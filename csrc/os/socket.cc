@@ -1,8 +1,10 @@
 #include "os/socket.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -153,6 +155,15 @@ Result<std::string> local_address(const Fd& fd) {
   auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
   inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
   return format_address(text.data(), ntohs(v6->sin6_port));
+}
+
+size_t unread(const Fd& fd) {
+  int bytes = 0;
+  return ioctl(fd.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
+}
+
+void break_after(const Fd& fd, int milliseconds) {
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
 }
 
 Fd accept_connection(const Fd& listener) {

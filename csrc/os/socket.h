@@ -39,6 +39,11 @@ int connect_result(const Fd& fd);
 Result<Fd> listen_tcp(const std::string& ip, uint16_t port);
 Result<std::string> local_address(const Fd& fd);
 
+// How much of what was sent the other side has not read yet, or its kernel not confirmed; bytes.
+size_t unread(const Fd& fd);
+// TCP: the connection breaks when what was sent has not been confirmed for so long.
+void break_after(const Fd& fd, int milliseconds);
+
 // The next waiting connection, or an empty Fd when there is none, or errno says why.
 Fd accept_connection(const Fd& listener);
 // Whether that errno means that the connection waits still, for descriptors or memory.

@@ -60,6 +60,14 @@ Result<int64_t> BypassingStore::add(const std::string& key, int64_t amount) {
   return store.value()->add(key, amount);
 }
 
+Result<std::string> BypassingStore::compare_set(const std::string& key,
+                                                const std::string& expected,
+                                                const std::string& desired) {
+  const auto store = free_one();
+  if (!store.ok()) return store.error();
+  return store.value()->compare_set(key, expected, desired);
+}
+
 Result<std::vector<std::vector<std::byte>>> BypassingStore::multi_get(
     const std::vector<std::string>& keys) {
   return ask<std::vector<std::vector<std::byte>>>(

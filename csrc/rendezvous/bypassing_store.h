@@ -31,6 +31,8 @@ class BypassingStore final : public Store {
   Result<std::vector<std::vector<std::byte>>> multi_get(
       const std::vector<std::string>& keys) override;
   Result<int64_t> add(const std::string& key, int64_t amount) override;
+  Result<std::string> compare_set(const std::string& key, const std::string& expected,
+                                  const std::string& desired) override;
   Result<bool> check(const std::vector<std::string>& keys) override;
 
  private:

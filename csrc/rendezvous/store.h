@@ -21,6 +21,9 @@ class Store {
   virtual Result<std::vector<std::vector<std::byte>>> multi_get(
       const std::vector<std::string>& keys) = 0;
   virtual Result<int64_t> add(const std::string& key, int64_t amount) = 0;
+  // What is there afterwards: `desired` if it was `expected`, "" being that there was nothing.
+  virtual Result<std::string> compare_set(const std::string& key, const std::string& expected,
+                                          const std::string& desired) = 0;
   // Whether all of the keys exist.
   virtual Result<bool> check(const std::vector<std::string>& keys) = 0;
 };

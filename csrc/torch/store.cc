@@ -42,6 +42,19 @@ class TorchStore final : public Store {
     return value;
   }
 
+  Result<std::string> compare_set(const std::string& key, const std::string& expected,
+                                  const std::string& desired) override {
+    std::string there;
+    const auto ask = [&] {
+      const std::vector<uint8_t> from(expected.begin(), expected.end());
+      const std::vector<uint8_t> to(desired.begin(), desired.end());
+      const auto answer = store_->compareSet(key, from, to);
+      there.assign(answer.begin(), answer.end());
+    };
+    if (Error error = guarded(ask)) return error;
+    return there;
+  }
+
   Result<bool> check(const std::vector<std::string>& keys) override {
     bool there = false;
     if (Error error = guarded([&] { there = store_->check(keys); })) return error;

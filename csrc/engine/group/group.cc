@@ -237,6 +237,7 @@ void Group::on_roll_call(const Notice& notice) {
 
 void Group::fail(const Error& cause, bool tell_others, uint64_t number) noexcept {
   if (!ending_.fail(cause)) return;
+  first_failed_ = collectives_.last_ended() + 1;
   aftermath_.begin(tell_others ? std::optional(std::min(number, collectives_.first_open()))
                                : std::nullopt);
   end();

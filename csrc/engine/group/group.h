@@ -66,6 +66,10 @@ class Group final : public Port {
   // The same for ops from a number on. Older ones have been given all they need, which may still be
   // on its way: they finish first, unless nothing of theirs comes in for half a second.
   void fail_from(uint64_t number, const Error& cause, bool tell_others);
+  // The first collective that has not ended well here. Of a group that has failed: for good.
+  uint64_t first_unfinished() const {
+    return first_failed_ ? *first_failed_ : collectives_.last_ended() + 1;
+  }
   // Deadlines, stalls and broken connections; every few tens of milliseconds.
   void tick();
   // The connection to a member broke. It may have left in good order, or the control plane may know
@@ -159,6 +163,7 @@ class Group final : public Port {
   const Report report_;
   std::vector<RunPtr> ended_;
   Ending ending_;
+  std::optional<uint64_t> first_failed_;
   Aftermath aftermath_{config_.on_failed};
 };
 

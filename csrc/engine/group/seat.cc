@@ -64,6 +64,11 @@ void Seat::fail(const Error& cause, bool tell_others) noexcept {
   end();
 }
 
+uint64_t Seat::freeze(const Error& cause) noexcept {
+  fail(cause, /*tell_others=*/false);
+  return group_ ? group_->first_unfinished() : kFirstOp;
+}
+
 void Seat::end() noexcept {
   aftermath_.settle(host_, failure_, [this](uint64_t op) {
     return abort_notice(nonce_, /*generation=*/0, rank_, op, failure_);

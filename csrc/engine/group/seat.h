@@ -40,6 +40,8 @@ class Seat {
   // As of Group. Until it is formed only a notice that prevents it counts.
   void on_notice(const Notice& notice);
   void fail(const Error& cause, bool tell_others) noexcept;
+  // Fails, in silence; the first collective that has not ended well here, from now on always.
+  uint64_t freeze(const Error& cause) noexcept;
   void tick();
   void announce_leave(NoticeKind how);
 

@@ -97,6 +97,11 @@ void Executor::fail(const std::shared_ptr<Seat>& seat, const Error& cause, bool 
   seat->fail(cause, tell_others);
 }
 
+uint64_t Executor::freeze(const std::shared_ptr<Seat>& seat, const Error& cause) {
+  check_token();
+  return seat->freeze(cause);
+}
+
 void Executor::announce_leave(const std::shared_ptr<Seat>& seat, NoticeKind how) {
   check_token();
   contain(seat, [&] { seat->announce_leave(how); });

@@ -49,6 +49,8 @@ class Executor final : public Receiver, public GroupHost {
   void ended_on_device(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op,
                        const Error& error);
   void fail(const std::shared_ptr<Seat>& seat, const Error& cause, bool tell_others);
+  // As of Seat.
+  uint64_t freeze(const std::shared_ptr<Seat>& seat, const Error& cause);
   void announce_leave(const std::shared_ptr<Seat>& seat, NoticeKind how);
   bool idle(const std::shared_ptr<Seat>& seat) const;
   // Its ops end with kAborted; late messages are dropped.

@@ -327,6 +327,7 @@ class ThrowingOwner final : public ControlEvents {
   void on_process_lost(uint64_t, const Error&) override { throw std::bad_alloc(); }
   void on_process_left(uint64_t) override { throw std::bad_alloc(); }
   void on_flood(std::span<const std::byte>) override { throw std::bad_alloc(); }
+  void on_letters(FrameStream, const Hello&, LinkKind) override {}
   std::string dump() override { throw std::bad_alloc(); }
 };
 

@@ -50,6 +50,7 @@ class Recorder : public ControlEvents {
       floods_.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
     });
   }
+  void on_letters(FrameStream, const Hello&, LinkKind) override {}
   std::string dump() override { return "dump of the owner"; }
 
   bool waits_for_lost(uint64_t id, milliseconds limit) {

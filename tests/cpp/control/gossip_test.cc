@@ -43,6 +43,7 @@ class GossipTest : public testing::Test, protected ControlEvents {
     remember();
     ++floods_;
   }
+  void on_letters(FrameStream, const Hello&, LinkKind) override {}
   std::string dump() override { return ""; }
   void remember() const {
     if (owner_has_no_memory_) throw std::bad_alloc();

@@ -37,6 +37,7 @@ struct Told final : ControlEvents {
   void on_flood(std::span<const std::byte> payload) override {
     floods.push_back(static_cast<int>(payload[0]));
   }
+  void on_letters(FrameStream, const Hello&, LinkKind) override {}
   std::string dump() override { return ""; }
   auto lost_times(uint64_t id) const { return std::ranges::count(lost, id); }
   auto left_times(uint64_t id) const { return std::ranges::count(left, id); }

@@ -30,6 +30,11 @@ class HookedStore final : public Store {
     before_("add");
     return store_->add(key, amount);
   }
+  Result<std::string> compare_set(const std::string& key, const std::string& expected,
+                                  const std::string& desired) override {
+    before_("compare_set");
+    return store_->compare_set(key, expected, desired);
+  }
   Result<bool> check(const std::vector<std::string>& keys) override {
     before_("check");
     return store_->check(keys);

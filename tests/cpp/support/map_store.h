@@ -36,6 +36,19 @@ class MapStore final : public Store {
     std::lock_guard lock(mutex_);
     return counters_[key] += amount;
   }
+  Result<std::string> compare_set(const std::string& key, const std::string& expected,
+                                  const std::string& desired) override {
+    std::lock_guard lock(mutex_);
+    const auto it = values_.find(key);
+    const std::string now =
+        it == values_.end()
+            ? ""
+            : std::string(reinterpret_cast<const char*>(it->second.data()), it->second.size());
+    if (now != expected) return now;
+    const auto* bytes = reinterpret_cast<const std::byte*>(desired.data());
+    values_[key].assign(bytes, bytes + desired.size());
+    return desired;
+  }
   Result<bool> check(const std::vector<std::string>& keys) override {
     std::lock_guard lock(mutex_);
     for (const auto& key : keys)

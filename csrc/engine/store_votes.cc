@@ -1,0 +1,70 @@
+#include "engine/store_votes.h"
+
+#include <array>
+#include <future>
+#include <utility>
+
+#include "control/ledger.h"
+
+namespace ringdist {
+namespace {
+
+std::string mark_of(uint64_t nonce) { return "membership/" + format_id(nonce) + "/votes_here"; }
+std::string key_of(uint64_t nonce) { return "membership/" + format_id(nonce) + "/vote"; }
+
+}  // namespace
+
+void StoreVotes::open(uint64_t nonce) {
+  context_.pool().run([store = store_, nonce] {
+    constexpr std::array kMark = {std::byte{1}};
+    (void)store->set(mark_of(nonce), kMark);  // without it the store has no vote
+  });
+}
+
+Result<std::optional<Accepted>> StoreVotes::ask(Store& store, const GenerationId& generation) {
+  const std::string key = key_of(generation.nonce);
+  const auto marked = store.check({mark_of(generation.nonce)});
+  if (!marked.ok()) return marked.error();
+  if (!marked.value())
+    return Error(ErrorKind::kSystem, "the store does not have the votes of this generation");
+  const auto there = store.check({key});
+  if (!there.ok()) return there.error();
+  if (!there.value()) return std::optional<Accepted>();
+  const auto values = store.multi_get({key});
+  if (!values.ok()) return values.error();
+  const auto& bytes = values.value().front();
+  auto vote = decode_vote({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (!vote.ok()) return vote.error();
+  return std::optional<Accepted>(std::move(vote.value()));
+}
+
+void StoreVotes::read(const GenerationId& generation,
+                      std::function<void(const Result<std::optional<Accepted>>&)> then) {
+  context_.pool().run(
+      [store = store_, generation, then = std::move(then)] { then(ask(*store, generation)); });
+}
+
+void StoreVotes::cast(const GenerationId& generation, const std::optional<Accepted>& before,
+                      const Accepted& vote, std::function<void(bool)> then) {
+  const std::string from = before ? encode_vote(*before) : "";
+  context_.pool().run([store = store_, key = key_of(generation.nonce), from,
+                        to = encode_vote(vote), then = std::move(then)] {
+    const auto there = store->compare_set(key, from, to);
+    then(there.ok() && there.value() == to);
+  });
+}
+
+bool StoreVotes::answers(Duration time) {
+  auto said = std::make_shared<std::promise<bool>>();
+  auto answer = said->get_future();
+  context_.pool().run([store = store_, said = std::move(said)] {
+    said->set_value(store->check({"membership"}).ok());
+  });
+  try {
+    return answer.wait_for(time) == std::future_status::ready && answer.get();
+  } catch (const std::future_error&) {
+    return false;
+  }
+}
+
+}  // namespace ringdist

@@ -1,0 +1,249 @@
+#include "engine/succession.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/communicator.h"
+
+namespace ringdist {
+namespace {
+
+constexpr Duration kStoreTime = Milliseconds(500);
+
+std::vector<ContextId> members_of(const FoundGroup& found) {
+  std::vector<ContextId> out;
+  for (const GroupMember& member : found.membership.members) out.push_back(member.context);
+  return out;
+}
+
+// Those of a group that a decision lets stay, in its order.
+FoundGroup staying(const FoundGroup& before, const Decision& decision) {
+  const std::vector<ContextId> old = members_of(before);
+  const Topology& topology = before.membership.topology;
+  FoundGroup out;
+  out.costs = before.costs;
+  out.membership.nonce = decision.id().nonce;
+  out.membership.plans_by = before.membership.plans_by;
+  std::vector<std::vector<int>> hosts;  // new ranks
+  std::map<int, int> host_of;           // old host -> new
+  for (uint32_t rank = 0; rank < decision.stay; ++rank) {
+    const int was = rank_of(decision.members[rank], old);
+    check(was >= 0, "somebody stays who was not there");
+    const auto host = host_of.emplace(topology.host_of[was], static_cast<int>(hosts.size()));
+    if (host.second) hosts.emplace_back();
+    hosts[host.first->second].push_back(static_cast<int>(rank));
+    out.membership.members.push_back(before.membership.members[was]);
+    ControlMember process = before.processes[was];
+    process.rank = static_cast<int>(rank);
+    process.host = host.first->second;
+    out.processes.push_back(std::move(process));
+  }
+  out.membership.topology = Topology::from_hosts(std::move(hosts), static_cast<int>(decision.stay));
+  return out;
+}
+
+}  // namespace
+
+bool Succession::can_have(const FoundGroup& found) {
+  const auto members = members_of(found);
+  return members.size() > 1 &&
+         std::set<ContextId>(members.begin(), members.end()).size() == members.size();
+}
+
+Succession::Succession(Context& context, const CommunicatorOptions& options,
+                       const FoundGroup& found, std::weak_ptr<Communicator> first)
+    : context_(context),
+      options_(options),
+      lineage_(found.membership.nonce),
+      first_members_(members_of(found)),
+      votes_(std::make_shared<StoreVotes>(context_, options.store)) {
+  present_.found = found;
+  present_.group = std::move(first);
+  present_.begun = true;
+  const int here = found.membership.topology.host_of[found.membership.rank];
+  for (const ControlMember& process : found.processes) {
+    const bool near = process.host == here;
+    recipients_[process.context_id] = {process.context_id,
+                                       near ? LinkKind::kLocal : LinkKind::kTcp,
+                                       near ? process.unix_name : process.tcp_address};
+  }
+}
+
+void Succession::enroll() {
+  context_.assembly().enroll({lineage_, first_members_}, shared_from_this());
+  if (options_.rank == 0) votes_->open(lineage_);
+}
+
+void Succession::leave(uint32_t generation) {
+  {
+    std::lock_guard lock(mutex_);
+    if (made_ > generation) return;
+  }
+  context_.assembly().withdraw(lineage_);
+}
+
+// ---- a caller's
+
+Result<Shrunk> Succession::next(uint32_t after, TimePoint deadline, const MakeNext& make) {
+  std::unique_lock lock(mutex_);
+  bool asked = false;
+  for (;;) {
+    if (excluded_)
+      return Error(ErrorKind::kPeerLost,
+                   "excluded in generation " + std::to_string(*excluded_) +
+                       ": the others go on without this process, which they did not hear for too "
+                       "long or which was cut off; it can come back only as a new one");
+    if (made_ > after)
+      return Error(ErrorKind::kInvalidArgument, "it was shrunk before, to generation " +
+                                                    std::to_string(made_) +
+                                                    ": shrink that one");
+    if (may_make(after)) {
+      auto made = make(options_of(present_), present_.found, present_.number);
+      if (!made.ok()) return made.error();
+      Shrunk out = report(after);
+      out.group = made.value();
+      present_.group = made.value();
+      made_ = present_.number;
+      steps_.clear();
+      return out;
+    }
+    if (!asked) {
+      asked = true;
+      lock.unlock();
+      if (Error error = context_.assembly().begin(lineage_, after)) return error;
+      lock.lock();
+      continue;
+    }
+    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) break;
+  }
+  lock.unlock();
+  return no_agreement();
+}
+
+Error Succession::no_agreement() {
+  const std::string why = context_.assembly().describe(lineage_);
+  return {ErrorKind::kTimeout,
+          "no agreement on the next generation in time: " +
+              (why.empty() ? "this process does not come to it" : why)};
+}
+
+CommunicatorOptions Succession::options_of(const Generation& generation) const {
+  CommunicatorOptions out = options_;
+  const Membership& membership = generation.found.membership;
+  out.rank = membership.rank;
+  out.size = membership.size();
+  out.name += " (generation " + std::to_string(generation.number) + ")";
+  out.costs = generation.found.costs;
+  out.members.clear();
+  for (const GroupMember& member : membership.members)
+    out.members.push_back(options_.members.at(rank_of(member.context, first_members_)));
+  return out;
+}
+
+Shrunk Succession::report(uint32_t after) const {
+  check(!steps_.empty(), "a generation that nobody decided on");
+  Shrunk out;
+  out.generation = present_.number;
+  const std::vector<ProcessId>* first = nullptr;
+  for (const Step& step : steps_) {
+    if (step.decision.generation <= after) continue;
+    if (first == nullptr) {
+      first = &step.before;
+      out.first_unfinished = static_cast<uint64_t>(step.decision.first_unfinished);
+    }
+    for (const Lost& lost : step.decision.lost)
+      out.lost.push_back({rank_of(step.before.at(lost.rank), *first),
+                          lost.cause == Lost::Cause::kDied, step.where.at(lost.rank)});
+  }
+  for (const GroupMember& member : present_.found.membership.members)
+    out.stayed.push_back(rank_of(member.context, *first));
+  return out;
+}
+
+// ---- the lineage's
+
+std::optional<Recipient> Succession::recipient(ProcessId process) {
+  std::lock_guard lock(mutex_);
+  const auto known = recipients_.find(process);
+  return known == recipients_.end() ? std::nullopt : std::optional(known->second);
+}
+
+Standing Succession::freeze() {
+  std::shared_ptr<Communicator> group;
+  {
+    std::lock_guard lock(mutex_);
+    if (present_.standing) return *present_.standing;
+    present_.frozen = true;  // the generation stays the same meanwhile: this thread makes it
+    group = present_.group.lock();
+  }
+  Standing out;
+  out.first_unfinished = 1;
+  if (group)
+    out.first_unfinished = static_cast<int64_t>(group->freeze(
+        {ErrorKind::kPeerLost,
+         "members were lost, or want to be fewer: the others agree on the group's next generation; "
+         "call torch_ringdist.shrink() to go on in it"}));
+  // Not here may it end, as the last to hold its Context.
+  context_.pool().run([group = std::move(group)] {});
+  out.reaches_store = votes_->answers(kStoreTime);
+  std::lock_guard lock(mutex_);
+  present_.standing = out;
+  return out;
+}
+
+void Succession::read_vote(const GenerationId& generation, VoteRead then) {
+  votes_->read(generation, std::move(then));
+}
+
+void Succession::cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
+                           const Accepted& vote, VoteCast then) {
+  votes_->cast(generation, before, vote, std::move(then));
+}
+
+void Succession::on_installed(const Decision& decision) {
+  {
+    std::lock_guard lock(mutex_);
+    Step step{decision, members_of(present_.found), {}};
+    for (const GroupMember& member : present_.found.membership.members)
+      step.where.push_back(member.where);
+    steps_.push_back(std::move(step));
+    Generation next;
+    next.number = decision.generation;
+    next.found = staying(present_.found, decision);
+    next.found.membership.rank = decision.rank_of(context_.id());
+    present_ = std::move(next);
+  }
+  changed_.notify_all();
+}
+
+void Succession::on_begun() {
+  bool marks = false;
+  uint64_t nonce = 0;
+  {
+    std::lock_guard lock(mutex_);
+    present_.begun = true;
+    marks = present_.found.membership.rank == 0;
+    nonce = present_.found.membership.nonce;
+  }
+  if (marks) votes_->open(nonce);
+  changed_.notify_all();
+}
+
+void Succession::on_excluded(const Decision& decision) {
+  std::shared_ptr<Communicator> group;
+  {
+    std::lock_guard lock(mutex_);
+    excluded_ = decision.generation;
+    group = present_.group.lock();
+  }
+  if (group)
+    (void)group->freeze({ErrorKind::kPeerLost, "the others have excluded this process in "
+                                               "generation " +
+                                                   std::to_string(decision.generation)});
+  context_.pool().run([group = std::move(group)] {});
+  changed_.notify_all();
+}
+
+}  // namespace ringdist

@@ -1,0 +1,96 @@
+// The generations of a group as this process has them: what it tells the others when they decide on
+// the next one, and the groups that are made of what was decided. Shared by the Communicators of
+// the generations. The lineage calls it on the membership thread; the rest comes from any thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "engine/communicator_options.h"
+#include "engine/context.h"
+#include "engine/formation.h"
+#include "engine/shrunk.h"
+#include "engine/store_votes.h"
+#include "membership/lineage_owner.h"
+
+namespace ringdist {
+
+class Succession final : public LineageOwner, public std::enable_shared_from_this<Succession> {
+ public:
+  using MakeNext = std::function<Result<std::shared_ptr<Communicator>>(
+      CommunicatorOptions options, const FoundGroup& found, uint32_t generation)>;
+
+  // Whether a group of those can have later generations: of several ranks, each its own process.
+  static bool can_have(const FoundGroup& found);
+
+  // Of the first generation, `first` being its group.
+  Succession(Context& context, const CommunicatorOptions& options,
+             const FoundGroup& found, std::weak_ptr<Communicator> first);
+
+  // From now on this process answers for the group.
+  void enroll();
+  // The group of that generation is destroyed here; that of a later one, if there is any, is not.
+  void leave(uint32_t generation);
+
+  // The group of the next generation that begins after that one: the others are asked for it, if
+  // they have not begun it. Errors: as of Communicator::shrink().
+  Result<Shrunk> next(uint32_t after, TimePoint deadline, const MakeNext& make);
+
+ private:
+  // A generation that this process has installed.
+  struct Generation {
+    uint32_t number = 0;
+    FoundGroup found;
+    std::weak_ptr<Communicator> group;
+    bool begun = false;
+    bool frozen = false;   // for the one that follows: no group is made of it any more
+    std::optional<Standing> standing;
+  };
+  // What led to a generation.
+  struct Step {
+    Decision decision;
+    std::vector<ProcessId> before;  // the members that decided, by rank
+    std::vector<std::string> where;
+  };
+
+  // LineageOwner
+  std::optional<Recipient> recipient(ProcessId process) override;
+  Standing freeze() override;
+  void read_vote(const GenerationId& generation, VoteRead then) override;
+  void cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
+                 const Accepted& vote, VoteCast then) override;
+  void on_installed(const Decision& decision) override;
+  void on_begun() override;
+  void on_excluded(const Decision& decision) override;
+
+  bool may_make(uint32_t after) const RINGDIST_REQUIRES(mutex_) {
+    return present_.number > after && present_.begun && !present_.frozen;
+  }
+  CommunicatorOptions options_of(const Generation& generation) const;
+  Shrunk report(uint32_t after) const RINGDIST_REQUIRES(mutex_);
+  Error no_agreement();
+
+  Context& context_;  // that of its Communicators, and of the membership thread
+  const CommunicatorOptions options_;  // of the first generation
+  const uint64_t lineage_;
+  const std::vector<ContextId> first_members_;
+  const std::shared_ptr<StoreVotes> votes_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Generation present_ RINGDIST_GUARDED_BY(mutex_);
+  uint32_t made_ RINGDIST_GUARDED_BY(mutex_) = 0;  // the last of which a group was made
+  std::vector<Step> steps_ RINGDIST_GUARDED_BY(mutex_);
+  std::map<ProcessId, Recipient> recipients_ RINGDIST_GUARDED_BY(mutex_);  // of all generations
+  std::optional<uint32_t> excluded_ RINGDIST_GUARDED_BY(mutex_);  // from that generation
+};
+
+}  // namespace ringdist

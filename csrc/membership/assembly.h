@@ -1,0 +1,92 @@
+// The part of a process in the agreements of its groups: a thread that runs from the first one on,
+// and sleeps between them. Until then it costs nothing. Any thread, unless said otherwise.
+//
+// Owned by the Context, which must leak it in a forked child; there every call does nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/thread_annotations.h"
+#include "membership/lineage.h"
+#include "membership/post.h"
+#include "membership/tasks.h"
+#include "os/epoll.h"
+#include "os/fork_guard.h"
+
+namespace ringdist {
+
+class Assembly final : private Post::Owner {
+ public:
+  // Has what processes of this host have dialed handed to adopt(), then calls `then`, on any
+  // thread: with false where that was not all of it. As Control::sweep.
+  using Sweep = std::function<void(std::function<void(bool)> then)>;
+
+  Assembly(ProcessId self, const Pace& pace, Sweep sweep);
+  ~Assembly() override { stop(); }
+  Assembly(const Assembly&) = delete;
+  Assembly& operator=(const Assembly&) = delete;
+
+  // A group may have later generations: this process answers for it from now on, until withdraw().
+  void enroll(Origin origin, std::shared_ptr<LineageOwner> owner);
+  void withdraw(uint64_t lineage);
+
+  // Somebody here wants the generation after that one. Error: kSystem, there is no thread to be had;
+  // kInvalidArgument, the lineage is not known.
+  Error begin(uint64_t lineage, uint32_t generation);
+  // Another process has dialed.
+  void adopt(FrameStream stream, const Hello& hello);
+  // The control plane has lost it, or it has left.
+  void give_up(ProcessId process);
+  // "no quorum: 1 of 4 voters, 3 needed; ...": why there is no next generation yet.
+  std::string describe(uint64_t lineage);
+
+  // Ends the thread. From then on this process is in no agreement. Idempotent.
+  void stop();
+
+ private:
+  struct Enrolled {
+    Origin origin;
+    std::shared_ptr<LineageOwner> owner;
+  };
+  Error start() RINGDIST_REQUIRES(mutex_);
+  bool post(Tasks::Task task) { return tasks_->post(std::move(task)); }
+  void run();
+  void turn();
+  Duration sleep() const;
+  // Null: nobody here answers for it.
+  Lineage* find(uint64_t nonce);
+  void look_again(ProcessId process, bool all_taken_in);
+
+  // Post::Owner
+  void on_letter(ProcessId from, ConstBytes letter) override;
+  void on_deserted(ProcessId process) override;
+
+  const ProcessId self_;
+  const Pace pace_;
+  const Sweep sweep_;
+  ForkMark mark_;
+
+  std::mutex mutex_;  // a leaf
+  std::map<uint64_t, Enrolled> enrolled_ RINGDIST_GUARDED_BY(mutex_);
+  std::set<ProcessId> given_up_ RINGDIST_GUARDED_BY(mutex_);
+  bool stopping_ RINGDIST_GUARDED_BY(mutex_) = false;
+  const std::shared_ptr<Tasks> tasks_ = std::make_shared<Tasks>();
+  std::unique_ptr<Epoll> epoll_;  // made once, with the thread
+  std::thread thread_;
+
+  // The thread's.
+  std::unique_ptr<Post> post_;
+  std::map<uint64_t, std::unique_ptr<Lineage>> lineages_;
+  std::set<ProcessId> dead_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,106 @@
+#include "membership/letter_line.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+#include "os/socket.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMostWaiting = 16;       // they are said again
+constexpr size_t kRoomForCertain = 65536;  // of what a socket holds: others stay below that
+constexpr Duration kDialTime = std::chrono::seconds(2);
+constexpr int kBreakAfter = 3000;  // ms
+
+}  // namespace
+
+LetterLine::LetterLine(ProcessId self, Recipient to, uint64_t lineage, const Epoll& epoll, uint64_t key)
+    : self_(self), to_(std::move(to)), lineage_(lineage), epoll_(epoll), key_(key) {}
+
+bool LetterLine::send(ConstBytes letter, bool certain, TimePoint now) {
+  look(now);
+  if (state_ == State::kOpen) return write(letter, certain);
+  if (state_ == State::kConnecting && waiting_.size() < kMostWaiting)
+    waiting_.emplace_back(letter.begin(), letter.end());
+  return false;
+}
+
+void LetterLine::look(TimePoint now) {
+  used_at_ = now;
+  if (state_ == State::kClosed) dial(now);
+}
+
+void LetterLine::dial(TimePoint now) {
+  check(state_ == State::kClosed, "dialed twice");
+  const bool local = to_.kind == LinkKind::kLocal;
+  Connecting attempt = local ? connect_unix(to_.address) : connect_tcp(to_.address);
+  if (attempt.failure) return fail(attempt.failure->errno_value);
+  if (local) {
+    const auto who = peer_credentials(attempt.fd);
+    if (!who.ok() || who.value().uid != geteuid()) return;
+  }
+  stream_.emplace(std::move(attempt.fd));
+  dialed_at_ = now;
+  state_ = State::kConnecting;
+  if (epoll_.add(stream_->fd().get(), attempt.pending ? EPOLLOUT : EPOLLIN, key_)) return close();
+  if (!attempt.pending) opened(now);
+}
+
+void LetterLine::opened(TimePoint now) {
+  if (const int problem = connect_result(stream_->fd()); problem != 0) return fail(problem);
+  if (to_.kind == LinkKind::kTcp) break_after(stream_->fd(), kBreakAfter);
+  (void)epoll_.modify(stream_->fd().get(), EPOLLIN, key_);
+  state_ = State::kOpen;
+  used_at_ = now;
+  if (!stream_->send(Hello{self_, to_.process, lineage_}.frame(FrameType::kLetters))) return fail(0);
+  for (auto& letter : std::exchange(waiting_, {})) (void)write(letter, /*certain=*/false);
+}
+
+// Behind an earlier one that the socket did not take it is not sent: it will be said again.
+bool LetterLine::write(ConstBytes letter, bool certain) {
+  if (!stream_->flush()) {
+    fail(0);
+    return false;
+  }
+  if (stream_->has_output() || (!certain && unread(stream_->fd()) > kRoomForCertain)) return false;
+  if (!stream_->send(make_frame(FrameType::kLetter, letter))) {
+    fail(0);
+    return false;
+  }
+  return !stream_->has_output();
+}
+
+void LetterLine::on_event(TimePoint now) {
+  if (!stream_) return;
+  if (state_ == State::kConnecting) return opened(now);
+  // The other side says nothing here: this is its end.
+  FrameStream::Input input = stream_->receive();
+  while (input == FrameStream::Input::kData) input = stream_->receive();
+  if (input == FrameStream::Input::kEmpty) return;
+  close();
+  if (to_.kind == LinkKind::kLocal) dial(now);
+}
+
+void LetterLine::tick(TimePoint now) {
+  if (state_ == State::kConnecting && now - dialed_at_ > kDialTime) return close();
+  if (state_ == State::kOpen && stream_->has_output() && !stream_->flush()) fail(0);
+}
+
+void LetterLine::fail(int errno_value) {
+  close();
+  // The name is of one process, which listens as long as it may speak.
+  if (to_.kind == LinkKind::kLocal && errno_value == ECONNREFUSED) state_ = State::kDeserted;
+}
+
+void LetterLine::close() {
+  if (stream_) epoll_.remove(stream_->fd().get());
+  stream_.reset();
+  waiting_.clear();
+  if (state_ != State::kDeserted) state_ = State::kClosed;
+}
+
+}  // namespace ringdist

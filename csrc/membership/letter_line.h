@@ -1,0 +1,64 @@
+// One process' way of letters to another: dialed when there is something to say, or to see whether
+// the other one is there. One thread's.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "control/connection.h"
+#include "membership/recipient.h"
+#include "os/epoll.h"
+
+namespace ringdist {
+
+class LetterLine {
+ public:
+  //   kClosed      nothing was said so far, or it broke; dialed when something is
+  //   kConnecting  to another host; what is said meanwhile waits
+  //   kOpen        the kernel takes what is said, for the other to read when it runs
+  //   kDeserted    of this host: nobody listens there. Its process has ended, or has left for good
+  enum class State : uint8_t { kClosed, kConnecting, kOpen, kDeserted };
+
+  // `lineage`: the first that it speaks of. Events of `epoll` come with the key.
+  LetterLine(ProcessId self, Recipient to, uint64_t lineage, const Epoll& epoll, uint64_t key);
+  ~LetterLine() { close(); }
+  LetterLine(const LetterLine&) = delete;
+  LetterLine& operator=(const LetterLine&) = delete;
+
+  State state() const { return state_; }
+  const Recipient& to() const { return to_; }
+
+  // True once the kernel has the letter: the other gets it even if this process ends now. Else it
+  // may come or not. `certain` letters may fill the socket's buffer; others leave room for them.
+  bool send(ConstBytes letter, bool certain, TimePoint now);
+  // Dials, if nothing is there: its end will be an event, or is seen at once.
+  void look(TimePoint now);
+  void on_event(TimePoint now);
+  // What the socket did not take at once; dials that last too long.
+  void tick(TimePoint now);
+  // Since when nobody has used it.
+  TimePoint used_at() const { return used_at_; }
+  void close();
+
+ private:
+  void dial(TimePoint now);
+  void opened(TimePoint now);
+  void fail(int errno_value);
+  bool write(ConstBytes letter, bool certain);
+
+  const ProcessId self_;
+  const Recipient to_;
+  const uint64_t lineage_;
+  const Epoll& epoll_;
+  const uint64_t key_;
+  State state_ = State::kClosed;
+  std::optional<FrameStream> stream_;
+  std::deque<std::vector<std::byte>> waiting_;
+  TimePoint dialed_at_;
+  TimePoint used_at_;
+};
+
+}  // namespace ringdist

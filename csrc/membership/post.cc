@@ -1,0 +1,106 @@
+#include "membership/post.h"
+
+#include <utility>
+#include <vector>
+
+namespace ringdist {
+namespace {
+
+constexpr Duration kIdleLine = std::chrono::seconds(2);
+
+}  // namespace
+
+Post::Post(ProcessId self, const Epoll& epoll, uint64_t first_key, Owner& owner)
+    : self_(self), epoll_(epoll), owner_(owner), next_key_(first_key) {}
+
+LetterLine& Post::to(const Recipient& recipient, uint64_t lineage) {
+  auto& line = outgoing_[recipient.process];
+  if (!line) {
+    keys_[next_key_] = recipient.process;
+    line = std::make_unique<LetterLine>(self_, recipient, lineage, epoll_, next_key_++);
+  }
+  return *line;
+}
+
+bool Post::send(const Recipient& recipient, uint64_t lineage, ConstBytes letter, bool certain,
+                TimePoint now) {
+  LetterLine& line = to(recipient, lineage);
+  const bool certain_now = line.send(letter, certain, now);
+  settle(line);
+  return certain_now;
+}
+
+void Post::watch(const Recipient& process, uint64_t lineage, TimePoint now) {
+  LetterLine& line = to(process, lineage);
+  line.look(now);
+  settle(line);
+}
+
+void Post::settle(LetterLine& line) {
+  if (line.state() == LetterLine::State::kDeserted && told_.insert(line.to().process).second)
+    owner_.on_deserted(line.to().process);
+}
+
+void Post::adopt(FrameStream stream, ProcessId from, TimePoint) {
+  const uint64_t key = next_key_++;
+  stream.limit_frames(kMaxFrameBody);
+  auto line = std::make_unique<Incoming>(std::move(stream), from);
+  if (epoll_.add(line->stream.fd().get(), EPOLLIN, key)) return;
+  incoming_.emplace(key, std::move(line));
+  on_event(key, {});  // some of it may have been read
+}
+
+// False at its end.
+bool Post::read(Incoming& line) {
+  for (;;) {
+    for (;;) {
+      const auto frame = line.stream.next();
+      if (!frame.ok()) return false;
+      if (!frame.value()) break;
+      if (frame.value()->type != FrameType::kLetter) return false;
+      owner_.on_letter(line.from, frame.value()->body);
+    }
+    const auto input = line.stream.receive();
+    if (input == FrameStream::Input::kEmpty) return true;
+    if (input == FrameStream::Input::kEnd) return false;
+  }
+}
+
+void Post::take_in(ProcessId from) {
+  std::vector<uint64_t> keys;
+  for (const auto& [key, line] : incoming_)
+    if (line->from == from) keys.push_back(key);
+  for (const uint64_t key : keys) on_event(key, {});
+}
+
+void Post::on_event(uint64_t key, TimePoint now) {
+  if (const auto line = incoming_.find(key); line != incoming_.end()) {
+    if (!read(*line->second)) close(key);
+    return;
+  }
+  const auto process = keys_.find(key);
+  if (process == keys_.end()) return;
+  LetterLine& line = *outgoing_.at(process->second);
+  line.on_event(now);
+  settle(line);
+}
+
+void Post::close(uint64_t key) {
+  const auto line = incoming_.find(key);
+  epoll_.remove(line->second->stream.fd().get());
+  incoming_.erase(line);
+}
+
+void Post::tick(TimePoint now) {
+  for (auto line = outgoing_.begin(); line != outgoing_.end();) {
+    line->second->tick(now);
+    settle(*line->second);
+    // One that is deserted stays so.
+    const bool idle = line->second->state() != LetterLine::State::kDeserted &&
+                      now - line->second->used_at() > kIdleLine;
+    if (idle) std::erase_if(keys_, [&](const auto& one) { return one.second == line->first; });
+    line = idle ? outgoing_.erase(line) : std::next(line);
+  }
+}
+
+}  // namespace ringdist

@@ -1,0 +1,69 @@
+// Letters between the processes of a job, each to one other: on connections of their own, made when
+// they are needed, so that what the control plane thinks of a process does not matter here. Letters
+// may be lost; inside a host the sender may know that one is not. One thread's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "base/clock.h"
+#include "control/connection.h"
+#include "membership/letter_line.h"
+#include "membership/recipient.h"
+#include "os/epoll.h"
+
+namespace ringdist {
+
+class Post {
+ public:
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void on_letter(ProcessId from, ConstBytes letter) = 0;
+    // Nobody serves that process' control socket any more, it is of this host. What it sent may
+    // still wait with our control plane, and in take_in().
+    virtual void on_deserted(ProcessId process) = 0;
+  };
+
+  // Events of `epoll`, which outlives it, with keys from `first_key` on are its.
+  Post(ProcessId self, const Epoll& epoll, uint64_t first_key, Owner& owner);
+
+  // As of LetterLine.
+  bool send(const Recipient& to, uint64_t lineage, ConstBytes letter, bool certain, TimePoint now);
+  // That process' end will be told. Again every second at least.
+  void watch(const Recipient& process, uint64_t lineage, TimePoint now);
+
+  // What another has dialed.
+  void adopt(FrameStream stream, ProcessId from, TimePoint now);
+  // All that process has sent and the kernel has, on what was adopted.
+  void take_in(ProcessId from);
+
+  void on_event(uint64_t key, TimePoint now);
+  void tick(TimePoint now);
+  // The same process may be told of again, as what it had sent could not be taken in.
+  void tell_again(ProcessId process) { told_.erase(process); }
+
+ private:
+  struct Incoming {
+    FrameStream stream;
+    ProcessId from;
+  };
+
+  LetterLine& to(const Recipient& recipient, uint64_t lineage);
+  void settle(LetterLine& line);
+  bool read(Incoming& line);
+  void close(uint64_t key);
+
+  const ProcessId self_;
+  const Epoll& epoll_;
+  Owner& owner_;
+  uint64_t next_key_;
+  std::map<uint64_t, std::unique_ptr<Incoming>> incoming_;  // by key
+  std::map<uint64_t, ProcessId> keys_;                      // of what goes out
+  std::map<ProcessId, std::unique_ptr<LetterLine>> outgoing_;
+  std::set<ProcessId> told_;  // that are deserted
+};
+
+}  // namespace ringdist

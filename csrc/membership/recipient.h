@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "consensus/decision.h"
+#include "control/connection.h"
+
+namespace ringdist {
+
+// Another process, and where its control plane listens.
+struct Recipient {
+  ProcessId process = 0;
+  LinkKind kind = LinkKind::kTcp;  // kLocal: of this host
+  std::string address;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,233 @@
+"""Going on without the members that a group has lost."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from torch_ringdist._collectives import backend_of
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist._registration import Successor
+
+if TYPE_CHECKING:
+    from torch_ringdist._C import ProcessGroupRing, ShrinkOutcome
+
+# Between a group's name and its generation; PyTorch's own names have none.
+_GENERATION = "@"
+# The store of a new generation is there before anybody hears of it.
+_CONNECT_TIME = timedelta(seconds=10)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A process that is no member any more; its ranks are those that it had."""
+
+    rank: int  # in the group that was shrunk
+    global_rank: int
+    cause: str  # "died", as the kernel of its host reported; "silent": nothing was heard of it
+    where: str  # "pid 4711 on host b"
+
+
+@dataclass(frozen=True)
+class ShrinkReport:
+    """What shrink() changed.
+
+    Attributes:
+        generation: how often the group has been shrunk, this time included.
+        lost: who is no member any more, by rank.
+        stayed: who is, as global ranks from before, in the order of the new ranks.
+        first_unfinished: the number, from 1, of the first collective of the old group that not all
+            who stayed had finished: some of them may have its result, and others not.
+
+    Where a group is shrunk again before all of its members have come back from the call, those that
+    are late skip a generation: their report is of all that has changed since the group they gave.
+    """
+
+    generation: int
+    lost: tuple[Lost, ...]
+    stayed: tuple[int, ...]
+    first_unfinished: int
+
+
+def shrink(
+    group: dist.ProcessGroup | None = None, timeout: timedelta | None = None
+) -> tuple[dist.ProcessGroup, ShrinkReport]:
+    """Make a group of those members that are left, after others have died or fallen silent.
+
+    All who live call it, each when an operation of the group has raised. It returns when they have
+    agreed on who they are; whom nobody saw die they give the peer timeout to answer.
+
+        try:
+            step(model)
+        except dist.DistNetworkError:
+            group, report = torch_ringdist.shrink()
+            model = DistributedDataParallel(model.module)
+
+    docs/membership.md has the whole loop, and says who may decide.
+
+    The new group has the ranks 0 to n - 1, in the order of the old ones, and the timeout and the
+    options of `group`, which is destroyed. In place of the default group it is the default group,
+    its ranks are the new global ranks, and **all other groups are destroyed**, as they name their
+    members by global ranks that have changed. Otherwise the default group, other groups and global
+    ranks stay as they are. What was built on a group that is gone, such as DDP or a DeviceMesh, is
+    to be built anew.
+
+    Args:
+        group: of the backend ringdist alone; the default group if None.
+        timeout: how long to look for an agreement; the group's timeout if None.
+
+    Returns:
+        The new group, and what has changed.
+
+    Raises:
+        torch.distributed.DistBackendError: no agreement in time ("no quorum: ..."). `group` is as
+            it was; the call may be repeated.
+        torch.distributed.DistNetworkError: the others went on without this process, which can be
+            no member of theirs any more ("excluded in generation ...").
+        ArgumentError: a group of another backend, one that was destroyed, of which this rank is no
+            member, or whose members have not found each other yet; a timeout that is not above 0.
+        NotSupportedError: a group of one rank.
+        TypeError: an argument of another type.
+
+    One thread at a time.
+    """
+    backend = _backend(group)
+    old: Any = dist.group.WORLD if group is None else group
+    _check(timeout)
+    outcome = backend.shrink(backend.timeout if timeout is None else timeout)
+    try:
+        members = dist.get_process_group_ranks(old)
+        report = ShrinkReport(
+            generation=outcome.generation,
+            lost=tuple(Lost(rank, members[rank], *why) for rank, *why in outcome.lost),
+            stayed=tuple(members[rank] for rank in outcome.stayed),
+            first_unfinished=outcome.first_unfinished,
+        )
+        ended = _ended_with(old)
+        new = _replace(old, outcome, report.stayed, backend.timeout)
+    except BaseException:
+        outcome.backend.abort()  # the others count on this process
+        raise
+    _destroy(ended, old)
+    return new, report
+
+
+def _backend(group: dist.ProcessGroup | None) -> ProcessGroupRing:
+    """Checks the group, too."""
+    backend = backend_of(group, "shrink")
+    checked: Any = dist.group.WORLD if group is None else group
+    if checked not in c10d._world.pg_map:
+        raise ArgumentError("ringdist: shrink: the group given has been destroyed")
+    for device in checked._device_types:
+        other = checked._get_backend(device)
+        other = getattr(other, "wrapped_pg", other)
+        if not isinstance(other, type(backend)):
+            raise ArgumentError(
+                "ringdist: shrink: group must be one of the backend ringdist alone; "
+                f"{other.name()} serves its {device.type} tensors"
+            )
+    return backend
+
+
+def _check(timeout: Any) -> None:
+    if timeout is None:
+        return
+    if not isinstance(timeout, timedelta):
+        raise TypeError(
+            "ringdist: shrink: timeout must be a datetime.timedelta or None, "
+            f"got {timeout!r} of type {type(timeout).__name__}"
+        )
+    if timeout <= timedelta(0):
+        raise ArgumentError(
+            f"ringdist: shrink: timeout must be a timedelta above 0, or None, got {timeout!r}"
+        )
+
+
+def _ended_with(group: dist.ProcessGroup) -> list[dist.ProcessGroup]:
+    """Those that go when the group does, in the same order on all ranks."""
+    if group is not dist.group.WORLD:
+        return [group]
+    names = c10d._world.pg_names
+    return sorted(names, key=lambda one: names[one], reverse=True)
+
+
+def _replace(
+    old: dist.ProcessGroup, outcome: ShrinkOutcome, stayed: Sequence[int], timeout: timedelta
+) -> dist.ProcessGroup:
+    """The new group, known to torch.distributed in place of the old one. Else nothing changes."""
+    world, is_default = c10d._world, old is dist.group.WORLD
+    # A member may skip generations, so neither name nor keys may depend on the one before: both are
+    # of the first. PyTorch puts the name before the keys of each group.
+    name: Any = f"{world.pg_names[old].partition(_GENERATION)[0]}{_GENERATION}{outcome.generation}"
+    backend_name, store = world.pg_map[old]
+    store = getattr(store, "underlying_store", store)
+    if outcome.store:
+        store = _connect(outcome.store, timeout) or store
+    new: Any
+    new, _ = c10d._new_process_group_helper(
+        len(stayed),
+        outcome.backend.rank(),
+        [] if is_default else list(stayed),
+        backend_name,
+        store,
+        name,
+        backend_options=Successor(outcome.backend),
+        timeout=timeout,
+        device_id=old.bound_device_id,
+        group_desc=old.group_desc,
+    )
+    global_ranks = range(len(stayed)) if is_default else stayed
+    world.pg_group_ranks[new] = {rank: at for at, rank in enumerate(global_ranks)}
+    if is_default:
+        c10d._update_default_pg(new)
+        # Groups are named by this count, as after init_process_group: members may have made
+        # unequal numbers of groups when one was lost.
+        world.group_count = 1
+    return new
+
+
+def _connect(address: str, timeout: timedelta) -> dist.Store | None:
+    """The store at that address; None, with a warning, if it does not answer.
+
+    Then its process may be the next that is lost. The new group needs no store: it will find out,
+    and can be shrunk.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        store = dist.TCPStore(
+            host.strip("[]"),  # of IPv6
+            int(port),
+            is_master=False,
+            wait_for_workers=False,
+            timeout=min(timeout, _CONNECT_TIME),
+        )
+    except RuntimeError as error:
+        warnings.warn(
+            f"ringdist: shrink: the store at {address}, of the new rank 0, cannot be reached, and "
+            f"no further groups be made: {error}",
+            stacklevel=4,
+        )
+        return None
+    store.set_timeout(timeout)
+    return store
+
+
+def _destroy(groups: Sequence[dist.ProcessGroup], shrunk: dist.ProcessGroup) -> None:
+    for group in groups:
+        # To wait for what is in flight may mean to wait for one that waits for us elsewhere.
+        if group is not shrunk:
+            with contextlib.suppress(RuntimeError):  # not all backends can
+                group.abort()
+    for group in groups:
+        try:
+            dist.destroy_process_group(group)
+        except Exception as error:  # another backend's; the new group is there, and good
+            name = group.group_name
+            warnings.warn(f"ringdist: shrink: destroying group {name!r}: {error}", stacklevel=3)
