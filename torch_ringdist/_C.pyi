@@ -17,7 +17,7 @@ class ProcessGroupRing(_Backend):
     @property
     def timeout(self) -> timedelta:
         """Of its operations, as it is now."""
-    def shrink(self, timeout: timedelta) -> ShrinkOutcome:
+    def next_generation(self, timeout: timedelta) -> NextGeneration:
         """Agree with all members that can be reached on the next generation, and make its group;
         this one ends on all ranks. Blocks without the GIL.
 
@@ -26,7 +26,7 @@ class ProcessGroupRing(_Backend):
         ArgumentError, the group has not formed; NotSupportedError, it has one rank.
         """
 
-class ShrinkOutcome:
+class NextGeneration:
     """What became of a group that has lost members."""
 
     @property

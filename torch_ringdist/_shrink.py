@@ -17,10 +17,10 @@ from torch_ringdist._errors import ArgumentError
 from torch_ringdist._registration import Successor
 
 if TYPE_CHECKING:
-    from torch_ringdist._C import ProcessGroupRing, ShrinkOutcome
+    from torch_ringdist._C import NextGeneration, ProcessGroupRing
 
-# Between a group's name and its generation; PyTorch's own names have none.
-_GENERATION = "@"
+# Between a group's name and the number of its generation, as in the messages of its operations.
+_GENERATION = " (generation "
 # The store of a new generation is there before anybody hears of it.
 _CONNECT_TIME = timedelta(seconds=10)
 
@@ -101,7 +101,7 @@ def shrink(
     backend = _backend(group)
     old: Any = dist.group.WORLD if group is None else group
     _check(timeout)
-    outcome = backend.shrink(backend.timeout if timeout is None else timeout)
+    outcome = backend.next_generation(backend.timeout if timeout is None else timeout)
     try:
         members = dist.get_process_group_ranks(old)
         report = ShrinkReport(
@@ -159,13 +159,14 @@ def _ended_with(group: dist.ProcessGroup) -> list[dist.ProcessGroup]:
 
 
 def _replace(
-    old: dist.ProcessGroup, outcome: ShrinkOutcome, stayed: Sequence[int], timeout: timedelta
+    old: dist.ProcessGroup, outcome: NextGeneration, stayed: Sequence[int], timeout: timedelta
 ) -> dist.ProcessGroup:
     """The new group, known to torch.distributed in place of the old one. Else nothing changes."""
     world, is_default = c10d._world, old is dist.group.WORLD
     # A member may skip generations, so neither name nor keys may depend on the one before: both are
     # of the first. PyTorch puts the name before the keys of each group.
-    name: Any = f"{world.pg_names[old].partition(_GENERATION)[0]}{_GENERATION}{outcome.generation}"
+    first = world.pg_names[old].partition(_GENERATION)[0]
+    name: Any = f"{first}{_GENERATION}{outcome.generation})"
     backend_name, store = world.pg_map[old]
     store = getattr(store, "underlying_store", store)
     if outcome.store:

@@ -1,12 +1,14 @@
 // Groups: create_backend, ProcessGroupRing, shutdown.
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
+#include <pybind11/stl.h>
 
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <tuple>
 #include <vector>
 
 #include "algorithm/schedule.h"
@@ -19,6 +21,7 @@
 #include "torch/errors.h"
 #include "torch/process_context.h"
 #include "torch/store.h"
+#include "torch/store_home.h"
 #include "transport/registry.h"
 
 namespace py = pybind11;
@@ -98,9 +101,19 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
     return make_cuda_runner(group, path);
   };
   wanted.store = wrap_store(store, *context.value());
+  wanted.store_home = process_store_home();
   auto communicator = Communicator::create(context.value(), std::move(wanted));
   throw_if(communicator.error());
   return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs.value());
+}
+
+// (rank, how, where)
+std::vector<std::tuple<int, std::string, std::string>> lost_members(
+    const ProcessGroupRing::Next& next) {
+  std::vector<std::tuple<int, std::string, std::string>> out;
+  for (const Shrunk::Member& one : next.shrunk.lost)
+    out.emplace_back(one.rank, one.died ? "died" : "silent", one.where);
+  return out;
 }
 
 // At interpreter exit.
@@ -113,7 +126,20 @@ void shutdown() {
 void bind_backend(py::module_& module) {
   // torch's own holder for these lets the GIL go in destructors, which may wait for threads.
   py::class_<ProcessGroupRing, c10d::Backend, c10::intrusive_ptr<ProcessGroupRing>>(
-      module, "ProcessGroupRing");
+      module, "ProcessGroupRing")
+      .def_property_readonly("timeout",
+                             [](ProcessGroupRing& it) { return it.communicator()->timeout(); })
+      .def("next_generation", &ProcessGroupRing::next_generation, py::arg("timeout"),
+           py::call_guard<py::gil_scoped_release>());
+  using Next = ProcessGroupRing::Next;
+  py::class_<Next>(module, "NextGeneration")
+      .def_readonly("backend", &Next::backend)
+      .def_property_readonly("generation", [](const Next& it) { return it.shrunk.generation; })
+      .def_property_readonly("stayed", [](const Next& it) { return it.shrunk.stayed; })
+      .def_property_readonly("lost", &lost_members)
+      .def_property_readonly("first_unfinished",
+                             [](const Next& it) { return it.shrunk.first_unfinished; })
+      .def_property_readonly("store", [](const Next& it) { return it.shrunk.store; });
   module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("group_name"), py::arg("global_ranks"), py::arg("options"),
              py::arg("read_costs") = ReadCosts(), py::call_guard<py::gil_scoped_release>());

@@ -143,7 +143,7 @@ void Agreement::learn_death(int rank, TimePoint now) {
 void Agreement::on_vote_read(const Ballot& ballot, const Result<std::optional<Accepted>>& vote,
                              TimePoint now) {
   if (decided_ || !round_ || round_->ballot != ballot) return;
-  if (round_->phase != Round::Phase::kReading) return;
+  if (round_->phase != BallotRound::Phase::kReading) return;
   const bool readable =
       vote.ok() && (!vote.value() || vote.value()->value.follows(electors_.generation));
   if (!readable) return;  // asked again after a while
@@ -156,7 +156,7 @@ void Agreement::on_vote_read(const Ballot& ballot, const Result<std::optional<Ac
 
 void Agreement::on_vote_cast(const Ballot& ballot, bool cast, TimePoint now) {
   if (decided_ || !round_ || round_->ballot != ballot) return;
-  if (round_->phase != Round::Phase::kCasting) return;
+  if (round_->phase != BallotRound::Phase::kCasting) return;
   if (!cast) return retry(now);  // someone else's came between, or the store is gone
   round_->store_cast = true;
   write(now);
@@ -183,17 +183,17 @@ void Agreement::start_round(TimePoint now) {
 }
 
 void Agreement::propose(TimePoint now) {
-  Round& round = *round_;
+  BallotRound& round = *round_;
   round.value = round.latest ? round.latest->value : compose(electors_, round, dead());
   // Without the store's vote it would not be a quorum.
   if (electorate_.is_quorum(round.promised, /*store=*/false, round.dead)) return write(now);
-  round.enter(Round::Phase::kCasting, now);
+  round.enter(BallotRound::Phase::kCasting, now);
   host_.cast_vote(round.store_had, {round.ballot, *round.value});
 }
 
 void Agreement::write(TimePoint now) {
-  Round& round = *round_;
-  round.enter(Round::Phase::kWriting, now);
+  BallotRound& round = *round_;
+  round.enter(BallotRound::Phase::kWriting, now);
   const bool accepted = acceptor_.accept(round.ballot, *round.value);
   check(accepted, "a ballot of one's own that was overtaken goes on");
   round.accepted.add(self());
@@ -204,7 +204,7 @@ void Agreement::write(TimePoint now) {
 // All who have not answered the round's question; the others learn that it is still open.
 void Agreement::ask(TimePoint now) {
   resend_at_ = now + pace_.resend;
-  const bool writing = round_->phase == Round::Phase::kWriting;
+  const bool writing = round_->phase == BallotRound::Phase::kWriting;
   ConsensusMessage question;
   question.kind = writing ? MessageKind::kAccept : MessageKind::kPrepare;
   question.ballot = round_->ballot;
@@ -224,18 +224,18 @@ void Agreement::ask(TimePoint now) {
 void Agreement::reconsider(TimePoint now) {
   if (!round_) return;
   switch (round_->phase) {
-    case Round::Phase::kReading:
+    case BallotRound::Phase::kReading:
       return reconsider_reading(now);
-    case Round::Phase::kCasting:
+    case BallotRound::Phase::kCasting:
       if (now >= round_->phase_began + pace_.patience) retry(now);  // no answer
       return;
-    case Round::Phase::kWriting:
+    case BallotRound::Phase::kWriting:
       return reconsider_writing(now);
   }
 }
 
 void Agreement::reconsider_reading(TimePoint now) {
-  Round& round = *round_;
+  BallotRound& round = *round_;
   // A quorum would do, but whoever may still answer is to stay a member.
   if (!others_.all_others_gone(round.promised, now)) return;
   if (electorate_.is_quorum(round.promised, round.store_read, round.dead)) return propose(now);
@@ -249,7 +249,7 @@ void Agreement::reconsider_reading(TimePoint now) {
 }
 
 void Agreement::reconsider_writing(TimePoint now) {
-  Round& round = *round_;
+  BallotRound& round = *round_;
   if (electorate_.is_quorum(round.accepted, round.store_cast, round.dead))
     return learn(round.ballot, *round.value, /*mine=*/true);
   if (!others_.all_others_gone(round.accepted, now)) return;

@@ -13,11 +13,11 @@
 #include "base/error.h"
 #include "consensus/acceptor.h"
 #include "consensus/attendance.h"
+#include "consensus/ballot_round.h"
 #include "consensus/compose.h"
 #include "consensus/electorate.h"
 #include "consensus/message.h"
 #include "consensus/pace.h"
-#include "consensus/round.h"
 
 namespace ringdist {
 
@@ -111,7 +111,7 @@ class Agreement {
   Acceptor acceptor_;
   Attendance others_;
   Ballot seen_;  // the latest
-  std::optional<Round> round_;
+  std::optional<BallotRound> round_;
   std::optional<Decided> decided_;
   bool active_ = false;
   int retries_ = 0;  // as a proposer

@@ -15,7 +15,8 @@ namespace ringdist {
 
 class Attendance {
  public:
-  Attendance(int size, const Pace& pace) : pace_(pace), members_(size), dead_(size), given_up_(size) {}
+  Attendance(int size, const Pace& pace)
+      : pace_(pace), members_(size), dead_(size), given_up_(size) {}
 
   // As a kernel reported. Whether it is news.
   bool note_death(int rank) { return dead_.add(rank); }

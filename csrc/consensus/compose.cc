@@ -21,7 +21,7 @@ std::string store_of(const std::map<int, const Standing*>& staying) {
 
 }  // namespace
 
-Decision compose(const Electors& electors, const Round& round, const RankSet& dead) {
+Decision compose(const Electors& electors, const BallotRound& round, const RankSet& dead) {
   const auto& members = electors.members;
   Decision out;
   out.generation = electors.generation.number + 1;

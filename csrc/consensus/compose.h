@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "consensus/ballot_round.h"
 #include "consensus/decision.h"
-#include "consensus/round.h"
 
 namespace ringdist {
 
@@ -15,6 +15,6 @@ struct Electors {
 
 // The next generation, of who promised in a round and lives, as far as that is known: `dead` have
 // died. Newcomers in the order of their numbers.
-Decision compose(const Electors& electors, const Round& round, const RankSet& dead);
+Decision compose(const Electors& electors, const BallotRound& round, const RankSet& dead);
 
 }  // namespace ringdist

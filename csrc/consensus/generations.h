@@ -126,7 +126,7 @@ class Generations final : private AgreementHost {
   State state_ = State::kBegun;
   std::unique_ptr<Agreement> agreement_;
   std::vector<Past> past_;
-  std::vector<ProcessId> dead_;       // as the kernel of this host reported
+  std::vector<ProcessId> dead_;  // as the kernel of this host reported
   std::vector<ProcessId> given_up_;
   std::optional<Decision> made_by_;   // the present generation; nothing: it is the first
   std::optional<RankSet> installed_;  // on rank 0: who has

@@ -14,41 +14,17 @@ namespace {
 
 using State = ControlConnection::State;
 
-constexpr uint64_t kUnixKey = 8;
-constexpr uint64_t kTcpKey = 9;
 constexpr Duration kDialTimeout = std::chrono::seconds(2);
 constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 constexpr Duration kHoldTimeout = std::chrono::seconds(60);
 constexpr Duration kClosingTimeout = std::chrono::seconds(2);
 constexpr size_t kMaxStrangers = 256;  // connections of one kind that have not been let in
 constexpr size_t kMaxStrangerFrame = 256;
-constexpr int kMaxAccepts = 64;  // at once: anybody can dial
-constexpr int kMaxReads = 64;    // of one connection in a row
+constexpr int kMaxReads = 64;  // of one connection in a row
 
 bool stranger(const ControlConnection& c) { return !c.dialed && !c.open() && !c.closed(); }
 
 }  // namespace
-
-Error ControlSockets::listen(const std::string& unix_name, const std::string& local_ip) {
-  auto local = listen_unix(unix_name);
-  if (!local.ok()) return local.error();
-  auto tcp = listen_tcp(local_ip, 0);
-  if (!tcp.ok()) return tcp.error();
-  auto address = local_address(tcp.value());
-  if (!address.ok()) return address.error();
-  unix_name_ = unix_name;
-  tcp_address_ = address.value();
-  listeners_[kUnixKey] = {std::move(local.value()), LinkKind::kLocal};
-  listeners_[kTcpKey] = {std::move(tcp.value()), LinkKind::kTcp};
-  for (auto& [key, listener] : listeners_)
-    if (Error e = epoll_.add(listener.fd.get(), EPOLLIN, key)) return e;
-  return {};
-}
-
-void ControlSockets::stop_listening() {
-  for (auto& [key, listener] : listeners_) epoll_.remove(listener.fd.get());
-  listeners_.clear();
-}
 
 void ControlSockets::handle(uint64_t key, uint32_t events) {
   const auto found = connections_.find(key);  // no connection is freed before reap()
@@ -58,10 +34,7 @@ void ControlSockets::handle(uint64_t key, uint32_t events) {
 }
 
 void ControlSockets::take_event(uint64_t key, uint32_t events) {
-  if (auto listener = listeners_.find(key); listener != listeners_.end()) {
-    accept_all(listener->second);
-    return;
-  }
+  if (listeners_.handle(key, accept_)) return;
   auto found = connections_.find(key);
   if (found == connections_.end()) return;
   ControlConnection& c = *found->second;
@@ -72,9 +45,7 @@ void ControlSockets::take_event(uint64_t key, uint32_t events) {
 }
 
 void ControlSockets::tick(Duration local_heartbeat) {
-  for (auto& [key, listener] : listeners_)
-    if (listener.muted)
-      listener.muted = static_cast<bool>(epoll_.add(listener.fd.get(), EPOLLIN, key));
+  listeners_.tick();
   for (auto& [key, connection] : connections_)
     guard_("a heartbeat was not sent", [&c = *connection, local_heartbeat, this] {
       const Duration interval = c.kind == LinkKind::kLocal ? local_heartbeat : kControlHeartbeat;
@@ -158,32 +129,13 @@ void ControlSockets::connected(ControlConnection& c) {
   send(c, c.hello.frame());
 }
 
-bool ControlSockets::accept_all(Listener& listener) {
-  for (int n = 0; n < kMaxAccepts; ++n) {
-    Fd fd = accept_connection(listener.fd);
-    if (!fd) {
-      if (!exhausted(errno)) return false;
-      if (!told_) log(LogLevel::kWarn, system_error("control plane: peers wait", errno).message());
-      told_ = true;
-      epoll_.remove(listener.fd.get());  // else the loop would spin on it
-      listener.muted = true;
-      return false;
-    }
-    PeerCredentials who;
-    if (listener.kind == LinkKind::kLocal) {
-      auto told = peer_credentials(fd);
-      // Root may ask for a dump; other users have no business here.
-      if (!told.ok() || (told.value().uid != geteuid() && told.value().uid != 0)) continue;
-      who = told.value();
-    }
-    make_room(listener.kind);
-    ControlConnection& c = add(std::move(fd), listener.kind, false);
-    c.stream.limit_frames(kMaxStrangerFrame);
-    c.pid = who.pid;
-    c.uid = who.uid;
-    if (epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) close(c);
-  }
-  return true;
+void ControlSockets::accept(Fd fd, LinkKind kind, const PeerCredentials& who) {
+  make_room(kind);
+  ControlConnection& c = add(std::move(fd), kind, false);
+  c.stream.limit_frames(kMaxStrangerFrame);
+  c.pid = who.pid;
+  c.uid = who.uid;
+  if (epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) close(c);
 }
 
 // For one more stranger: the oldest that says nothing goes, or else the oldest.
@@ -397,13 +349,7 @@ bool ControlSockets::stalled() const {
 }
 
 bool ControlSockets::sweep() {
-  bool all = true;
-  for (auto& [key, listener] : listeners_) {
-    if (listener.kind != LinkKind::kLocal) continue;
-    while (!listener.muted && accept_all(listener)) {
-    }
-    all &= !listener.muted;
-  }
+  bool all = listeners_.accept_local(accept_);
   for (auto& [key, c] : connections_) {
     if (!stranger(*c) || c->kind != LinkKind::kLocal || c->state != State::kGreeting) continue;
     receive(*c);

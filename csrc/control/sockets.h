@@ -11,6 +11,7 @@
 #include <string>
 
 #include "control/guard.h"
+#include "control/listeners.h"
 #include "control/peer_index.h"
 #include "control/reach.h"
 #include "control/voice.h"
@@ -45,9 +46,11 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   ControlSockets(uint64_t my_id, const Epoll& epoll, Owner& owner, ControlGuard& guard)
       : my_id_(my_id), epoll_(epoll), owner_(owner), guard_(guard) {}
 
-  Error listen(const std::string& unix_name, const std::string& local_ip);
-  const std::string& unix_name() const { return unix_name_; }
-  const std::string& tcp_address() const { return tcp_address_; }
+  Error listen(const std::string& unix_name, const std::string& local_ip) {
+    return listeners_.listen(unix_name, local_ip);
+  }
+  const std::string& unix_name() const { return listeners_.unix_name(); }
+  const std::string& tcp_address() const { return listeners_.tcp_address(); }
 
   // The time is this until the next turn.
   void begin_turn(TimePoint now) { now_ = now; }
@@ -84,7 +87,7 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   void end_output(ControlConnection& connection) override;
   void close(ControlConnection& connection) override;
   void close_after_output(ControlConnection& connection) override;
-  void stop_listening() override;
+  void stop_listening() override { listeners_.stop(); }
 
   // Takes in what has arrived already. A frame whose handling throws comes again in the next tick,
   // or ends a connection that is not open yet.
@@ -96,16 +99,9 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   bool sweep();
 
  private:
-  struct Listener {
-    Fd fd;
-    LinkKind kind;
-    bool muted = false;  // accept failed for want of descriptors: try again at the next tick
-  };
-
   ControlConnection& add(Fd fd, LinkKind kind, bool dialed);
   void take_event(uint64_t key, uint32_t events);
-  // True: there may be more.
-  bool accept_all(Listener& listener);
+  void accept(Fd fd, LinkKind kind, const PeerCredentials& who);
   void make_room(LinkKind kind);
   void connected(ControlConnection& connection);
   void read(ControlConnection& connection);
@@ -127,12 +123,13 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   Owner& owner_;
   ControlGuard& guard_;
   TimePoint now_{};
-  std::string unix_name_;
-  std::string tcp_address_;
-  std::map<uint64_t, Listener> listeners_;
+  ControlListeners listeners_{epoll_};
+  const ControlListeners::Accept accept_ = [this](Fd fd, LinkKind kind,
+                                                  const PeerCredentials& who) {
+    accept(std::move(fd), kind, who);
+  };
   std::map<uint64_t, std::unique_ptr<ControlConnection>> connections_;
   ControlPeerIndex by_peer_;  // of those that lead to somebody
-  bool told_ = false;         // that descriptors are lacking
   uint64_t next_key_ = 16;    // lower keys are listeners' and the owner's
 };
 

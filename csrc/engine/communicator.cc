@@ -25,7 +25,7 @@ Error gone() { return {ErrorKind::kAborted, "ringdist: the group is gone"}; }
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions options,
-                           std::shared_ptr<Formation> formation)
+                           std::shared_ptr<Formation> formation, Succession::Place place)
     : context_(std::move(context)),
       options_(std::move(options)),
       formation_(std::move(formation)),
@@ -37,11 +37,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions
           PlannerOptions{options_.rank, options_.size, options_.config.algorithm,
                          options_.config.deterministic == "layout", options_.config.segment_bytes,
                          options_.costs.constants})),
+      own_(std::move(place)),
       timeout_(options_.timeout) {}
-
-int64_t Communicator::early_window(const Config& config) {
-  return EarlyCredit::kSegments * config.segment_bytes;
-}
 
 GroupConfig Communicator::group_config() const {
   GroupConfig config;
@@ -79,13 +76,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
 Result<std::shared_ptr<Communicator>> Communicator::make(std::shared_ptr<Context> context,
                                                          CommunicatorOptions options,
                                                          std::shared_ptr<Formation> formation,
-                                                         std::shared_ptr<Succession> succession,
-                                                         uint32_t generation) {
-  std::shared_ptr<Communicator> out(
-      new Communicator(std::move(context), std::move(options), std::move(formation)));
+                                                         Succession::Place place) {
+  std::shared_ptr<Communicator> out(new Communicator(std::move(context), std::move(options),
+                                                     std::move(formation), std::move(place)));
   Communicator& self = *out;
-  self.succession_ = std::move(succession);
-  self.generation_ = generation;
   Lane& lane = self.context_->lane();
   if (Error error = self.formation_->publish()) return error;
   lane.post([&lane, seat = self.seat_] { lane.executor().add(seat); });
@@ -113,7 +107,9 @@ void Communicator::form() {
   };
   formation_->run(named, [&](const Result<FoundGroup>& outcome) {
     if (outcome.ok()) {
-      enroll(outcome.value());
+      // Before its first op: who sees one fail may ask the others at once.
+      if (formation_->has_generations())
+        own_.begin(*context_, options_, outcome.value(), weak_from_this());
       lane.post([&executor, seat = seat_, planner = planner_,
                  membership = outcome.value().membership, costs = outcome.value().costs.constants] {
         executor.form(seat, membership, [&] { planner->settle(membership.topology, costs); });
@@ -130,63 +126,31 @@ void Communicator::form() {
   });
 }
 
-// Before its first op: who sees one fail may ask the others at once. A sibling has the fate of the
-// group that it belongs to.
-void Communicator::enroll(const FoundGroup& found) {
-  if (succession() || !formation_->has_generations() || !Succession::can_have(found)) return;
-  auto made = std::make_shared<Succession>(*context_, options_, found, weak_from_this());
-  {
-    std::lock_guard lock(mutex_);
-    if (closed_) return;
-    succession_ = made;
-  }
-  made->enroll();
-}
-
-std::shared_ptr<Succession> Communicator::succession() const {
-  std::lock_guard lock(mutex_);
-  return succession_;
-}
-
 Result<Shrunk> Communicator::shrink(Milliseconds timeout) {
-  const auto refuse = [this](ErrorKind kind, const std::string& why) {
-    return Error(kind, "ringdist: shrink: group '" + name() + "' " + why);
-  };
-  if (size() == 1) return refuse(ErrorKind::kNotSupported, "has one rank, and nobody to lose");
-  std::shared_ptr<Succession> succession;
-  {
-    std::lock_guard lock(mutex_);
-    if (closed_) return refuse(ErrorKind::kAborted, "has been destroyed");
-    if (shrinks_) return refuse(ErrorKind::kInvalidArgument, "is being shrunk by another thread");
-    succession = succession_;
-    shrinks_ = succession != nullptr;
-  }
-  if (!succession) {
-    const bool formed = formation_->outcome().wait_for(Milliseconds(0)) ==
-                            std::future_status::ready && formation_->outcome().get().ok();
-    return formed ? refuse(ErrorKind::kNotSupported, "has several ranks in one process")
-                  : refuse(ErrorKind::kInvalidArgument,
-                           "has not found its members yet: nobody can be lost");
-  }
-  const auto make_next = [this, &succession](CommunicatorOptions options, const FoundGroup& found,
-                                             uint32_t generation) {
-    auto formation = std::make_shared<DecidedFormation>(context_, options, found);
+  const std::string about = "ringdist: shrink: group '" + name() + "': ";
+  if (size() == 1) return Error(ErrorKind::kNotSupported, about + "it has one rank");
+  std::shared_ptr<Communicator> next;
+  const auto make_next = [&](CommunicatorOptions options, const FoundGroup& found,
+                             Succession::Place place) -> Result<std::shared_ptr<GenerationGroup>> {
     options.timeout = this->timeout();
-    return make(context_, std::move(options), std::move(formation), succession, generation);
+    auto formation = std::make_shared<DecidedFormation>(context_, options, found);
+    auto made = make(context_, std::move(options), std::move(formation), std::move(place));
+    if (!made.ok()) return made.error();
+    return std::shared_ptr<GenerationGroup>(next = made.value());
   };
-  auto out = succession->next(generation_, Clock::now() + timeout, make_next);
-  std::lock_guard lock(mutex_);
-  shrinks_ = false;
-  if (!out.ok()) return out.error().prefixed("ringdist: shrink: group '" + name() + "': ");
+  auto out = own_.next(Clock::now() + timeout, make_next);
+  if (!out.ok()) return out.error().prefixed(about);
+  out.value().group = std::move(next);
   return out;
 }
 
 uint64_t Communicator::freeze(const Error& cause) {
   Lane& lane = context_->lane();
-  auto first = std::make_shared<std::atomic<uint64_t>>(1);  // the lane may outlive this call
-  lane.call([&executor = lane.executor(), seat = seat_, cause,
-             first] { *first = executor.freeze(seat, cause); },
-            Clock::now() + kTaskTime);
+  auto first = std::make_shared<std::atomic<uint64_t>>(1);  // the lane may take longer
+  const auto task = [&executor = lane.executor(), seat = seat_, cause, first] {
+    *first = executor.freeze(seat, cause);
+  };
+  lane.call(task, Clock::now() + kTaskTime);
   return *first;
 }
 
@@ -203,7 +167,7 @@ Communicator::~Communicator() {
 
 void Communicator::drop() {
   context_->remove_leaver(this);
-  if (const auto own = succession()) own->leave(generation_);
+  own_.leave();
   formation_->cancel();
   hooks_->end(/*waits=*/false);
   // Dropped without close(): no wait for what is in flight, but no silent end either.
@@ -246,12 +210,7 @@ Result<std::shared_ptr<Communicator>> Communicator::subgroup(const std::vector<i
                                                              std::shared_ptr<Store> store,
                                                              std::string name,
                                                              Milliseconds timeout) {
-  CommunicatorOptions options = options_;
-  options.rank = static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
-  options.size = static_cast<int>(ranks.size());
-  check(options.rank < options.size, "a subgroup without this rank");
-  options.members.clear();
-  for (const int rank : ranks) options.members.push_back(options_.members.at(rank));
+  CommunicatorOptions options = options_.of(ranks, rank());
   options.name = std::move(name);
   options.timeout = timeout;
   options.store = std::move(store);
@@ -265,11 +224,6 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
                      "'; its connections belong to the parent");
   if (request.place) return devices_->submit(std::move(request));
   return enqueue(std::move(request), will_wait);
-}
-
-Error Communicator::refusal() const {
-  std::lock_guard lock(mutex_);
-  return refusal_now();
 }
 
 Error Communicator::refusal_now() const {
@@ -360,19 +314,10 @@ void Communicator::handed_over(uint64_t number) {
   context_->lane().post([&executor, seat = seat_, number] { executor.handed_over(seat, number); });
 }
 
-void Communicator::tell_failure() {
-  if (!hooks_->failed.empty() && failure()) hooks_->call_failed();
-}
-
 void Communicator::set_timeout(Milliseconds timeout) {
   for (const auto& sibling : siblings()) sibling->set_timeout(timeout);
   std::lock_guard lock(mutex_);
   timeout_ = timeout;
-}
-
-Milliseconds Communicator::timeout() const {
-  std::lock_guard lock(mutex_);
-  return timeout_;
 }
 
 void Communicator::abort(const std::string& why) {
@@ -432,7 +377,7 @@ void Communicator::close() {
     std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return;
   }
-  if (const auto own = succession()) own->leave(generation_);
+  own_.leave();
   Lane& lane = context_->lane();
   wait_until_idle(TimePoint::max());
   finish(NoticeKind::kLeave, Clock::now() + Context::kFinishTime);

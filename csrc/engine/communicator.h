@@ -19,18 +19,23 @@
 #include "engine/context.h"
 #include "engine/device_ops.h"
 #include "engine/formation.h"
+#include "engine/generation_group.h"
 #include "engine/group_failure.h"
 #include "engine/hooks.h"
 #include "engine/op/op.h"
 #include "engine/op_planner.h"
-#include "engine/succession.h"
+#include "engine/own_generation.h"
 
 namespace ringdist {
 
-class Communicator : public std::enable_shared_from_this<Communicator>, private DeviceOpsHost {
+class Communicator : public std::enable_shared_from_this<Communicator>,
+                     public GenerationGroup,
+                     private DeviceOpsHost {
  public:
   // Bytes that may be on their way to a rank that has not asked for them, per sender.
-  static int64_t early_window(const Config& config);
+  static int64_t early_window(const Config& config) {
+    return EarlyCredit::kSegments * config.segment_bytes;
+  }
 
   // Publishes this rank and begins to look for the others, in the background; waits for nobody.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
@@ -73,9 +78,14 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   // Those for failure are called when failure() is no longer a success.
   const std::shared_ptr<Hooks>& hooks() const { return hooks_; }
   // If the group has failed: returns when its hooks have. Without the GIL, which they may need.
-  void tell_failure();
+  void tell_failure() {
+    if (!hooks_->failed.empty() && failure()) hooks_->call_failed();
+  }
   void set_timeout(Milliseconds timeout);
-  Milliseconds timeout() const override;
+  Milliseconds timeout() const override {
+    std::lock_guard lock(mutex_);
+    return timeout_;
+  }
 
   // Agrees with all others that can be reached on the group's next generation, without those that
   // are lost, and makes its group; this one ends on all ranks. All who stay call it, each when it
@@ -84,8 +94,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   // kNotSupported, the group has one rank, or several in one process; kInvalidArgument, it has not
   // formed, was shrunk before, is being shrunk.
   Result<Shrunk> shrink(Milliseconds timeout);
-  // Ends it here, with a silent failure; the first collective that has not ended well here.
-  uint64_t freeze(const Error& cause);
+  uint64_t freeze(const Error& cause) override;
 
   // Ends all ops of the group, on all ranks.
   void abort(const std::string& why);
@@ -101,18 +110,16 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   Context& context() { return *context_; }
 
  private:
-  static Result<std::shared_ptr<Communicator>> make(
-      std::shared_ptr<Context> context, CommunicatorOptions options,
-      std::shared_ptr<Formation> formation, std::shared_ptr<Succession> succession = nullptr,
-      uint32_t generation = 0);
+  static Result<std::shared_ptr<Communicator>> make(std::shared_ptr<Context> context,
+                                                    CommunicatorOptions options,
+                                                    std::shared_ptr<Formation> formation,
+                                                    Succession::Place place = {});
   Communicator(std::shared_ptr<Context> context, CommunicatorOptions options,
-               std::shared_ptr<Formation> formation);
+               std::shared_ptr<Formation> formation, Succession::Place place);
   GroupConfig group_config() const;
   Error refusal_now() const RINGDIST_REQUIRES(mutex_);
   Result<std::shared_ptr<Op>> enqueue(OpRequest&& request, bool will_wait);
   void form();
-  void enroll(const FoundGroup& found);
-  std::shared_ptr<Succession> succession() const;
   // Formation::withdraw(), for which it waits until then at most.
   void withdraw(TimePoint until, ErrorKind kind, const std::string& why, bool process_ends = false);
   void drop();
@@ -122,7 +129,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void wait_until_idle(TimePoint deadline);
 
   // DeviceOpsHost
-  Error refusal() const override;
+  Error refusal() const override {
+    std::lock_guard lock(mutex_);
+    return refusal_now();
+  }
   Error await_members(TimePoint deadline) override;
   std::unique_ptr<RunnerGroup> runner_group() override;
   Result<std::shared_ptr<Op>> accept(OpRequest request) override {
@@ -139,6 +149,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   const std::shared_ptr<DeviceOps> devices_;
   const std::shared_ptr<Seat> seat_;          // touched on the lane only
   const std::shared_ptr<OpPlanner> planner_;  // plan() with the mutex
+  OwnGeneration own_;
   std::atomic<uint64_t> next_number_{1};
 
   std::mutex making_;  // a sibling; before mutex_
@@ -147,10 +158,6 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   mutable std::mutex mutex_;
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_);
   bool closed_ RINGDIST_GUARDED_BY(mutex_) = false;
-  // Null: it has not formed, or can have no later generation.
-  std::shared_ptr<Succession> succession_ RINGDIST_GUARDED_BY(mutex_);
-  bool shrinks_ RINGDIST_GUARDED_BY(mutex_) = false;
-  uint32_t generation_ = 0;
 };
 
 }  // namespace ringdist

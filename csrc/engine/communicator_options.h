@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "network/costs.h"
 #include "rendezvous/store.h"
+#include "rendezvous/store_home.h"
 
 namespace ringdist {
 
@@ -27,10 +28,14 @@ struct CommunicatorOptions {
   std::string name;
   std::vector<int> members;  // global ranks
   Milliseconds timeout{std::chrono::minutes(30)};
-  Config config;                 // what concerns the group; the rest is the Context's
-  std::shared_ptr<Store> store;  // may be null for size 1
-  GroupCosts costs;              // this rank's
-  MakeRunner make_runner;        // null: ops on devices are refused
+  Config config;                          // what concerns the group; the rest is the Context's
+  std::shared_ptr<Store> store;           // may be null for size 1
+  std::shared_ptr<StoreHome> store_home;  // null: when the store is lost there is none
+  GroupCosts costs;                       // this rank's
+  MakeRunner make_runner;                 // null: ops on devices are refused
+
+  // Of a group of some of its ranks, in that order, on the one that was `own` of them.
+  CommunicatorOptions of(const std::vector<int>& ranks, int own) const;
 };
 
 }  // namespace ringdist

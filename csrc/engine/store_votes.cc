@@ -14,10 +14,19 @@ std::string key_of(uint64_t nonce) { return "membership/" + format_id(nonce) + "
 
 }  // namespace
 
+Result<std::shared_ptr<Store>> StoreVotes::Source::get() {
+  std::lock_guard lock(mutex_);
+  if (store_) return store_;
+  auto opened = open_();
+  if (opened.ok()) store_ = opened.value();
+  return opened;
+}
+
 void StoreVotes::open(uint64_t nonce) {
-  context_.pool().run([store = store_, nonce] {
+  context_.pool().run([source = source_, nonce] {
     constexpr std::array kMark = {std::byte{1}};
-    (void)store->set(mark_of(nonce), kMark);  // without it the store has no vote
+    if (const auto store = source->get(); store.ok())
+      (void)store.value()->set(mark_of(nonce), kMark);  // without it the store has no vote
   });
 }
 
@@ -40,16 +49,20 @@ Result<std::optional<Accepted>> StoreVotes::ask(Store& store, const GenerationId
 
 void StoreVotes::read(const GenerationId& generation,
                       std::function<void(const Result<std::optional<Accepted>>&)> then) {
-  context_.pool().run(
-      [store = store_, generation, then = std::move(then)] { then(ask(*store, generation)); });
+  context_.pool().run([source = source_, generation, then = std::move(then)] {
+    const auto store = source->get();
+    then(store.ok() ? ask(*store.value(), generation) : store.error());
+  });
 }
 
 void StoreVotes::cast(const GenerationId& generation, const std::optional<Accepted>& before,
                       const Accepted& vote, std::function<void(bool)> then) {
   const std::string from = before ? encode_vote(*before) : "";
-  context_.pool().run([store = store_, key = key_of(generation.nonce), from,
-                        to = encode_vote(vote), then = std::move(then)] {
-    const auto there = store->compare_set(key, from, to);
+  context_.pool().run([source = source_, key = key_of(generation.nonce), from,
+                       to = encode_vote(vote), then = std::move(then)] {
+    const auto store = source->get();
+    if (!store.ok()) return then(false);
+    const auto there = store.value()->compare_set(key, from, to);
     then(there.ok() && there.value() == to);
   });
 }
@@ -57,8 +70,9 @@ void StoreVotes::cast(const GenerationId& generation, const std::optional<Accept
 bool StoreVotes::answers(Duration time) {
   auto said = std::make_shared<std::promise<bool>>();
   auto answer = said->get_future();
-  context_.pool().run([store = store_, said = std::move(said)] {
-    said->set_value(store->check({"membership"}).ok());
+  context_.pool().run([source = source_, said = std::move(said)] {
+    const auto store = source->get();
+    said->set_value(store.ok() && store.value()->check({"membership"}).ok());
   });
   try {
     return answer.wait_for(time) == std::future_status::ready && answer.get();

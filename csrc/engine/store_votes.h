@@ -1,13 +1,15 @@
-// The vote that a group's store has in a decision of its members (docs/membership.md): a value under
-// a key of the generation. Any thread.
+// The vote that a group's store has in a decision of its members (docs/membership.md): a value
+// under a key of the generation. Any thread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
+#include "base/thread_annotations.h"
 #include "consensus/generations.h"
 #include "engine/context.h"
 #include "rendezvous/store.h"
@@ -16,8 +18,11 @@ namespace ringdist {
 
 class StoreVotes {
  public:
-  StoreVotes(Context& context, std::shared_ptr<Store> store)
-      : context_(context), store_(std::move(store)) {}
+  using Open = std::function<Result<std::shared_ptr<Store>>()>;
+
+  // `open` is called on the task pool, when the store is first needed, and again where it fails.
+  StoreVotes(Context& context, Open open)
+      : context_(context), source_(std::make_shared<Source>(std::move(open))) {}
 
   // Marks the store as the one that votes for that generation: one that was started anew, and has
   // lost its votes, lacks the mark. In the background.
@@ -31,11 +36,22 @@ class StoreVotes {
   bool answers(Duration time);
 
  private:
+  // Tasks hold it: they may outlive all else.
+  class Source {
+   public:
+    explicit Source(Open open) : open_(std::move(open)) {}
+    Result<std::shared_ptr<Store>> get();
+
+   private:
+    std::mutex mutex_;  // held while it opens
+    const Open open_;
+    std::shared_ptr<Store> store_ RINGDIST_GUARDED_BY(mutex_);
+  };
   // A read of a store that has the mark.
   static Result<std::optional<Accepted>> ask(Store& store, const GenerationId& generation);
 
   Context& context_;
-  const std::shared_ptr<Store> store_;
+  const std::shared_ptr<Source> source_;
 };
 
 }  // namespace ringdist

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/communicator.h"
 
 namespace ringdist {
 namespace {
@@ -53,27 +52,49 @@ bool Succession::can_have(const FoundGroup& found) {
 }
 
 Succession::Succession(Context& context, const CommunicatorOptions& options,
-                       const FoundGroup& found, std::weak_ptr<Communicator> first)
+                       const FoundGroup& found, std::weak_ptr<GenerationGroup> first)
     : context_(context),
       options_(options),
       lineage_(found.membership.nonce),
       first_members_(members_of(found)),
-      votes_(std::make_shared<StoreVotes>(context_, options.store)) {
+      votes_(votes_at("")) {
   present_.found = found;
   present_.group = std::move(first);
   present_.begun = true;
   const int here = found.membership.topology.host_of[found.membership.rank];
   for (const ControlMember& process : found.processes) {
     const bool near = process.host == here;
-    recipients_[process.context_id] = {process.context_id,
-                                       near ? LinkKind::kLocal : LinkKind::kTcp,
+    recipients_[process.context_id] = {process.context_id, near ? LinkKind::kLocal : LinkKind::kTcp,
                                        near ? process.unix_name : process.tcp_address};
   }
 }
 
 void Succession::enroll() {
   context_.assembly().enroll({lineage_, first_members_}, shared_from_this());
-  if (options_.rank == 0) votes_->open(lineage_);
+  if (options_.rank == 0) votes()->open(lineage_);
+}
+
+std::shared_ptr<StoreVotes> Succession::votes_at(const std::string& address) const {
+  return std::make_shared<StoreVotes>(context_,
+                                      [store = options_.store, home = options_.store_home,
+                                       address]() -> Result<std::shared_ptr<Store>> {
+                                        if (address.empty() && store) return store;
+                                        if (address.empty() || !home)
+                                          return Error(ErrorKind::kSystem,
+                                                       "the group has no store");
+                                        return home->open(address);
+                                      });
+}
+
+std::shared_ptr<StoreVotes> Succession::votes() {
+  std::lock_guard lock(mutex_);
+  return votes_;
+}
+
+std::string Succession::offer_store() const {
+  if (!options_.store_home) return "";
+  const std::string own = context_.control().tcp_address();
+  return options_.store_home->offer(own.substr(0, own.rfind(':')));
 }
 
 void Succession::leave(uint32_t generation) {
@@ -97,13 +118,11 @@ Result<Shrunk> Succession::next(uint32_t after, TimePoint deadline, const MakeNe
                        "long or which was cut off; it can come back only as a new one");
     if (made_ > after)
       return Error(ErrorKind::kInvalidArgument, "it was shrunk before, to generation " +
-                                                    std::to_string(made_) +
-                                                    ": shrink that one");
+                                                    std::to_string(made_) + ": shrink that one");
     if (may_make(after)) {
-      auto made = make(options_of(present_), present_.found, present_.number);
+      auto made = make(options_of(present_), present_.found, {shared_from_this(), present_.number});
       if (!made.ok()) return made.error();
       Shrunk out = report(after);
-      out.group = made.value();
       present_.group = made.value();
       made_ = present_.number;
       steps_.clear();
@@ -124,21 +143,17 @@ Result<Shrunk> Succession::next(uint32_t after, TimePoint deadline, const MakeNe
 
 Error Succession::no_agreement() {
   const std::string why = context_.assembly().describe(lineage_);
-  return {ErrorKind::kTimeout,
-          "no agreement on the next generation in time: " +
-              (why.empty() ? "this process does not come to it" : why)};
+  return {ErrorKind::kTimeout, "no agreement on the next generation in time: " +
+                                   (why.empty() ? "this process does not come to it" : why)};
 }
 
 CommunicatorOptions Succession::options_of(const Generation& generation) const {
-  CommunicatorOptions out = options_;
-  const Membership& membership = generation.found.membership;
-  out.rank = membership.rank;
-  out.size = membership.size();
+  std::vector<int> ranks;  // of the first generation
+  for (const GroupMember& member : generation.found.membership.members)
+    ranks.push_back(rank_of(member.context, first_members_));
+  CommunicatorOptions out = options_.of(ranks, options_.rank);
   out.name += " (generation " + std::to_string(generation.number) + ")";
   out.costs = generation.found.costs;
-  out.members.clear();
-  for (const GroupMember& member : membership.members)
-    out.members.push_back(options_.members.at(rank_of(member.context, first_members_)));
   return out;
 }
 
@@ -151,6 +166,7 @@ Shrunk Succession::report(uint32_t after) const {
     if (step.decision.generation <= after) continue;
     if (first == nullptr) {
       first = &step.before;
+      if (step.store != store_) out.store = store_;
       out.first_unfinished = static_cast<uint64_t>(step.decision.first_unfinished);
     }
     for (const Lost& lost : step.decision.lost)
@@ -171,7 +187,7 @@ std::optional<Recipient> Succession::recipient(ProcessId process) {
 }
 
 Standing Succession::freeze() {
-  std::shared_ptr<Communicator> group;
+  std::shared_ptr<GenerationGroup> group;
   {
     std::lock_guard lock(mutex_);
     if (present_.standing) return *present_.standing;
@@ -187,25 +203,27 @@ Standing Succession::freeze() {
          "call torch_ringdist.shrink() to go on in it"}));
   // Not here may it end, as the last to hold its Context.
   context_.pool().run([group = std::move(group)] {});
-  out.reaches_store = votes_->answers(kStoreTime);
+  out.reaches_store = votes()->answers(kStoreTime);
+  if (!out.reaches_store) out.offers_store = offer_store();
   std::lock_guard lock(mutex_);
+  out.store = store_;
   present_.standing = out;
   return out;
 }
 
 void Succession::read_vote(const GenerationId& generation, VoteRead then) {
-  votes_->read(generation, std::move(then));
+  votes()->read(generation, std::move(then));
 }
 
 void Succession::cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
                            const Accepted& vote, VoteCast then) {
-  votes_->cast(generation, before, vote, std::move(then));
+  votes()->cast(generation, before, vote, std::move(then));
 }
 
 void Succession::on_installed(const Decision& decision) {
   {
     std::lock_guard lock(mutex_);
-    Step step{decision, members_of(present_.found), {}};
+    Step step{decision, members_of(present_.found), {}, store_};
     for (const GroupMember& member : present_.found.membership.members)
       step.where.push_back(member.where);
     steps_.push_back(std::move(step));
@@ -214,6 +232,8 @@ void Succession::on_installed(const Decision& decision) {
     next.found = staying(present_.found, decision);
     next.found.membership.rank = decision.rank_of(context_.id());
     present_ = std::move(next);
+    if (store_ != decision.store) votes_ = votes_at(decision.store);
+    store_ = decision.store;
   }
   changed_.notify_all();
 }
@@ -227,21 +247,22 @@ void Succession::on_begun() {
     marks = present_.found.membership.rank == 0;
     nonce = present_.found.membership.nonce;
   }
-  if (marks) votes_->open(nonce);
+  if (marks) votes()->open(nonce);
   changed_.notify_all();
 }
 
 void Succession::on_excluded(const Decision& decision) {
-  std::shared_ptr<Communicator> group;
+  std::shared_ptr<GenerationGroup> group;
   {
     std::lock_guard lock(mutex_);
     excluded_ = decision.generation;
     group = present_.group.lock();
   }
   if (group)
-    (void)group->freeze({ErrorKind::kPeerLost, "the others have excluded this process in "
-                                               "generation " +
-                                                   std::to_string(decision.generation)});
+    (void)group->freeze({ErrorKind::kPeerLost,
+                         "the others have excluded this process in "
+                         "generation " +
+                             std::to_string(decision.generation)});
   context_.pool().run([group = std::move(group)] {});
   changed_.notify_all();
 }

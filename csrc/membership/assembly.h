@@ -39,8 +39,8 @@ class Assembly final : private Post::Owner {
   void enroll(Origin origin, std::shared_ptr<LineageOwner> owner);
   void withdraw(uint64_t lineage);
 
-  // Somebody here wants the generation after that one. Error: kSystem, there is no thread to be had;
-  // kInvalidArgument, the lineage is not known.
+  // Somebody here wants the generation after that one. Error: kSystem, there is no thread to be
+  // had; kInvalidArgument, the lineage is not known.
   Error begin(uint64_t lineage, uint32_t generation);
   // Another process has dialed.
   void adopt(FrameStream stream, const Hello& hello);

@@ -11,14 +11,15 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMostWaiting = 16;       // they are said again
+constexpr size_t kMostWaiting = 16;        // they are said again
 constexpr size_t kRoomForCertain = 65536;  // of what a socket holds: others stay below that
 constexpr Duration kDialTime = std::chrono::seconds(2);
 constexpr int kBreakAfter = 3000;  // ms
 
 }  // namespace
 
-LetterLine::LetterLine(ProcessId self, Recipient to, uint64_t lineage, const Epoll& epoll, uint64_t key)
+LetterLine::LetterLine(ProcessId self, Recipient to, uint64_t lineage, const Epoll& epoll,
+                       uint64_t key)
     : self_(self), to_(std::move(to)), lineage_(lineage), epoll_(epoll), key_(key) {}
 
 bool LetterLine::send(ConstBytes letter, bool certain, TimePoint now) {
@@ -56,7 +57,8 @@ void LetterLine::opened(TimePoint now) {
   (void)epoll_.modify(stream_->fd().get(), EPOLLIN, key_);
   state_ = State::kOpen;
   used_at_ = now;
-  if (!stream_->send(Hello{self_, to_.process, lineage_}.frame(FrameType::kLetters))) return fail(0);
+  if (!stream_->send(Hello{self_, to_.process, lineage_}.frame(FrameType::kLetters)))
+    return fail(0);
   for (auto& letter : std::exchange(waiting_, {})) (void)write(letter, /*certain=*/false);
 }
 

@@ -60,8 +60,7 @@ Result<int64_t> BypassingStore::add(const std::string& key, int64_t amount) {
   return store.value()->add(key, amount);
 }
 
-Result<std::string> BypassingStore::compare_set(const std::string& key,
-                                                const std::string& expected,
+Result<std::string> BypassingStore::compare_set(const std::string& key, const std::string& expected,
                                                 const std::string& desired) {
   const auto store = free_one();
   if (!store.ok()) return store.error();

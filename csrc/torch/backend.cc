@@ -81,6 +81,15 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
   return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs.value());
 }
 
+ProcessGroupRing::Next ProcessGroupRing::next_generation(std::chrono::milliseconds timeout) {
+  auto shrunk = communicator_->shrink(timeout);
+  throw_if(shrunk.error());
+  const auto& group = shrunk.value().group;
+  auto codecs = parse_coding("option codec", group->config().codec, group->size());
+  throw_if(codecs.error());
+  return {c10::make_intrusive<ProcessGroupRing>(group, codecs.value()), shrunk.value()};
+}
+
 void ProcessGroupRing::startCoalescing() { runner_->begin_region(); }
 
 WorkPtr ProcessGroupRing::endCoalescing() { return runner_->end_region(); }

@@ -123,6 +123,14 @@ class ProcessGroupRing final : public c10d::Backend {
   WorkPtr allreduce_blocks(const Tensors& pieces, const c10d::AllreduceOptions& opts,
                            std::shared_ptr<const BlockMap> blocks);
 
+  // What goes on of the group when members were lost: see Communicator::shrink(), whose errors it
+  // raises. All who stay call it; this group has failed afterwards.
+  struct Next {
+    c10::intrusive_ptr<ProcessGroupRing> backend;
+    Shrunk shrunk;
+  };
+  Next next_generation(std::chrono::milliseconds timeout);
+
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
 
  private:

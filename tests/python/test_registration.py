@@ -192,6 +192,12 @@ def test_factory_passes_options_as_text(monkeypatch):
     }
 
 
+def test_factory_hands_out_what_exists_already(monkeypatch):
+    calls = fake_native.install(monkeypatch)
+    assert _registration.create(group_of([]), _registration.Successor("another")) == "another"
+    assert calls.created == []
+
+
 def test_factory_refuses_foreign_options(monkeypatch):
     calls = fake_native.install(monkeypatch)
     foreign = dist.ProcessGroupGloo._Options()

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from support.pool import Pool
 from support.rank import Raised, Ranks, caught, new_group, oracle, same_bits
 from torch import nn
+from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 import torch_ringdist
@@ -175,14 +176,10 @@ def _shrink_a_subgroup() -> ShrinkReport | None:
     objects = ["of rank 3"] if rank == 3 else [None]
     dist.broadcast_object_list(objects, src=3, group=new)
     assert objects == ["of rank 3"], objects
-    for error in (caught(dist.all_reduce, torch.ones(3), group=group), caught(_again, group)):
-        assert error is not None and "has been destroyed" in error.text, error
+    error = caught(torch_ringdist.shrink, group)
+    assert error is not None and "the group given has been destroyed" in error.text, error
     dist.destroy_process_group(new)
     return report
-
-
-def _again(group: dist.ProcessGroup) -> None:
-    torch_ringdist.shrink(group)
 
 
 def test_a_group_of_some_ranks(fresh_pool):
@@ -282,6 +279,25 @@ def _after_a_disagreement() -> ShrinkReport:
 def test_nobody_is_lost(fresh_pool):
     for report in fresh_pool(2).run(_after_a_disagreement):
         assert report == ShrinkReport(1, (), (0, 1), first_unfinished=1)
+
+
+def _fail_after_the_agreement() -> Raised | None:
+    assert caught(dist.all_reduce, torch.ones(3 + dist.get_rank())) is not None
+    if dist.get_rank() == 1:
+        _shrink()
+        return caught(dist.all_reduce, torch.ones(3))
+    world, names = dist.group.WORLD, dict(c10d._world.pg_names)
+    helper, c10d._new_process_group_helper = c10d._new_process_group_helper, None
+    error = caught(torch_ringdist.shrink)
+    c10d._new_process_group_helper = helper
+    assert error is not None and error.kinds[0] == "TypeError", error
+    assert dist.group.WORLD is world and c10d._world.pg_names == names
+    return None
+
+
+def test_the_others_are_told_of_a_failure_after_the_agreement(fresh_pool):
+    _, error = fresh_pool(2).run(_fail_after_the_agreement)
+    assert error is not None and "rank 0 aborted the group" in error.text, error
 
 
 STEPS, VICTIM = 12, 1

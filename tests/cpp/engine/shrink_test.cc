@@ -12,8 +12,7 @@ namespace {
 // Of one of each rank; the error, if it fails.
 Result<float> sum_of_ones(Communicator& group) {
   std::vector<float> values(64, 1.0f);
-  if (Error error =
-          run_op(group, allreduce_request(values, DType::kFloat32, ReduceOp::kSum)))
+  if (Error error = run_op(group, allreduce_request(values, DType::kFloat32, ReduceOp::kSum)))
     return error;
   return values.back();
 }

@@ -11,12 +11,12 @@
 
 namespace ringdist {
 
-struct Round {
+struct BallotRound {
   // The store votes before anybody else, and only for what nothing came between: its vote was read,
   // not promised.
   enum class Phase : uint8_t { kReading, kCasting, kWriting };
 
-  Round(const Ballot& its_ballot, RankSet known_dead, TimePoint now)
+  BallotRound(const Ballot& its_ballot, RankSet known_dead, TimePoint now)
       : ballot(its_ballot),
         dead(std::move(known_dead)),
         promised(dead.size()),

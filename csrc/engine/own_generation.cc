@@ -1,0 +1,53 @@
+#include "engine/own_generation.h"
+
+namespace ringdist {
+
+std::shared_ptr<Succession> OwnGeneration::succession() const {
+  std::lock_guard lock(mutex_);
+  return succession_;
+}
+
+void OwnGeneration::begin(Context& context, const CommunicatorOptions& options,
+                          const FoundGroup& found, std::weak_ptr<GenerationGroup> group) {
+  const bool possible = Succession::can_have(found);
+  std::shared_ptr<Succession> made;
+  {
+    std::lock_guard lock(mutex_);
+    has_none_ = !possible;
+    if (succession_ || left_ || !possible) return;
+    made = succession_ = std::make_shared<Succession>(context, options, found, std::move(group));
+  }
+  made->enroll();
+}
+
+void OwnGeneration::leave() {
+  std::shared_ptr<Succession> own;
+  {
+    std::lock_guard lock(mutex_);
+    left_ = true;
+    own = succession_;
+  }
+  if (own) own->leave(number_);
+}
+
+Result<Shrunk> OwnGeneration::next(TimePoint deadline, const Succession::MakeNext& make) {
+  std::shared_ptr<Succession> own;
+  {
+    std::lock_guard lock(mutex_);
+    if (left_) return Error(ErrorKind::kAborted, "it has been destroyed");
+    if (in_next_) return Error(ErrorKind::kInvalidArgument, "another thread shrinks it");
+    if (has_none_)
+      return Error(ErrorKind::kNotSupported, "several of its ranks are in one process");
+    if (!succession_)
+      return Error(ErrorKind::kInvalidArgument,
+                   "it has not found its members yet: nobody can be lost");
+    in_next_ = true;
+    own = succession_;
+  }
+  auto out = own->next(number_, deadline, make);
+  std::lock_guard lock(mutex_);
+  in_next_ = false;
+  return out;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,41 @@
+// Which generation of its group a Communicator is: none, until it has formed as a group that can
+// have later ones. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/thread_annotations.h"
+#include "engine/succession.h"
+
+namespace ringdist {
+
+class OwnGeneration {
+ public:
+  explicit OwnGeneration(Succession::Place place)
+      : succession_(std::move(place.succession)), number_(place.number) {}
+
+  // It has formed: this process answers for it from now on. Nothing if it does so already.
+  void begin(Context& context, const CommunicatorOptions& options, const FoundGroup& found,
+             std::weak_ptr<GenerationGroup> group);
+  // It is destroyed.
+  void leave();
+
+  // As of Succession. Errors besides: kNotSupported, kInvalidArgument, as of
+  // Communicator::shrink().
+  Result<Shrunk> next(TimePoint deadline, const Succession::MakeNext& make);
+
+ private:
+  std::shared_ptr<Succession> succession() const;
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<Succession> succession_ RINGDIST_GUARDED_BY(mutex_);
+  bool left_ RINGDIST_GUARDED_BY(mutex_) = false;
+  bool in_next_ RINGDIST_GUARDED_BY(mutex_) = false;
+  bool has_none_ RINGDIST_GUARDED_BY(mutex_) = false;  // it has formed, and can have no later one
+  const uint32_t number_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,61 @@
+#include "torch/store_home.h"
+
+#include <mutex>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "base/log.h"
+#include "base/thread_annotations.h"
+#include "torch/store.h"
+
+namespace ringdist {
+namespace {
+
+constexpr std::chrono::seconds kOpenTime{30};
+
+c10d::TCPStoreOptions options(uint16_t port, bool serves) {
+  c10d::TCPStoreOptions out;
+  out.port = port;
+  out.isServer = serves;
+  out.waitWorkers = false;
+  out.timeout = kOpenTime;
+  return out;
+}
+
+class TcpStoreHome final : public StoreHome {
+ public:
+  std::string offer(const std::string& ip) override {
+    std::lock_guard lock(mutex_);
+    try {
+      if (!served_) served_ = c10::make_intrusive<c10d::TCPStore>(ip, options(0, true));
+      return ip + ":" + std::to_string(served_->getPort());
+    } catch (const std::exception& e) {
+      log(LogLevel::kWarn, std::string("no store can be served here: ") + e.what());
+      return "";
+    }
+  }
+
+  Result<std::shared_ptr<Store>> open(const std::string& address) override {
+    const size_t colon = address.rfind(':');
+    try {
+      const auto port = static_cast<uint16_t>(std::stoi(address.substr(colon + 1)));
+      return wrap_store(
+          c10::make_intrusive<c10d::TCPStore>(address.substr(0, colon), options(port, false)));
+    } catch (const std::exception& e) {
+      return Error(ErrorKind::kSystem, "the store at " + address + " was not reached: " + e.what());
+    }
+  }
+
+ private:
+  std::mutex mutex_;  // held while it begins
+  c10::intrusive_ptr<c10d::TCPStore> served_ RINGDIST_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+// Never destroyed: a store must not end in static destructors.
+std::shared_ptr<StoreHome> process_store_home() {
+  static const auto* const home = new std::shared_ptr<StoreHome>(std::make_shared<TcpStoreHome>());
+  return *home;
+}
+
+}  // namespace ringdist
