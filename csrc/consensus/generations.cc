@@ -239,7 +239,9 @@ bool Generations::tell_decided(const Agreement::Decided& decided) {
   bool near_have_it = true;
   for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
     const ProcessId process = members_[static_cast<size_t>(rank)];
-    if (process == self_ || agreement_->dead().has(rank)) continue;
+    // Also of those whose death came to be known when it was decided.
+    if (process == self_ || agreement_->dead().has(rank) || std::ranges::count(dead_, process))
+      continue;
     if (host_.is_near(process))
       near_have_it &= host_.send_near(process, addressed(rank, message));
     else if (decided.mine)

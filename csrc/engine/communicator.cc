@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/decided_formation.h"
 #include "engine/device_group.h"
+#include "engine/formed_text.h"
 #include "engine/pooled_op.h"
 #include "engine/sibling_formation.h"
 #include "engine/store_formation.h"
@@ -206,6 +207,22 @@ Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& s
   return first;
 }
 
+Result<std::shared_ptr<Communicator>> Communicator::without(const std::vector<int>& excluded) {
+  std::vector<int> stay;
+  for (int one = 0; one < size(); ++one)
+    if (!std::ranges::count(excluded, one)) stay.push_back(one);
+  CommunicatorOptions options = options_.of(stay, rank());
+  options.name += " without " + format_ranks(excluded);
+  options.timeout = timeout();
+  std::lock_guard one_at_a_time(making_);
+  uint64_t& number = siblings_made_[options.name];
+  auto made = make(context_, options,
+                   std::make_shared<SiblingFormation>(context_, options, formation_, options.name,
+                                                      number, stay));
+  if (made.ok()) ++number;
+  return made;
+}
+
 Result<std::shared_ptr<Communicator>> Communicator::subgroup(const std::vector<int>& ranks,
                                                              std::shared_ptr<Store> store,
                                                              std::string name,
@@ -302,22 +319,10 @@ std::function<void(Error)> Communicator::when_ended(const std::shared_ptr<Op>& o
   };
 }
 
-bool Communicator::wait(const Op& op, std::optional<Milliseconds> timeout) {
-  // The op itself ends by its deadline; the margin is for the lane to say why.
-  const TimePoint deadline = timeout ? Clock::now() + *timeout : TimePoint::max();
-  return context_->lane().wait(op, deadline);
-}
-
 void Communicator::handed_over(uint64_t number) {
   if (context_->forked()) return;
   Executor& executor = context_->lane().executor();
   context_->lane().post([&executor, seat = seat_, number] { executor.handed_over(seat, number); });
-}
-
-void Communicator::set_timeout(Milliseconds timeout) {
-  for (const auto& sibling : siblings()) sibling->set_timeout(timeout);
-  std::lock_guard lock(mutex_);
-  timeout_ = timeout;
 }
 
 void Communicator::abort(const std::string& why) {
@@ -361,12 +366,6 @@ void Communicator::leave(NoticeKind how) {
   lane.call(
       [&executor = lane.executor(), seat = seat_, how] { executor.announce_leave(seat, how); },
       Clock::now() + kTaskTime);
-}
-
-void Communicator::wait_until_idle(TimePoint deadline) {
-  Lane& lane = context_->lane();
-  (void)lane.call_until([&executor = lane.executor(), seat = seat_] { return executor.idle(seat); },
-                        deadline);
 }
 
 void Communicator::close() {

@@ -67,7 +67,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   }
 
   // True once the op has finished; false if the timeout passed first (that ends only this wait).
-  bool wait(const Op& op, std::optional<Milliseconds> timeout);
+  bool wait(const Op& op, std::optional<Milliseconds> timeout) {
+    // The op itself ends by its deadline; the margin is for the lane to say why.
+    return context_->lane().wait(op, timeout ? Clock::now() + *timeout : TimePoint::max());
+  }
 
   // Of an op that `hands_over`: its results are where the caller wants them, or never will be.
   void handed_over(uint64_t number);
@@ -81,7 +84,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void tell_failure() {
     if (!hooks_->failed.empty() && failure()) hooks_->call_failed();
   }
-  void set_timeout(Milliseconds timeout);
+  void set_timeout(Milliseconds timeout) {
+    for (const auto& sibling : siblings()) sibling->set_timeout(timeout);
+    std::lock_guard lock(mutex_);
+    timeout_ = timeout;
+  }
   Milliseconds timeout() const override {
     std::lock_guard lock(mutex_);
     return timeout_;
@@ -95,6 +102,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // formed, was shrunk before, is being shrunk.
   Result<Shrunk> shrink(Milliseconds timeout);
   uint64_t freeze(const Error& cause) override;
+  // The group without these ranks of it, at least one, this one not among them; of all others. All
+  // of those call it alike, the excluded ones not: nobody is asked, and this group goes on.
+  // Errors: as of shrink(), of a group that has not formed or has one rank.
+  Result<std::shared_ptr<Communicator>> without(const std::vector<int>& ranks);
 
   // Ends all ops of the group, on all ranks.
   void abort(const std::string& why);
@@ -126,7 +137,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void finish(NoticeKind how, TimePoint until);
   void leave(NoticeKind how);
   std::vector<std::shared_ptr<Communicator>> siblings() const { return failure_->siblings(); }
-  void wait_until_idle(TimePoint deadline);
+  void wait_until_idle(TimePoint deadline) {
+    Lane& lane = context_->lane();
+    const auto idle = [&executor = lane.executor(), seat = seat_] { return executor.idle(seat); };
+    (void)lane.call_until(idle, deadline);
+  }
 
   // DeviceOpsHost
   Error refusal() const override {

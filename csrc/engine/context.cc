@@ -201,6 +201,9 @@ void Context::shutdown(bool process_ends) {
   if (lane_ && control_) {
     // First what was sent, then that nothing follows: others compare calls before they are told.
     lane_->flush(Clock::now() + Lane::kFlushTime);
+    // Before others hear that it leaves, and ask who goes on; and while it listens: who does not
+    // counts as dead in what they decide.
+    assembly_->stop();
     for (auto& [key, leaver] : leavers) leaver.leave(how);
     // Whoever still waits in another thread gets an error rather than an engine that is gone.
     lane_->call(
@@ -209,7 +212,6 @@ void Context::shutdown(bool process_ends) {
         },
         Clock::now() + Lane::kFlushTime);
     for (auto& [key, leaver] : leavers) leaver.end();
-    assembly_->stop();  // who does not listen any more counts as dead in agreements
     control_->leave(process_ends);
   }
   pool_.stop(Clock::now() + kCallbackTime);

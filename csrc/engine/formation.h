@@ -14,18 +14,10 @@
 
 #include "base/patience.h"
 #include "engine/context.h"
-#include "engine/group/membership.h"
+#include "engine/found_group.h"
 #include "engine/group/notice.h"
-#include "network/costs.h"
 
 namespace ringdist {
-
-// What a rank has found.
-struct FoundGroup {
-  Membership membership;
-  std::vector<ControlMember> processes;  // by rank
-  GroupCosts costs;                      // rank 0's
-};
 
 class Formation {
  public:

@@ -13,12 +13,13 @@ constexpr auto kLook = Milliseconds(10);
 SiblingFormation::SiblingFormation(std::shared_ptr<Context> context,
                                    const CommunicatorOptions& options,
                                    std::shared_ptr<const Formation> parent, std::string suffix,
-                                   uint64_t which)
+                                   uint64_t which, std::vector<int> ranks)
     : Formation(std::move(context), options.name, options.rank, options.size,
                 Clock::now() + options.timeout),
       parent_(std::move(parent)),
       suffix_(std::move(suffix)),
-      which_(which) {}
+      which_(which),
+      ranks_(std::move(ranks)) {}
 
 // Also when its own time is over or it was called off: others have it, too, and only its name,
 // which is the parent's to give, lets them be told.
@@ -27,8 +28,10 @@ Result<FoundGroup> SiblingFormation::find() {
     if (context().lane().stopped())
       return Error(ErrorKind::kAborted, "this process shut down while the group formed");
   Result<FoundGroup> found = parent_->outcome().get();
-  if (found.ok())
-    found.value().membership.nonce = sibling_nonce(found.value().membership, suffix_, which_);
+  if (!found.ok()) return found;
+  const uint64_t nonce = sibling_nonce(found.value().membership, suffix_, which_);
+  if (!ranks_.empty()) found = found.value().of(ranks_, found.value().membership.rank);
+  found.value().membership.nonce = nonce;
   return found;
 }
 

@@ -1,9 +1,10 @@
-// Formation of a group that belongs to another of the same ranks: all but its name is the parent's,
-// and that follows from the parent's, so nothing is asked of the store.
+// Formation of a group of another one's ranks, all or some: all but its name is the parent's, and
+// that follows from the parent's, so nothing is asked of the store.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/communicator_options.h"
 #include "engine/formation.h"
@@ -12,17 +13,21 @@ namespace ringdist {
 
 class SiblingFormation final : public Formation {
  public:
-  // The `which`th sibling, from 0, of that suffix.
+  // The `which`th sibling, from 0, of that suffix. `ranks`: those of the parent that it has, in
+  // their order, or all. One of some goes its own way: it can have later generations.
   SiblingFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
-                   std::shared_ptr<const Formation> parent, std::string suffix, uint64_t which);
+                   std::shared_ptr<const Formation> parent, std::string suffix, uint64_t which,
+                   std::vector<int> ranks = {});
 
  private:
   Result<FoundGroup> find() override;
   Error reach(FoundGroup&) override { return {}; }  // as the parent's are
+  bool has_generations() const override { return !ranks_.empty(); }
 
   const std::shared_ptr<const Formation> parent_;
   const std::string suffix_;
   const uint64_t which_;
+  const std::vector<int> ranks_;
 };
 
 }  // namespace ringdist

@@ -5,6 +5,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/describe.h"
+#include "base/log.h"
+#include "engine/formed_text.h"
 
 namespace ringdist {
 namespace {
@@ -14,32 +17,6 @@ constexpr Duration kStoreTime = Milliseconds(500);
 std::vector<ContextId> members_of(const FoundGroup& found) {
   std::vector<ContextId> out;
   for (const GroupMember& member : found.membership.members) out.push_back(member.context);
-  return out;
-}
-
-// Those of a group that a decision lets stay, in its order.
-FoundGroup staying(const FoundGroup& before, const Decision& decision) {
-  const std::vector<ContextId> old = members_of(before);
-  const Topology& topology = before.membership.topology;
-  FoundGroup out;
-  out.costs = before.costs;
-  out.membership.nonce = decision.id().nonce;
-  out.membership.plans_by = before.membership.plans_by;
-  std::vector<std::vector<int>> hosts;  // new ranks
-  std::map<int, int> host_of;           // old host -> new
-  for (uint32_t rank = 0; rank < decision.stay; ++rank) {
-    const int was = rank_of(decision.members[rank], old);
-    check(was >= 0, "somebody stays who was not there");
-    const auto host = host_of.emplace(topology.host_of[was], static_cast<int>(hosts.size()));
-    if (host.second) hosts.emplace_back();
-    hosts[host.first->second].push_back(static_cast<int>(rank));
-    out.membership.members.push_back(before.membership.members[was]);
-    ControlMember process = before.processes[was];
-    process.rank = static_cast<int>(rank);
-    process.host = host.first->second;
-    out.processes.push_back(std::move(process));
-  }
-  out.membership.topology = Topology::from_hosts(std::move(hosts), static_cast<int>(decision.stay));
   return out;
 }
 
@@ -226,16 +203,34 @@ void Succession::on_installed(const Decision& decision) {
     Step step{decision, members_of(present_.found), {}, store_};
     for (const GroupMember& member : present_.found.membership.members)
       step.where.push_back(member.where);
+    log(LogLevel::kInfo, describe(step));
     steps_.push_back(std::move(step));
     Generation next;
     next.number = decision.generation;
-    next.found = staying(present_.found, decision);
-    next.found.membership.rank = decision.rank_of(context_.id());
+    std::vector<int> stay;
+    for (uint32_t rank = 0; rank < decision.stay; ++rank)
+      stay.push_back(rank_of(decision.members[rank], steps_.back().before));
+    next.found = present_.found.of(stay, present_.found.membership.rank);
+    next.found.membership.nonce = decision.id().nonce;
     present_ = std::move(next);
     if (store_ != decision.store) votes_ = votes_at(decision.store);
     store_ = decision.store;
   }
   changed_.notify_all();
+}
+
+// "generation 1 of group 'g': ranks 0 1 3 of 4 go on; lost: rank 2 (pid 12 on host a) died"
+std::string Succession::describe(const Step& step) const {
+  std::vector<int> stay;
+  for (uint32_t rank = 0; rank < step.decision.stay; ++rank)
+    stay.push_back(rank_of(step.decision.members[rank], step.before));
+  std::string out = "generation " + std::to_string(step.decision.generation) + " of group '" +
+                    options_.name + "': " + format_ranks(stay) + " of " +
+                    std::to_string(step.before.size()) + " go on";
+  for (const Lost& lost : step.decision.lost)
+    out += "; " + describe_rank(lost.rank, step.where.at(lost.rank)) +
+           (lost.cause == Lost::Cause::kDied ? " died" : " was silent");
+  return out;
 }
 
 void Succession::on_begun() {

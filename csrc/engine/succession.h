@@ -81,6 +81,7 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   bool may_make(uint32_t after) const RINGDIST_REQUIRES(mutex_) {
     return present_.number > after && present_.begun && !present_.frozen;
   }
+  std::string describe(const Step& step) const;
   CommunicatorOptions options_of(const Generation& generation) const;
   std::shared_ptr<StoreVotes> votes();
   // At that address; "": the one that the group began with.

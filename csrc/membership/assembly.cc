@@ -155,8 +155,9 @@ Duration Assembly::sleep() const {
   const TimePoint now = Clock::now();
   TimePoint until = now + kTick;
   for (const auto& [nonce, lineage] : lineages_)
-    if (const auto at = lineage->next()) until = std::min(until, std::max(*at, now));
-  return until - now;
+    if (const auto at = lineage->next()) until = std::min(until, *at);
+  if (const auto at = post_->next()) until = std::min(until, *at);
+  return std::max(until, now) - now;
 }
 
 void Assembly::turn() {

@@ -14,7 +14,8 @@ namespace {
 constexpr size_t kMostWaiting = 16;        // they are said again
 constexpr size_t kRoomForCertain = 65536;  // of what a socket holds: others stay below that
 constexpr Duration kDialTime = std::chrono::seconds(2);
-constexpr int kBreakAfter = 3000;  // ms
+constexpr Duration kRedial = Milliseconds(2);  // who accepts and ends may do so for a while
+constexpr int kBreakAfter = 3000;              // ms
 
 }  // namespace
 
@@ -32,11 +33,13 @@ bool LetterLine::send(ConstBytes letter, bool certain, TimePoint now) {
 
 void LetterLine::look(TimePoint now) {
   used_at_ = now;
-  if (state_ == State::kClosed) dial(now);
+  if (state_ == State::kClosed && now - dialed_at_ >= kRedial) dial(now);
 }
 
 void LetterLine::dial(TimePoint now) {
   check(state_ == State::kClosed, "dialed twice");
+  dialed_at_ = now;
+  lost_ = false;
   const bool local = to_.kind == LinkKind::kLocal;
   Connecting attempt = local ? connect_unix(to_.address) : connect_tcp(to_.address);
   if (attempt.failure) return fail(attempt.failure->errno_value);
@@ -45,7 +48,6 @@ void LetterLine::dial(TimePoint now) {
     if (!who.ok() || who.value().uid != geteuid()) return;
   }
   stream_.emplace(std::move(attempt.fd));
-  dialed_at_ = now;
   state_ = State::kConnecting;
   if (epoll_.add(stream_->fd().get(), attempt.pending ? EPOLLOUT : EPOLLIN, key_)) return close();
   if (!attempt.pending) opened(now);
@@ -83,19 +85,29 @@ void LetterLine::on_event(TimePoint now) {
   FrameStream::Input input = stream_->receive();
   while (input == FrameStream::Input::kData) input = stream_->receive();
   if (input == FrameStream::Input::kEmpty) return;
-  close();
-  if (to_.kind == LinkKind::kLocal) dial(now);
+  fail(0);
+  tick(now);
 }
 
 void LetterLine::tick(TimePoint now) {
+  if (const auto at = next(); at && now >= *at) return dial(now);
   if (state_ == State::kConnecting && now - dialed_at_ > kDialTime) return close();
   if (state_ == State::kOpen && stream_->has_output() && !stream_->flush()) fail(0);
 }
 
+std::optional<TimePoint> LetterLine::next() const {
+  if (state_ != State::kClosed || !lost_) return std::nullopt;
+  return dialed_at_ + kRedial;
+}
+
 void LetterLine::fail(int errno_value) {
   close();
+  if (to_.kind != LinkKind::kLocal) return;
   // The name is of one process, which listens as long as it may speak.
-  if (to_.kind == LinkKind::kLocal && errno_value == ECONNREFUSED) state_ = State::kDeserted;
+  if (errno_value == ECONNREFUSED)
+    state_ = State::kDeserted;
+  else
+    lost_ = true;
 }
 
 void LetterLine::close() {

@@ -39,6 +39,8 @@ class LetterLine {
   void on_event(TimePoint now);
   // What the socket did not take at once; dials that last too long.
   void tick(TimePoint now);
+  // When it is to be dialed again.
+  std::optional<TimePoint> next() const;
   // Since when nobody has used it.
   TimePoint used_at() const { return used_at_; }
   void close();
@@ -57,8 +59,9 @@ class LetterLine {
   State state_ = State::kClosed;
   std::optional<FrameStream> stream_;
   std::deque<std::vector<std::byte>> waiting_;
-  TimePoint dialed_at_;
-  TimePoint used_at_;
+  bool lost_ = false;  // it ended by itself: whether the other one has, too, is to be seen
+  TimePoint dialed_at_{};
+  TimePoint used_at_{};
 };
 
 }  // namespace ringdist

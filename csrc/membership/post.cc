@@ -1,5 +1,6 @@
 #include "membership/post.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,13 @@ void Post::close(uint64_t key) {
   const auto line = incoming_.find(key);
   epoll_.remove(line->second->stream.fd().get());
   incoming_.erase(line);
+}
+
+std::optional<TimePoint> Post::next() const {
+  std::optional<TimePoint> out;
+  for (const auto& [process, line] : outgoing_)
+    if (const auto at = line->next()) out = std::min(out.value_or(*at), *at);
+  return out;
 }
 
 void Post::tick(TimePoint now) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "base/clock.h"
@@ -42,6 +43,7 @@ class Post {
 
   void on_event(uint64_t key, TimePoint now);
   void tick(TimePoint now);
+  std::optional<TimePoint> next() const;
   // The same process may be told of again, as what it had sent could not be taken in.
   void tell_again(ProcessId process) { told_.erase(process); }
 

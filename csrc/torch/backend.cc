@@ -1,6 +1,7 @@
 #include "torch/backend.h"
 
 #include <algorithm>
+#include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
@@ -15,6 +16,18 @@
 #include "torch/store.h"
 
 namespace ringdist {
+namespace {
+
+constexpr int kShrinkAbort = 1;  // torch.distributed.distributed_c10d.SHRINK_ABORT
+
+// Of a group that goes by another one's settings.
+c10::intrusive_ptr<ProcessGroupRing> make_backend(std::shared_ptr<Communicator> communicator) {
+  auto codecs = parse_coding("option codec", communicator->config().codec, communicator->size());
+  throw_if(codecs.error());
+  return c10::make_intrusive<ProcessGroupRing>(std::move(communicator), codecs.value());
+}
+
+}  // namespace
 
 ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Communicator> communicator, CodecPair codecs)
     : Backend(communicator->rank(), communicator->size()),
@@ -69,25 +82,40 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
   if (std::ranges::find(ranks, getRank()) == ranks.end()) return nullptr;
   std::string name = "split";
   for (const int rank : ranks) name += " " + std::to_string(rank);
-  auto codecs =
-      parse_coding("option codec", communicator_->config().codec, static_cast<int>(ranks.size()));
-  throw_if(codecs.error());
   // Other ranks may be split off under the same prefix of the store.
   const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   if (opts && !opts->group_name.empty()) name = opts->group_name;
   auto communicator = communicator_->subgroup(ranks, wrap_store(own, communicator_->context()),
                                               name, opts ? opts->timeout : kBackendDefaultTimeout);
   throw_if(communicator.error());
-  return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs.value());
+  return make_backend(communicator.value());
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::shrink(
+    const std::vector<int64_t>& ranks_to_exclude, int flags,
+    const c10::intrusive_ptr<c10d::Backend::Options>&) {
+  std::set<int> excluded;
+  for (const int64_t rank : ranks_to_exclude) {
+    if (rank < 0 || rank >= getSize() || rank == getRank() ||
+        !excluded.insert(static_cast<int>(rank)).second)
+      throw_error(invalid_argument("shrink_group",
+                                   "ranks_to_exclude has rank " + std::to_string(rank) +
+                                       " twice, or it is this one, or none of the group's: 0 to " +
+                                       std::to_string(getSize() - 1)));
+  }
+  if (excluded.empty()) throw_error(invalid_argument("shrink_group", "ranks_to_exclude is empty"));
+  if (flags & kShrinkAbort)
+    (void)communicator_->freeze({ErrorKind::kAborted, "this rank has shrunk the group"});
+  auto communicator = communicator_->without({excluded.begin(), excluded.end()});
+  throw_if(communicator.error());
+  return make_backend(communicator.value());
 }
 
 ProcessGroupRing::Next ProcessGroupRing::next_generation(std::chrono::milliseconds timeout) {
   auto shrunk = communicator_->shrink(timeout);
   throw_if(shrunk.error());
   const auto& group = shrunk.value().group;
-  auto codecs = parse_coding("option codec", group->config().codec, group->size());
-  throw_if(codecs.error());
-  return {c10::make_intrusive<ProcessGroupRing>(group, codecs.value()), shrunk.value()};
+  return {make_backend(group), shrunk.value()};
 }
 
 void ProcessGroupRing::startCoalescing() { runner_->begin_region(); }

@@ -42,6 +42,14 @@ class ProcessGroupRing final : public c10d::Backend {
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
       const c10::intrusive_ptr<c10d::Backend::Options>& opts) override;
 
+  // The group without these ranks of it, for torch.distributed.shrink_group: all others call it
+  // alike. `flags`: 1, what is in flight here ends with an error first. `opts` count for nothing:
+  // options and timeout are this group's.
+  bool supportsShrinking() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> shrink(
+      const std::vector<int64_t>& ranks_to_exclude, int flags = 0,
+      const c10::intrusive_ptr<c10d::Backend::Options>& opts = nullptr) override;
+
   // What this thread calls between the two is started by the second one, as a whole, and returns
   // that one's Work. Asking that Work for its outcome before starts it, too.
   bool supportsCoalescing() const override { return true; }

@@ -18,8 +18,9 @@ class FakeGenerationsHost final : public GenerationsHost {
   }
   bool is_near(ProcessId) override { return true; }
   bool send_near(ProcessId to, const ConsensusMessage& message) override {
-    if (!is_full) send(to, message);
-    return !is_full;
+    const bool fails = is_full || to == fails_for;
+    if (!fails) send(to, message);
+    return !fails;
   }
   Standing freeze() override { return {1, "store", true, "", newcomers}; }
   void read_vote(const Ballot&) override {}
@@ -33,6 +34,7 @@ class FakeGenerationsHost final : public GenerationsHost {
   std::vector<Decision> installed, excluded;
   int begun = 0;
   bool is_full = false;
+  ProcessId fails_for = 0;
 };
 
 // Members whose messages arrive at once, in order, but those of who is cut off.
@@ -110,6 +112,21 @@ TEST_F(GenerationsTest, SurvivorsInstallTheSameAndBegin) {
     EXPECT_EQ(member(rank).members(), (std::vector<ProcessId>{id(0), id(2), id(3)}));
   }
   EXPECT_EQ(member(0).generation().number, 1U);
+}
+
+// Who dies when it was decided, and is near, need not be told any more.
+TEST_F(GenerationsTest, AMemberThatDiesAfterTheDecisionHoldsUpNobody) {
+  make(3);
+  host(1).is_full = true;
+  member(0).begin(now_);
+  pass(Milliseconds(50));
+  ASSERT_TRUE(host(1).installed.empty()) << "it could not tell those near it";
+  host(1).fails_for = id(2);
+  host(1).is_full = false;
+  die(2);
+  pass(Milliseconds(500));
+  ASSERT_FALSE(host(1).installed.empty());
+  EXPECT_EQ(member(1).generation(), member(0).generation());
 }
 
 TEST_F(GenerationsTest, WhoWasCutOffHearsThatOthersWentOn) {

@@ -2,7 +2,12 @@
 // is shut down is gone for good, as its process would be.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <barrier>
+#include <cstdlib>
 #include <future>
+#include <random>
+#include <thread>
 
 #include "support/ranks.h"
 
@@ -51,6 +56,172 @@ TEST(Shrink, OneOfFourIsLostAndTheOthersGoOn) {
     EXPECT_EQ(one.first_unfinished, 2u);
     EXPECT_EQ(one.group->members(), (std::vector<int>{0, 1, 3}));
   }
+}
+
+// What a group of generations cannot do leaves it as it is.
+TEST(Shrink, WhatCannotBeIsRefused) {
+  Ranks one(of_size(1));
+  const auto alone = one[0].shrink(Milliseconds(1000));
+  ASSERT_FALSE(alone.ok());
+  EXPECT_EQ(alone.error().kind(), ErrorKind::kNotSupported);
+
+  RanksOptions options = of_size(2);
+  options.one_context = true;
+  Ranks together(options);
+  together.run([&](int rank) { EXPECT_EQ(sum_of_ones(together[rank]).value(), 2.0f); });
+  const auto shared = together[0].shrink(Milliseconds(1000));
+  ASSERT_FALSE(shared.ok());
+  EXPECT_EQ(shared.error().kind(), ErrorKind::kNotSupported);
+  together.run([&](int rank) { EXPECT_EQ(sum_of_ones(together[rank]).value(), 2.0f); });
+
+  Ranks two(of_size(2));
+  two.run([&](int rank) { EXPECT_EQ(sum_of_ones(two[rank]).value(), 2.0f); });
+  two.run([&](int rank) {
+    EXPECT_NE(must_shrink(two[rank]).group, nullptr);
+    const auto again = two[rank].shrink(Milliseconds(1000));
+    ASSERT_FALSE(again.ok());
+    EXPECT_EQ(again.error().kind(), ErrorKind::kInvalidArgument);
+  });
+}
+
+TEST(Shrink, NobodyNeedBeLost) {
+  Ranks ranks(of_size(3));
+  std::barrier all_have_it(3);  // who shrinks ends what others have in flight
+  ranks.run([&](int rank) {
+    EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 3.0f);
+    all_have_it.arrive_and_wait();
+    Shrunk out = must_shrink(ranks[rank]);
+    for (uint32_t generation = 1; generation <= 5; ++generation) {
+      ASSERT_NE(out.group, nullptr);
+      EXPECT_EQ(out.generation, generation);
+      EXPECT_TRUE(out.lost.empty());
+      EXPECT_EQ(out.first_unfinished, 2u);
+      EXPECT_EQ(sum_of_ones(*out.group).value(), 3.0f);
+      all_have_it.arrive_and_wait();
+      out = must_shrink(*out.group);
+    }
+  });
+}
+
+// Who does not ask for it is asked, and told.
+TEST(Shrink, ARankThatComesLateFindsWhatWasDecided) {
+  Ranks ranks(of_size(3));
+  ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 3.0f); });
+  std::promise<void> shrunk;
+  ranks.run([&](int rank) {
+    if (rank == 2) {
+      shrunk.get_future().wait();
+      const auto error = sum_of_ones(ranks[rank]);
+      ASSERT_FALSE(error.ok());
+      EXPECT_NE(error.error().message().find("torch_ringdist.shrink()"), std::string::npos)
+          << error.error().what();
+    }
+    const Shrunk out = must_shrink(ranks[rank]);
+    if (rank == 0) shrunk.set_value();
+    ASSERT_NE(out.group, nullptr);
+    EXPECT_EQ(sum_of_ones(*out.group).value(), 3.0f);
+  });
+}
+
+TEST(Shrink, WithoutSomeNobodyIsAsked) {
+  Ranks ranks(of_size(4));
+  std::vector<std::shared_ptr<Communicator>> groups(4);
+  ranks.run([&](int rank) {
+    EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 4.0f);
+    if (rank == 1) return;
+    const auto without = ranks[rank].without({1});
+    ASSERT_TRUE(without.ok()) << without.error().what();
+    groups[rank] = without.value();
+    EXPECT_EQ(groups[rank]->size(), 3);
+    EXPECT_EQ(groups[rank]->members(), (std::vector<int>{0, 2, 3}));
+    EXPECT_EQ(sum_of_ones(*groups[rank]).value(), 3.0f);
+  });
+  ranks.run([&](int rank) {  // and the first one goes on
+    EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 4.0f);
+  });
+  ranks.context(3).shutdown();
+  for (const int rank : {0, 2}) groups[rank]->freeze({ErrorKind::kAborted, "a test"});
+  ranks.run([&](int rank) {
+    if (rank % 2 == 1) return;
+    const Shrunk out = must_shrink(*groups[rank]);
+    ASSERT_NE(out.group, nullptr);
+    EXPECT_EQ(out.group->members(), (std::vector<int>{0, 2}));
+    EXPECT_EQ(sum_of_ones(*out.group).value(), 2.0f);
+  });
+}
+
+// One ends while messages of some sum are under way. The others go on, and what they sum again has
+// the right result.
+void lose_one(uint64_t seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto up_to = [&](uint64_t most) {
+    return std::uniform_int_distribution(0ul, most)(random);
+  };
+  RanksOptions options = of_size(2 + static_cast<int>(up_to(3)));
+  const int size = options.size;
+  const int victim = static_cast<int>(up_to(size - 1));
+  const uint64_t last = 1 + up_to(60);
+  const auto count = static_cast<size_t>(1 + up_to(30000));
+  std::atomic<uint64_t> messages{0};
+  std::promise<void> due;
+  options.network.seed = seed;
+  options.network.max_delay = std::chrono::microseconds(up_to(100));
+  options.network.tap = [&](ConstBytes, ConstBytes) {
+    if (++messages == last) due.set_value();
+  };
+  Ranks ranks(options);
+  std::thread killer([&] {
+    due.get_future().wait();
+    ranks.context(victim).shutdown();
+  });
+  const auto value_of = [](int rank, size_t i) { return static_cast<int32_t>(rank + i % 1000); };
+  std::vector<Shrunk> outcomes(size);
+  ranks.run([&](int rank) {
+    Communicator* group = &ranks[rank];
+    uint64_t done = 0;
+    for (bool lost = false;;) {
+      std::vector<int32_t> data(count);
+      for (size_t i = 0; i < count; ++i) data[i] = value_of(rank, i);
+      const Error error = run_op(*group, allreduce_request(data, DType::kInt32, ReduceOp::kSum));
+      if (error && rank == victim) return;
+      ASSERT_FALSE(error && lost) << error.what();
+      if (!error) {
+        ++done;
+        for (size_t i = 0; i < count; ++i) {
+          int32_t sum = 0;
+          for (int one = 0; one < size; ++one)
+            if (!lost || one != victim) sum += value_of(one, i);
+          ASSERT_EQ(data[i], sum) << "at " << i << ", rank " << rank;
+        }
+        if (lost) return;
+        continue;
+      }
+      outcomes[rank] = must_shrink(*group);
+      group = outcomes[rank].group.get();
+      ASSERT_NE(group, nullptr);
+      EXPECT_LE(outcomes[rank].first_unfinished, done + 1);
+      lost = true;
+    }
+  });
+  killer.join();
+  const Shrunk& first = outcomes[victim == 0 ? 1 : 0];
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank == victim) continue;
+    EXPECT_EQ(outcomes[rank].generation, 1u);
+    EXPECT_EQ(outcomes[rank].stayed, first.stayed);
+    EXPECT_EQ(outcomes[rank].first_unfinished, first.first_unfinished);
+    ASSERT_EQ(outcomes[rank].lost.size(), 1u);
+    EXPECT_EQ(outcomes[rank].lost[0].rank, victim);
+    EXPECT_TRUE(outcomes[rank].lost[0].died);
+  }
+}
+
+// RINGDIST_TEST_SEEDS=1000 engine_test --gtest_filter='Shrink.*': that many.
+TEST(Shrink, WhoeverEndsAtWhateverMessage) {
+  const char* const given = std::getenv("RINGDIST_TEST_SEEDS");
+  const uint64_t seeds = given ? std::stoull(given) : 100;
+  for (uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) lose_one(seed);
 }
 
 }  // namespace

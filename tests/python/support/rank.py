@@ -43,6 +43,8 @@ class Launch:
     environment: dict[str, str] = field(default_factory=dict)
     timeout: timedelta = GROUP_TIMEOUT
     rank0_hosts_store: bool = False
+    store_address: str = "127.0.0.1"
+    enter: Callable[[int], None] | None = None  # what a rank does first, with its number
     init: bool = True
 
 
@@ -172,6 +174,8 @@ def serve(rank: int, launch: Launch, commands: Connection) -> None:
     """The life of one rank: join the group, then run what the test sends until it sends None."""
     # A session of its own: killing its process group gets its forked children too.
     os.setsid()
+    if launch.enter:
+        launch.enter(rank)
     log = os.open(f"{launch.log}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -204,7 +208,11 @@ def _join(rank: int, launch: Launch) -> None:
     hosts = launch.rank0_hosts_store and rank == 0
     Ranks.rank, Ranks.launch = rank, launch
     Ranks.store = dist.TCPStore(
-        "127.0.0.1", launch.port, is_master=hosts, wait_for_workers=False, timeout=STORE_TIMEOUT
+        launch.store_address,
+        launch.port,
+        is_master=hosts,
+        wait_for_workers=False,
+        timeout=STORE_TIMEOUT,
     )
     if launch.init:
         init()

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "control/member.h"
+#include "engine/group/membership.h"
+#include "network/costs.h"
+
+namespace ringdist {
+
+// What a rank knows of its group once it has found it. A value.
+struct FoundGroup {
+  Membership membership;
+  std::vector<ControlMember> processes;  // by rank
+  GroupCosts costs;                      // rank 0's
+
+  // A group of some of its ranks, in that order, on the one that was `own` of them; it has no
+  // nonce yet. All that is known of them stays.
+  FoundGroup of(const std::vector<int>& ranks, int own) const;
+};
+
+}  // namespace ringdist

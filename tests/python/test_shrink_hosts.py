@@ -1,0 +1,295 @@
+"""Hosts are cut off from the others, or lost with all their ranks: whoever may go on does.
+
+The store is in the process of rank 0, on host 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.pool import Pool
+from support.rank import Raised, caught
+from test_shrink import (
+    _everything_works,
+    _leave,
+    _prepare,
+    _run,
+    _shrink,
+    _sum_is_right,
+    _until_an_error,
+)
+
+import torch_ringdist
+from torch_ringdist._shrink import Lost, ShrinkReport
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.net import hosts as net  # noqa: E402
+
+REASON = net.why_not()
+pytestmark = [
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+    pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone"),
+]
+
+SIZE = 4
+PEER_TIMEOUT = 2.0
+AGREEMENT_LIMIT = timedelta(seconds=6)  # for those who cannot come to one
+
+CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
+MS_REC, MS_SLAVE, MNT_DETACH = 0x4000, 0x80000, 2
+
+
+class Network(net.Hosts):
+    """Hosts whose cables can be pulled, or put into another switch."""
+
+    def pull(self, host: int) -> None:
+        self._port(host, "down")
+
+    def part(self, *hosts: int) -> None:
+        """They reach each other, and nobody else."""
+        other = ("ip", "-n", self._switch, "link")
+        net.call(*other, "add", "other", "type", "bridge")
+        net.call(*other, "set", "other", "addrgenmode", "none", "up")
+        for host in hosts:
+            self._port(host, "master", "other")
+
+    def deafen(self, host: int) -> None:
+        """What is sent to it is lost; what it sends is not."""
+        net.call("tc", "-n", self._switch, *self._queue("replace", f"port{host}"), "blackhole")
+
+    def silence(self, host: int) -> None:
+        """What it sends is lost; what is sent to it is not."""
+        net.call("tc", "-n", self._names[host], *self._queue("replace", net.INTERFACE), "blackhole")
+
+    def heal(self) -> None:
+        for host, name in enumerate(self._names):
+            self._port(host, "master", "bridge", "up")
+            for end in ((self._switch, f"port{host}"), (name, net.INTERFACE)):
+                with contextlib.suppress(net.CommandError):  # nothing was lost there
+                    net.call("tc", "-n", end[0], *self._queue("del", end[1]))
+        self._wait_for_carrier()
+
+    def _port(self, host: int, *change: str) -> None:
+        net.call("ip", "-n", self._switch, "link", "set", f"port{host}", *change)
+
+    def _queue(self, change: str, interface: str) -> tuple[str, ...]:
+        return ("qdisc", change, "dev", interface, "root")
+
+
+def _enter(namespaces: Sequence[str], rank: int) -> None:
+    """What `ip netns exec` does, in a process that has one thread."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(name: str, *args: int | bytes | None) -> None:
+        if getattr(libc, name)(*args):
+            number = ctypes.get_errno()
+            raise OSError(number, f"{name}: {os.strerror(number)}")
+
+    namespace = os.open(f"/run/netns/{namespaces[rank]}", os.O_RDONLY)
+    call("setns", namespace, CLONE_NEWNET)
+    os.close(namespace)
+    call("unshare", CLONE_NEWNS)
+    call("mount", b"none", b"/", None, ctypes.c_ulong(MS_SLAVE | MS_REC), None)
+    call("umount2", b"/sys", MNT_DETACH)  # of another network
+    call("mount", b"sysfs", b"/sys", b"sysfs", ctypes.c_ulong(0), None)
+
+
+Start = Callable[..., tuple[Network, Pool]]
+
+
+@pytest.fixture
+def start(fresh_pool: Callable[..., Pool]) -> Iterator[Start]:
+    """start(hosts): a network of hosts, and a pool of SIZE ranks, as many on each of them."""
+    with contextlib.ExitStack() as stack:  # leaving it kills what still runs there
+
+        def make(hosts: int, peer_timeout: float = PEER_TIMEOUT) -> tuple[Network, Pool]:
+            network = stack.enter_context(Network(hosts))
+            namespaces = [network.enter(rank * hosts // SIZE)[-1] for rank in range(SIZE)]
+            pool = fresh_pool(
+                SIZE,
+                rank0_hosts_store=True,
+                store_address=network.address(0),
+                enter=functools.partial(_enter, namespaces),
+                environment={"RINGDIST_PEER_TIMEOUT": str(peer_timeout)},
+            )
+            pool.run(_prepare)
+            return network, pool
+
+        yield make
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a rank. Times are of time.monotonic()."""
+
+    error: Raised  # of an operation
+    refused: Raised | None = None  # of shrink()
+    report: ShrinkReport | None = None
+    shrunk_at: float = 0
+    done_at: float = 0  # with the first operation of the new group
+
+    def told(self, begin: float) -> str:
+        moments = {"error": self.error.at, "shrink()": self.shrunk_at, "operation": self.done_at}
+        times = (f"{what} {at - begin:.2f} s" for what, at in moments.items() if at)
+        what = (self.error, self.refused, self.report)
+        return "\n  ".join([", ".join(times), *(str(one) for one in what if one)])
+
+
+def _go_on_or_not(quorum: set[int]) -> Outcome:
+    error, _ = _until_an_error()
+    if dist.get_rank() not in quorum:
+        world = dist.group.WORLD
+        refused = caught(torch_ringdist.shrink, timeout=AGREEMENT_LIMIT)
+        assert dist.group.WORLD is world and dist.get_world_size() == SIZE
+        return Outcome(error, refused)
+    report = _shrink()
+    shrunk_at = time.monotonic()
+    _sum_is_right()
+    done_at = time.monotonic()
+    _everything_works()
+    return Outcome(error, None, report, shrunk_at, done_at)
+
+
+def _after(
+    fault: Callable[[], None], pool: Pool, quorum: set[int], dead: tuple[int, ...] = ()
+) -> None:
+    """Those of the quorum go on without all others; of whom those who live say that they cannot."""
+    pool.start(_go_on_or_not, quorum)
+    time.sleep(0.7)
+    begin = time.monotonic()
+    fault()
+    outcomes = pool.collect(without=dead)
+    for rank, one in outcomes.items():
+        print(f"rank {rank} after the fault: {one.told(begin)}")
+    for rank, one in outcomes.items():
+        assert "DistNetworkError" in one.error.kinds, f"rank {rank}: {one.error}"
+        if rank in quorum:
+            assert one.report == outcomes[min(quorum)].report
+            _went_on(one.report, quorum)
+        else:
+            _could_not(one.refused, SIZE - len(quorum) - len(dead))
+
+
+def _went_on(report: ShrinkReport | None, quorum: set[int]) -> None:
+    assert report is not None
+    assert report.generation == 1
+    assert report.stayed == tuple(sorted(quorum))
+    # Nobody who is left has it from a kernel that they died.
+    lost = {one.rank: one for one in report.lost}
+    assert set(lost) == set(range(SIZE)) - quorum, report
+    for rank, one in lost.items():
+        assert one == Lost(rank, rank, "silent", one.where)
+
+
+def _could_not(refused: Raised | None, reached: int) -> None:
+    assert refused is not None and "DistBackendError" in refused.kinds, refused
+    # Only who asks the others knows how many they are.
+    said = re.search(rf"no quorum: (\d) of {SIZE} voters, 3 needed; rank \d ", refused.text)
+    assert said and 1 <= int(said[1]) <= reached, refused
+
+
+def _shrink_again() -> Raised | None:
+    return caught(torch_ringdist.shrink, timeout=timedelta(seconds=30))
+
+
+def _healed(network: Network, pool: Pool, quorum: set[int]) -> None:
+    """Those who were cut off hear that they are out; the others go on undisturbed."""
+    network.heal()
+    for rank, error in _run(pool, set(range(SIZE)) - quorum, _shrink_again).items():
+        assert error is not None and "DistNetworkError" in error.kinds, f"rank {rank}: {error}"
+        assert "excluded in generation 1" in error.text, f"rank {rank}: {error}"
+    _run(pool, quorum, _everything_works)
+
+
+def _end_well(pool: Pool, dead: tuple[int, ...] = ()) -> None:
+    """On their own: nobody waits for what was lost."""
+    living = set(range(SIZE)) - set(dead)
+    _run(pool, living, _leave)
+    pool.close()
+    assert {rank: pool.processes[rank].exitcode for rank in living} == dict.fromkeys(living, 0)
+
+
+@pytest.mark.parametrize("host", [3, 0])
+def test_one_host_is_cut_off(start: Start, host: int):
+    network, pool = start(hosts=4)
+    quorum = set(range(SIZE)) - {host}  # host 0 has the store: they go on with another
+    _after(lambda: network.pull(host), pool, quorum)
+    _healed(network, pool, quorum)
+    _end_well(pool)
+
+
+def test_half_of_the_hosts_go_on_with_the_store(start: Start):
+    network, pool = start(hosts=4)
+    _after(lambda: network.part(2, 3), pool, {0, 1})
+    _healed(network, pool, {0, 1})
+    _end_well(pool)
+
+
+def _lose(network: Network, host: int, pool: Pool, ranks: tuple[int, ...]) -> None:
+    network.pull(host)  # first: nobody else hears of their end
+    for rank in ranks:
+        pool.kill(rank)
+
+
+def test_the_host_of_the_store_is_lost(start: Start):
+    network, pool = start(hosts=4)
+    _after(lambda: _lose(network, 0, pool, (0,)), pool, {1, 2, 3}, dead=(0,))
+    _end_well(pool, dead=(0,))
+
+
+@pytest.mark.parametrize(("host", "ranks"), [(1, (2, 3)), (0, (0, 1))])
+def test_one_of_two_hosts_is_lost(start: Start, host: int, ranks: tuple[int, int]):
+    network, pool = start(hosts=2)
+    quorum = {0, 1} if host == 1 else set()  # half, and only with the store
+    _after(lambda: _lose(network, host, pool, ranks), pool, quorum, dead=ranks)
+    _end_well(pool, dead=ranks)
+
+
+CUTS: dict[str, Callable[[Network, int], None]] = {
+    "both ways": Network.pull,
+    "what it hears": Network.deafen,
+    "what it says": Network.silence,
+}
+
+
+def _sum_for(seconds: float) -> tuple[int, float]:
+    """Of rank 0's clock; how many sums, and how long the longest of them took."""
+    end, done, longest = time.monotonic() + seconds, 0, 0.0
+    while True:
+        begin = time.monotonic()
+        tensor = torch.zeros(1 << 18)
+        tensor[0] = dist.get_rank() == 0 and begin < end
+        dist.all_reduce(tensor)
+        done, longest = done + 1, max(longest, time.monotonic() - begin)
+        if tensor[0] == 0:
+            return done, longest
+
+
+@pytest.mark.parametrize("host", [2, 0])
+@pytest.mark.parametrize("cut", CUTS)
+def test_nobody_is_lost_by_a_short_cut(start: Start, cut: str, host: int):
+    network, pool = start(hosts=4, peer_timeout=15)
+    pool.start(_sum_for, 4.0)
+    time.sleep(0.7)
+    CUTS[cut](network, host)
+    time.sleep(1.5)
+    network.heal()
+    for rank, (sums, longest) in pool.collect().items():
+        print(f"rank {rank}: {sums} sums, the longest took {longest:.2f} s")
+    pool.run(_everything_works)
+    _end_well(pool)
