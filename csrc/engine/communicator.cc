@@ -130,6 +130,7 @@ void Communicator::form() {
 Result<Shrunk> Communicator::shrink(Milliseconds timeout) {
   const std::string about = "ringdist: shrink: group '" + name() + "': ";
   if (size() == 1) return Error(ErrorKind::kNotSupported, about + "it has one rank");
+  if (context_->forked()) return Error(ErrorKind::kAborted, about + "the process was forked");
   std::shared_ptr<Communicator> next;
   const auto make_next = [&](CommunicatorOptions options, const FoundGroup& found,
                              Succession::Place place) -> Result<std::shared_ptr<GenerationGroup>> {
@@ -352,8 +353,10 @@ void Communicator::withdraw(TimePoint until, ErrorKind kind, const std::string& 
 
 void Communicator::finish(NoticeKind how, TimePoint until) {
   hooks_->end(/*waits=*/true);
-  // Who has found everybody counts on us, and hears of our end only if we have found them, too.
-  if (!context_->lane().stopped()) formation_->outcome().wait_until(until);
+  // Who has found everybody counts on us, and hears of our end only if we have found them, too. Of
+  // a group that has failed, and has a name, it hears so.
+  const bool told = failure() && formation_->nonce() != 0;
+  if (!context_->lane().stopped() && !told) formation_->outcome().wait_until(until);
   formation_->cancel(how);
   const bool exits = how == NoticeKind::kExit;
   withdraw(std::max(until, Clock::now() + kWordTime), ErrorKind::kPeerLost,

@@ -263,8 +263,8 @@ void Context::on_flood(std::span<const std::byte> payload) {
   lane_->post([this, notice = *notice] { lane_->executor().on_notice(notice); });
 }
 
-void Context::on_letters(FrameStream stream, const Hello& hello, LinkKind) {
-  assembly_->adopt(std::move(stream), hello);
+void Context::on_letters(FrameStream stream, const Hello& hello, LinkKind kind) {
+  assembly_->adopt(std::move(stream), hello, kind);
 }
 
 std::string Context::dump() {

@@ -9,15 +9,11 @@ std::shared_ptr<Succession> OwnGeneration::succession() const {
 
 void OwnGeneration::begin(Context& context, const CommunicatorOptions& options,
                           const FoundGroup& found, std::weak_ptr<GenerationGroup> group) {
-  const bool possible = Succession::can_have(found);
-  std::shared_ptr<Succession> made;
-  {
-    std::lock_guard lock(mutex_);
-    has_none_ = !possible;
-    if (succession_ || left_ || !possible) return;
-    made = succession_ = std::make_shared<Succession>(context, options, found, std::move(group));
-  }
-  made->enroll();
+  std::lock_guard lock(mutex_);
+  has_none_ = !Succession::can_have(found);
+  if (succession_ || left_ || has_none_) return;
+  succession_ = std::make_shared<Succession>(context, options, found, std::move(group));
+  succession_->enroll();  // with the lock: leave() comes after it
 }
 
 void OwnGeneration::leave() {
@@ -44,10 +40,14 @@ Result<Shrunk> OwnGeneration::next(TimePoint deadline, const Succession::MakeNex
     in_next_ = true;
     own = succession_;
   }
-  auto out = own->next(number_, deadline, make);
-  std::lock_guard lock(mutex_);
-  in_next_ = false;
-  return out;
+  struct End {
+    ~End() {
+      std::lock_guard lock(it.mutex_);
+      it.in_next_ = false;
+    }
+    OwnGeneration& it;
+  } const end{*this};
+  return own->next(number_, deadline, make);
 }
 
 }  // namespace ringdist

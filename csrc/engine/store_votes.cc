@@ -49,9 +49,12 @@ Result<std::optional<Accepted>> StoreVotes::ask(Store& store, const GenerationId
 
 void StoreVotes::read(const GenerationId& generation,
                       std::function<void(const Result<std::optional<Accepted>>&)> then) {
+  if (!source_->begin()) return then(Error(ErrorKind::kTimeout, "the store does not answer"));
   context_.pool().run([source = source_, generation, then = std::move(then)] {
     const auto store = source->get();
-    then(store.ok() ? ask(*store.value(), generation) : store.error());
+    const auto vote = store.ok() ? ask(*store.value(), generation) : store.error();
+    source->end();
+    then(vote);
   });
 }
 
@@ -68,11 +71,14 @@ void StoreVotes::cast(const GenerationId& generation, const std::optional<Accept
 }
 
 bool StoreVotes::answers(Duration time) {
+  if (!source_->begin()) return false;
   auto said = std::make_shared<std::promise<bool>>();
   auto answer = said->get_future();
   context_.pool().run([source = source_, said = std::move(said)] {
     const auto store = source->get();
-    said->set_value(store.ok() && store.value()->check({"membership"}).ok());
+    const bool answers = store.ok() && store.value()->check({"membership"}).ok();
+    source->end();
+    said->set_value(answers);
   });
   try {
     return answer.wait_for(time) == std::future_status::ready && answer.get();

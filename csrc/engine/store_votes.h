@@ -2,6 +2,7 @@
 // under a key of the generation. Any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,8 +42,12 @@ class StoreVotes {
    public:
     explicit Source(Open open) : open_(std::move(open)) {}
     Result<std::shared_ptr<Store>> get();
+    // Of one task at a time: one that the store lets wait must not be followed by others.
+    bool begin() { return !asked_.exchange(true); }
+    void end() { asked_ = false; }
 
    private:
+    std::atomic<bool> asked_{false};
     std::mutex mutex_;  // held while it opens
     const Open open_;
     std::shared_ptr<Store> store_ RINGDIST_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/closed_by_peer.h"
 #include "base/describe.h"
 #include "base/log.h"
 #include "engine/formed_text.h"
@@ -12,7 +13,8 @@
 namespace ringdist {
 namespace {
 
-constexpr Duration kStoreTime = Milliseconds(500);
+constexpr Duration kStoreTime = Milliseconds(2500);  // one that is held is bypassed after 2 s
+constexpr Duration kAskAgain = Milliseconds(500);
 
 std::vector<ContextId> members_of(const FoundGroup& found) {
   std::vector<ContextId> out;
@@ -75,47 +77,69 @@ std::string Succession::offer_store() const {
 }
 
 void Succession::leave(uint32_t generation) {
+  std::optional<Notice> word;
   {
     std::lock_guard lock(mutex_);
-    if (made_ > generation) return;
+    if (generation != made_) return;  // it has a successor here, or came to nothing
+    const Membership& next = present_.found.membership;
+    // The others count on this process, which will not make it.
+    if (present_.number > generation)
+      word = abort_notice(next.nonce, /*generation=*/0, next.rank, /*op=*/0,
+                          Error(ErrorKind::kPeerLost, std::string(kClosedByPeer) +
+                                                          "it destroyed the group instead of going "
+                                                          "on in its next generation"));
   }
   context_.assembly().withdraw(lineage_);
+  if (word) context_.control().flood(word->encode());
 }
 
 // ---- a caller's
 
 Result<Shrunk> Succession::next(uint32_t after, TimePoint deadline, const MakeNext& make) {
-  std::unique_lock lock(mutex_);
-  bool asked = false;
   for (;;) {
-    if (excluded_)
-      return Error(ErrorKind::kPeerLost,
-                   "excluded in generation " + std::to_string(*excluded_) +
-                       ": the others go on without this process, which they did not hear for too "
-                       "long or which was cut off; it can come back only as a new one");
-    if (made_ > after)
-      return Error(ErrorKind::kInvalidArgument, "it was shrunk before, to generation " +
-                                                    std::to_string(made_) + ": shrink that one");
+    if (Error error = context_.assembly().begin(lineage_, after)) return error;
+    std::unique_lock lock(mutex_);
+    const TimePoint until = std::min(deadline, Clock::now() + kAskAgain);
+    while (!over(after) && !may_make(after) &&
+           changed_.wait_until(lock, until) != std::cv_status::timeout) {
+    }
+    if (Error error = over(after)) return error;
     if (may_make(after)) {
-      auto made = make(options_of(present_), present_.found, {shared_from_this(), present_.number});
-      if (!made.ok()) return made.error();
-      Shrunk out = report(after);
-      present_.group = made.value();
-      made_ = present_.number;
-      steps_.clear();
-      return out;
-    }
-    if (!asked) {
-      asked = true;
+      const Generation next = present_;
       lock.unlock();
-      if (Error error = context_.assembly().begin(lineage_, after)) return error;
-      lock.lock();
-      continue;
+      if (auto out = make_of(next, after, make)) return *out;
+    } else if (Clock::now() >= deadline) {
+      lock.unlock();
+      return no_agreement();
     }
-    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) break;
   }
-  lock.unlock();
-  return no_agreement();
+}
+
+// Why there can be none any more.
+Error Succession::over(uint32_t after) const {
+  if (excluded_)
+    return {ErrorKind::kPeerLost,
+            "excluded in generation " + std::to_string(*excluded_) +
+                ": the others go on without this process, which they did not hear for too long or "
+                "which was cut off; it can come back only as a new one"};
+  if (made_ > after)
+    return {ErrorKind::kInvalidArgument,
+            "it was shrunk before, to generation " + std::to_string(made_) + ": shrink that one"};
+  return {};
+}
+
+// Nothing: the others decide on a further one already.
+std::optional<Result<Shrunk>> Succession::make_of(const Generation& next, uint32_t after,
+                                                  const MakeNext& make) {
+  auto made = make(options_of(next), next.found, {shared_from_this(), next.number});
+  if (!made.ok()) return made.error();
+  std::lock_guard lock(mutex_);
+  if (present_.number != next.number || present_.frozen) return std::nullopt;
+  const Shrunk out = report(after);
+  present_.group = made.value();
+  made_ = present_.number;
+  steps_.clear();
+  return out;
 }
 
 Error Succession::no_agreement() {
@@ -180,7 +204,10 @@ Standing Succession::freeze() {
          "call torch_ringdist.shrink() to go on in it"}));
   // Not here may it end, as the last to hold its Context.
   context_.pool().run([group = std::move(group)] {});
-  out.reaches_store = votes()->answers(kStoreTime);
+  // The others must not take this thread for silent meanwhile.
+  const std::chrono::duration<double> patience(context_.config().peer_timeout / 4);
+  out.reaches_store =
+      votes()->answers(std::min(kStoreTime, std::chrono::duration_cast<Duration>(patience)));
   if (!out.reaches_store) out.offers_store = offer_store();
   std::lock_guard lock(mutex_);
   out.store = store_;

@@ -70,6 +70,10 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
 
   // LineageOwner
   std::optional<Recipient> recipient(ProcessId process) override;
+  std::map<ProcessId, Recipient> recipients() override {
+    std::lock_guard lock(mutex_);
+    return recipients_;
+  }
   Standing freeze() override;
   void read_vote(const GenerationId& generation, VoteRead then) override;
   void cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
@@ -87,6 +91,9 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   // At that address; "": the one that the group began with.
   std::shared_ptr<StoreVotes> votes_at(const std::string& address) const;
   std::string offer_store() const;
+  Error over(uint32_t after) const RINGDIST_REQUIRES(mutex_);
+  std::optional<Result<Shrunk>> make_of(const Generation& next, uint32_t after,
+                                        const MakeNext& make);
   Shrunk report(uint32_t after) const RINGDIST_REQUIRES(mutex_);
   Error no_agreement();
 

@@ -18,6 +18,7 @@ constexpr uint64_t kWakeKey = 1;
 constexpr uint64_t kFirstKey = 16;
 constexpr Duration kTick = Milliseconds(500);
 constexpr Duration kLookAgain = Milliseconds(20);
+constexpr size_t kMostWithdrawn = 64;
 constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
 }  // namespace
@@ -34,9 +35,15 @@ void Assembly::enroll(Origin origin, std::shared_ptr<LineageOwner> owner) {
 
 void Assembly::withdraw(uint64_t lineage) {
   if (mark_.forked()) return;
+  std::shared_ptr<LineageOwner> owner;
   {
     std::lock_guard lock(mutex_);
-    if (enrolled_.erase(lineage) == 0) return;
+    const auto one = enrolled_.find(lineage);
+    if (one == enrolled_.end()) return;
+    owner = std::move(one->second.owner);
+    enrolled_.erase(one);
+    withdrawn_.emplace_back(lineage, owner->recipients());
+    if (withdrawn_.size() > kMostWithdrawn) withdrawn_.pop_front();
   }
   post([this, lineage](TimePoint) { lineages_.erase(lineage); });
 }
@@ -67,6 +74,8 @@ Error Assembly::start() {
 }
 
 Error Assembly::begin(uint64_t lineage, uint32_t generation) {
+  if (mark_.forked())
+    return {ErrorKind::kAborted, "a process forked from one that uses ringdist cannot use it"};
   {
     std::lock_guard lock(mutex_);
     if (stopping_) return {ErrorKind::kAborted, "this process has shut ringdist down"};
@@ -80,18 +89,29 @@ Error Assembly::begin(uint64_t lineage, uint32_t generation) {
   return {};
 }
 
-void Assembly::adopt(FrameStream stream, const Hello& hello) {
+bool Assembly::admits(const Hello& hello) {
+  const auto one = enrolled_.find(hello.nonce);
+  if (one == enrolled_.end()) return false;
+  const auto known = one->second.owner->recipient(hello.from);
+  return known && known->kind == LinkKind::kTcp;
+}
+
+void Assembly::adopt(FrameStream stream, const Hello& hello, LinkKind kind) {
   if (mark_.forked()) return;
   {
     std::lock_guard lock(mutex_);
-    // Not a word to somebody who cannot show that he belongs here.
-    const auto one = enrolled_.find(hello.nonce);
-    if (one == enrolled_.end() || start()) return;
+    if (kind == LinkKind::kTcp && !admits(hello)) return;
+    if (start()) {
+      unheard_.insert(hello.from);
+      return;
+    }
   }
   // A function object is copied: a stream is not.
   auto held = std::make_shared<FrameStream>(std::move(stream));
   post([this, held, from = hello.from](TimePoint now) {
-    post_->adopt(std::move(*held), from, now);
+    if (post_->adopt(std::move(*held), from, now)) return;
+    std::lock_guard lock(mutex_);
+    unheard_.insert(from);
   });
 }
 
@@ -107,6 +127,7 @@ void Assembly::give_up(ProcessId process) {
 }
 
 std::string Assembly::describe(uint64_t lineage) {
+  if (mark_.forked()) return "";
   auto said = std::make_shared<std::promise<std::string>>();
   auto text = said->get_future();
   const bool posted = post([this, lineage, said](TimePoint now) {
@@ -137,17 +158,23 @@ void Assembly::stop() {
 
 // ---- the thread's
 
+// Letters are said again.
+template <typename Body>
+void Assembly::contain(const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    log(LogLevel::kWarn, "membership: " + thrown_error().message());
+  }
+}
+
 void Assembly::run() {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
       if (stopping_) return;
     }
-    try {
-      turn();
-    } catch (...) {  // letters are said again
-      log(LogLevel::kWarn, "membership: " + thrown_error().message());
-    }
+    contain([this] { turn(); });
   }
 }
 
@@ -165,7 +192,7 @@ void Assembly::turn() {
   const TimePoint now = Clock::now();
   for (const Epoll::Event& event : events)
     if (event.key != kWakeKey) post_->on_event(event.key, now);
-  for (const Tasks::Task& task : tasks_->take()) task(Clock::now());
+  for (const Tasks::Task& task : tasks_->take()) contain([&] { task(Clock::now()); });
   for (auto& [nonce, lineage] : lineages_) lineage->tick(Clock::now());
   post_->tick(Clock::now());
 }
@@ -199,7 +226,21 @@ void Assembly::on_letter(ProcessId from, ConstBytes letter) {
   Reader in(letter);
   const auto nonce = in.get<uint64_t>();
   if (!in.ok()) return;
-  if (Lineage* one = find(nonce)) one->on_letter(from, letter.subspan(sizeof nonce), Clock::now());
+  const ConstBytes body = letter.subspan(sizeof nonce);
+  if (Lineage* one = find(nonce)) return one->on_letter(from, body, Clock::now());
+  if (!body.empty()) tell_withdrawn(nonce, from);
+}
+
+void Assembly::tell_withdrawn(uint64_t lineage, ProcessId to) {
+  std::optional<Recipient> known;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [nonce, processes] : withdrawn_)
+      if (const auto one = processes.find(to); nonce == lineage && one != processes.end())
+        known = one->second;
+  }
+  if (known)
+    post_->send(*known, lineage, Writer().put(lineage).take(), /*certain=*/false, Clock::now());
 }
 
 // It counts as dead when all that it said has been read: what it had dialed first.
@@ -214,9 +255,18 @@ void Assembly::look_again(ProcessId process, bool all_taken_in) {
     std::this_thread::sleep_for(kLookAgain);
     return on_deserted(process);
   }
-  post_->take_in(process);
-  dead_.insert(process);
-  for (auto& [nonce, lineage] : lineages_) lineage->on_death(process, Clock::now());
+  try {
+    post_->take_in(process, Clock::now());
+    std::lock_guard lock(mutex_);
+    if (unheard_.contains(process)) return;
+    dead_.insert(process);
+  } catch (...) {
+    std::this_thread::sleep_for(kLookAgain);
+    on_deserted(process);
+    throw;
+  }
+  for (auto& [nonce, lineage] : lineages_)
+    contain([&, one = lineage.get()] { one->on_death(process, Clock::now()); });
 }
 
 }  // namespace ringdist

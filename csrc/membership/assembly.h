@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -35,7 +37,8 @@ class Assembly final : private Post::Owner {
   Assembly(const Assembly&) = delete;
   Assembly& operator=(const Assembly&) = delete;
 
-  // A group may have later generations: this process answers for it from now on, until withdraw().
+  // A group may have later generations: this process answers for it from now on, until withdraw():
+  // who asks after that is told that it has no part in it any more.
   void enroll(Origin origin, std::shared_ptr<LineageOwner> owner);
   void withdraw(uint64_t lineage);
 
@@ -43,7 +46,7 @@ class Assembly final : private Post::Owner {
   // had; kInvalidArgument, the lineage is not known.
   Error begin(uint64_t lineage, uint32_t generation);
   // Another process has dialed.
-  void adopt(FrameStream stream, const Hello& hello);
+  void adopt(FrameStream stream, const Hello& hello, LinkKind kind);
   // The control plane has lost it, or it has left.
   void give_up(ProcessId process);
   // "no quorum: 1 of 4 voters, 3 needed; ...": why there is no next generation yet.
@@ -58,12 +61,17 @@ class Assembly final : private Post::Owner {
     std::shared_ptr<LineageOwner> owner;
   };
   Error start() RINGDIST_REQUIRES(mutex_);
+  // Of a process of another host: only one that belongs to a group of ours knows its name.
+  bool admits(const Hello& hello) RINGDIST_REQUIRES(mutex_);
   bool post(Tasks::Task task) { return tasks_->post(std::move(task)); }
   void run();
   void turn();
   Duration sleep() const;
   // Null: nobody here answers for it.
   Lineage* find(uint64_t nonce);
+  void tell_withdrawn(uint64_t lineage, ProcessId to);
+  template <typename Body>
+  void contain(const Body& body);
   void look_again(ProcessId process, bool all_taken_in);
 
   // Post::Owner
@@ -75,9 +83,14 @@ class Assembly final : private Post::Owner {
   const Sweep sweep_;
   ForkMark mark_;
 
-  std::mutex mutex_;  // a leaf
+  std::mutex mutex_;  // before those of owners
   std::map<uint64_t, Enrolled> enrolled_ RINGDIST_GUARDED_BY(mutex_);
   std::set<ProcessId> given_up_ RINGDIST_GUARDED_BY(mutex_);
+  // What they said was not all taken in: their deaths prove nothing.
+  std::set<ProcessId> unheard_ RINGDIST_GUARDED_BY(mutex_);
+  // Lineages, and their processes: the latest.
+  std::deque<std::pair<uint64_t, std::map<ProcessId, Recipient>>> withdrawn_
+      RINGDIST_GUARDED_BY(mutex_);
   bool stopping_ RINGDIST_GUARDED_BY(mutex_) = false;
   const std::shared_ptr<Tasks> tasks_ = std::make_shared<Tasks>();
   std::unique_ptr<Epoll> epoll_;  // made once, with the thread

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -14,26 +15,29 @@ namespace {
 constexpr size_t kMostWaiting = 16;        // they are said again
 constexpr size_t kRoomForCertain = 65536;  // of what a socket holds: others stay below that
 constexpr Duration kDialTime = std::chrono::seconds(2);
-constexpr Duration kRedial = Milliseconds(2);  // who accepts and ends may do so for a while
-constexpr int kBreakAfter = 3000;              // ms
+// Who ends may accept for a while yet; who accepts and ends all the same is not asked all the time.
+constexpr Duration kRedial = Milliseconds(2);
+constexpr Duration kLongestPause = Milliseconds(200);
+constexpr Duration kShort = Milliseconds(100);
+constexpr int kBreakAfter = 3000;  // ms
 
 }  // namespace
 
-LetterLine::LetterLine(ProcessId self, Recipient to, uint64_t lineage, const Epoll& epoll,
-                       uint64_t key)
-    : self_(self), to_(std::move(to)), lineage_(lineage), epoll_(epoll), key_(key) {}
+LetterLine::LetterLine(ProcessId self, Recipient to, const Epoll& epoll, uint64_t key)
+    : self_(self), to_(std::move(to)), epoll_(epoll), key_(key) {}
 
-bool LetterLine::send(ConstBytes letter, bool certain, TimePoint now) {
-  look(now);
-  if (state_ == State::kOpen) return write(letter, certain);
+bool LetterLine::send(uint64_t lineage, ConstBytes letter, bool certain, TimePoint now) {
+  look(lineage, now);
+  if (state_ == State::kOpen) return write(letter, certain, now);
   if (state_ == State::kConnecting && waiting_.size() < kMostWaiting)
     waiting_.emplace_back(letter.begin(), letter.end());
   return false;
 }
 
-void LetterLine::look(TimePoint now) {
+void LetterLine::look(uint64_t lineage, TimePoint now) {
   used_at_ = now;
-  if (state_ == State::kClosed && now - dialed_at_ >= kRedial) dial(now);
+  lineage_ = lineage;
+  if (state_ == State::kClosed && now - dialed_at_ >= pause_) dial(now);
 }
 
 void LetterLine::dial(TimePoint now) {
@@ -42,7 +46,7 @@ void LetterLine::dial(TimePoint now) {
   lost_ = false;
   const bool local = to_.kind == LinkKind::kLocal;
   Connecting attempt = local ? connect_unix(to_.address) : connect_tcp(to_.address);
-  if (attempt.failure) return fail(attempt.failure->errno_value);
+  if (attempt.failure) return fail(attempt.failure->errno_value, now);
   if (local) {
     const auto who = peer_credentials(attempt.fd);
     if (!who.ok() || who.value().uid != geteuid()) return;
@@ -54,25 +58,24 @@ void LetterLine::dial(TimePoint now) {
 }
 
 void LetterLine::opened(TimePoint now) {
-  if (const int problem = connect_result(stream_->fd()); problem != 0) return fail(problem);
+  if (const int problem = connect_result(stream_->fd()); problem != 0) return fail(problem, now);
   if (to_.kind == LinkKind::kTcp) break_after(stream_->fd(), kBreakAfter);
   (void)epoll_.modify(stream_->fd().get(), EPOLLIN, key_);
   state_ = State::kOpen;
-  used_at_ = now;
   if (!stream_->send(Hello{self_, to_.process, lineage_}.frame(FrameType::kLetters)))
-    return fail(0);
-  for (auto& letter : std::exchange(waiting_, {})) (void)write(letter, /*certain=*/false);
+    return fail(0, now);
+  for (auto& letter : std::exchange(waiting_, {})) (void)write(letter, /*certain=*/false, now);
 }
 
 // Behind an earlier one that the socket did not take it is not sent: it will be said again.
-bool LetterLine::write(ConstBytes letter, bool certain) {
+bool LetterLine::write(ConstBytes letter, bool certain, TimePoint now) {
   if (!stream_->flush()) {
-    fail(0);
+    fail(0, now);
     return false;
   }
   if (stream_->has_output() || (!certain && unread(stream_->fd()) > kRoomForCertain)) return false;
   if (!stream_->send(make_frame(FrameType::kLetter, letter))) {
-    fail(0);
+    fail(0, now);
     return false;
   }
   return !stream_->has_output();
@@ -85,23 +88,25 @@ void LetterLine::on_event(TimePoint now) {
   FrameStream::Input input = stream_->receive();
   while (input == FrameStream::Input::kData) input = stream_->receive();
   if (input == FrameStream::Input::kEmpty) return;
-  fail(0);
+  fail(0, now);
   tick(now);
 }
 
 void LetterLine::tick(TimePoint now) {
   if (const auto at = next(); at && now >= *at) return dial(now);
   if (state_ == State::kConnecting && now - dialed_at_ > kDialTime) return close();
-  if (state_ == State::kOpen && stream_->has_output() && !stream_->flush()) fail(0);
+  if (state_ == State::kOpen && stream_->has_output() && !stream_->flush()) fail(0, now);
 }
 
 std::optional<TimePoint> LetterLine::next() const {
   if (state_ != State::kClosed || !lost_) return std::nullopt;
-  return dialed_at_ + kRedial;
+  return dialed_at_ + pause_;
 }
 
-void LetterLine::fail(int errno_value) {
+void LetterLine::fail(int errno_value, TimePoint now) {
   close();
+  const bool was_short = now - dialed_at_ < kShort;
+  pause_ = was_short ? std::clamp(pause_ * 2, kRedial, kLongestPause) : kRedial;
   if (to_.kind != LinkKind::kLocal) return;
   // The name is of one process, which listens as long as it may speak.
   if (errno_value == ECONNREFUSED)

@@ -22,8 +22,8 @@ class LetterLine {
   //   kDeserted    of this host: nobody listens there. Its process has ended, or has left for good
   enum class State : uint8_t { kClosed, kConnecting, kOpen, kDeserted };
 
-  // `lineage`: the first that it speaks of. Events of `epoll` come with the key.
-  LetterLine(ProcessId self, Recipient to, uint64_t lineage, const Epoll& epoll, uint64_t key);
+  // Events of `epoll` come with the key.
+  LetterLine(ProcessId self, Recipient to, const Epoll& epoll, uint64_t key);
   ~LetterLine() { close(); }
   LetterLine(const LetterLine&) = delete;
   LetterLine& operator=(const LetterLine&) = delete;
@@ -33,9 +33,10 @@ class LetterLine {
 
   // True once the kernel has the letter: the other gets it even if this process ends now. Else it
   // may come or not. `certain` letters may fill the socket's buffer; others leave room for them.
-  bool send(ConstBytes letter, bool certain, TimePoint now);
+  // `lineage`: that it is about, which shows another host that we belong there.
+  bool send(uint64_t lineage, ConstBytes letter, bool certain, TimePoint now);
   // Dials, if nothing is there: its end will be an event, or is seen at once.
-  void look(TimePoint now);
+  void look(uint64_t lineage, TimePoint now);
   void on_event(TimePoint now);
   // What the socket did not take at once; dials that last too long.
   void tick(TimePoint now);
@@ -48,19 +49,20 @@ class LetterLine {
  private:
   void dial(TimePoint now);
   void opened(TimePoint now);
-  void fail(int errno_value);
-  bool write(ConstBytes letter, bool certain);
+  void fail(int errno_value, TimePoint now);
+  bool write(ConstBytes letter, bool certain, TimePoint now);
 
   const ProcessId self_;
   const Recipient to_;
-  const uint64_t lineage_;
   const Epoll& epoll_;
   const uint64_t key_;
   State state_ = State::kClosed;
   std::optional<FrameStream> stream_;
   std::deque<std::vector<std::byte>> waiting_;
-  bool lost_ = false;  // it ended by itself: whether the other one has, too, is to be seen
+  bool lost_ = false;     // it ended by itself: whether the other one has, too, is to be seen
+  uint64_t lineage_ = 0;  // the last that was spoken of
   TimePoint dialed_at_{};
+  Duration pause_{0};  // between dials
   TimePoint used_at_{};
 };
 

@@ -29,6 +29,7 @@ void Lineage::begin_after(uint32_t generation, TimePoint now) {
 
 void Lineage::on_letter(ProcessId from, ConstBytes letter, TimePoint now) {
   now_ = now;
+  if (letter.empty()) return give_up(from, now);
   const auto message = decode_consensus(letter);
   if (!message.ok()) return;
   generations_.on_message(from, message.value(), now);

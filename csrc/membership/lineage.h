@@ -33,6 +33,7 @@ class Lineage final : private GenerationsHost {
   void begin(TimePoint now);
   // Of the generation after that one, if it is still the present one: somebody wants it.
   void begin_after(uint32_t generation, TimePoint now);
+  // An empty one: its sender has no part in the group any more.
   void on_letter(ProcessId from, ConstBytes letter, TimePoint now);
   void on_death(ProcessId process, TimePoint now);
   void give_up(ProcessId process, TimePoint now);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "base/error.h"
@@ -19,6 +20,7 @@ class LineageOwner {
   virtual ~LineageOwner() = default;
   // Of a member of some generation.
   virtual std::optional<Recipient> recipient(ProcessId process) = 0;
+  virtual std::map<ProcessId, Recipient> recipients() = 0;
   // As of GenerationsHost; of answers any thread tells, or nobody.
   virtual Standing freeze() = 0;
   virtual void read_vote(const GenerationId& generation, VoteRead then) = 0;

@@ -8,32 +8,33 @@ namespace ringdist {
 namespace {
 
 constexpr Duration kIdleLine = std::chrono::seconds(2);
+constexpr Duration kForgottenAfter = std::chrono::seconds(60);
 
 }  // namespace
 
 Post::Post(ProcessId self, const Epoll& epoll, uint64_t first_key, Owner& owner)
     : self_(self), epoll_(epoll), owner_(owner), next_key_(first_key) {}
 
-LetterLine& Post::to(const Recipient& recipient, uint64_t lineage) {
+LetterLine& Post::to(const Recipient& recipient) {
   auto& line = outgoing_[recipient.process];
   if (!line) {
     keys_[next_key_] = recipient.process;
-    line = std::make_unique<LetterLine>(self_, recipient, lineage, epoll_, next_key_++);
+    line = std::make_unique<LetterLine>(self_, recipient, epoll_, next_key_++);
   }
   return *line;
 }
 
 bool Post::send(const Recipient& recipient, uint64_t lineage, ConstBytes letter, bool certain,
                 TimePoint now) {
-  LetterLine& line = to(recipient, lineage);
-  const bool certain_now = line.send(letter, certain, now);
+  LetterLine& line = to(recipient);
+  const bool certain_now = line.send(lineage, letter, certain, now);
   settle(line);
   return certain_now;
 }
 
 void Post::watch(const Recipient& process, uint64_t lineage, TimePoint now) {
-  LetterLine& line = to(process, lineage);
-  line.look(now);
+  LetterLine& line = to(process);
+  line.look(lineage, now);
   settle(line);
 }
 
@@ -42,17 +43,19 @@ void Post::settle(LetterLine& line) {
     owner_.on_deserted(line.to().process);
 }
 
-void Post::adopt(FrameStream stream, ProcessId from, TimePoint) {
+bool Post::adopt(FrameStream stream, ProcessId from, TimePoint now) {
   const uint64_t key = next_key_++;
   stream.limit_frames(kMaxFrameBody);
-  auto line = std::make_unique<Incoming>(std::move(stream), from);
-  if (epoll_.add(line->stream.fd().get(), EPOLLIN, key)) return;
+  auto line = std::make_unique<Incoming>(std::move(stream), from, now);
+  if (epoll_.add(line->stream.fd().get(), EPOLLIN, key)) return false;
   incoming_.emplace(key, std::move(line));
-  on_event(key, {});  // some of it may have been read
+  on_event(key, now);  // some of it may have been read
+  return true;
 }
 
 // False at its end.
-bool Post::read(Incoming& line) {
+bool Post::read(Incoming& line, TimePoint now) {
+  line.heard_at = now;
   for (;;) {
     for (;;) {
       const auto frame = line.stream.next();
@@ -67,16 +70,16 @@ bool Post::read(Incoming& line) {
   }
 }
 
-void Post::take_in(ProcessId from) {
+void Post::take_in(ProcessId from, TimePoint now) {
   std::vector<uint64_t> keys;
   for (const auto& [key, line] : incoming_)
     if (line->from == from) keys.push_back(key);
-  for (const uint64_t key : keys) on_event(key, {});
+  for (const uint64_t key : keys) on_event(key, now);
 }
 
 void Post::on_event(uint64_t key, TimePoint now) {
   if (const auto line = incoming_.find(key); line != incoming_.end()) {
-    if (!read(*line->second)) close(key);
+    if (!read(*line->second, now)) close(key);
     return;
   }
   const auto process = keys_.find(key);
@@ -100,6 +103,12 @@ std::optional<TimePoint> Post::next() const {
 }
 
 void Post::tick(TimePoint now) {
+  // Who vanished with its host does not close it; who lives dials again.
+  for (auto line = incoming_.begin(); line != incoming_.end();) {
+    const auto next = std::next(line);
+    if (now - line->second->heard_at > kForgottenAfter) close(line->first);
+    line = next;
+  }
   for (auto line = outgoing_.begin(); line != outgoing_.end();) {
     line->second->tick(now);
     settle(*line->second);

@@ -36,26 +36,25 @@ class Post {
   // That process' end will be told. Again every second at least.
   void watch(const Recipient& process, uint64_t lineage, TimePoint now);
 
-  // What another has dialed.
-  void adopt(FrameStream stream, ProcessId from, TimePoint now);
+  // What another has dialed. False: it could not be; what it holds is lost.
+  bool adopt(FrameStream stream, ProcessId from, TimePoint now);
   // All that process has sent and the kernel has, on what was adopted.
-  void take_in(ProcessId from);
+  void take_in(ProcessId from, TimePoint now);
 
   void on_event(uint64_t key, TimePoint now);
   void tick(TimePoint now);
   std::optional<TimePoint> next() const;
-  // The same process may be told of again, as what it had sent could not be taken in.
-  void tell_again(ProcessId process) { told_.erase(process); }
 
  private:
   struct Incoming {
     FrameStream stream;
     ProcessId from;
+    TimePoint heard_at;
   };
 
-  LetterLine& to(const Recipient& recipient, uint64_t lineage);
+  LetterLine& to(const Recipient& recipient);
   void settle(LetterLine& line);
-  bool read(Incoming& line);
+  bool read(Incoming& line, TimePoint now);
   void close(uint64_t key);
 
   const ProcessId self_;

@@ -12,6 +12,12 @@ namespace {
 
 constexpr std::chrono::seconds kOpenTime{30};
 
+// Of IPv6 as sockets take it: without the brackets.
+std::string host_of(std::string ip) {
+  if (ip.starts_with('[') && ip.ends_with(']')) ip = ip.substr(1, ip.size() - 2);
+  return ip;
+}
+
 c10d::TCPStoreOptions options(uint16_t port, bool serves) {
   c10d::TCPStoreOptions out;
   out.port = port;
@@ -26,7 +32,7 @@ class TcpStoreHome final : public StoreHome {
   std::string offer(const std::string& ip) override {
     std::lock_guard lock(mutex_);
     try {
-      if (!served_) served_ = c10::make_intrusive<c10d::TCPStore>(ip, options(0, true));
+      if (!served_) served_ = c10::make_intrusive<c10d::TCPStore>(host_of(ip), options(0, true));
       return ip + ":" + std::to_string(served_->getPort());
     } catch (const std::exception& e) {
       log(LogLevel::kWarn, std::string("no store can be served here: ") + e.what());
@@ -38,8 +44,8 @@ class TcpStoreHome final : public StoreHome {
     const size_t colon = address.rfind(':');
     try {
       const auto port = static_cast<uint16_t>(std::stoi(address.substr(colon + 1)));
-      return wrap_store(
-          c10::make_intrusive<c10d::TCPStore>(address.substr(0, colon), options(port, false)));
+      return wrap_store(c10::make_intrusive<c10d::TCPStore>(host_of(address.substr(0, colon)),
+                                                            options(port, false)));
     } catch (const std::exception& e) {
       return Error(ErrorKind::kSystem, "the store at " + address + " was not reached: " + e.what());
     }

@@ -48,7 +48,7 @@ void Group::end_if_thrown(const std::shared_ptr<Op>& op, const Body& body) {
   try {
     body();
   } catch (...) {
-    fail(thrown_error(), /*tell_others=*/true);
+    fail(thrown_error(), /*tell_others=*/true, op->request.endpoint ? kNoOp : op->number);
     if (!op->finished()) host_.finish_op(op, error_of(*op, nullptr));
   }
 }
@@ -237,7 +237,7 @@ void Group::on_roll_call(const Notice& notice) {
 
 void Group::fail(const Error& cause, bool tell_others, uint64_t number) noexcept {
   if (!ending_.fail(cause)) return;
-  first_failed_ = collectives_.last_ended() + 1;
+  first_failed_ = std::min(number, collectives_.last_ended() + 1);
   aftermath_.begin(tell_others ? std::optional(std::min(number, collectives_.first_open()))
                                : std::nullopt);
   end();

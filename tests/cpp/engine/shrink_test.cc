@@ -123,6 +123,47 @@ TEST(Shrink, ARankThatComesLateFindsWhatWasDecided) {
   });
 }
 
+// Its process lives, and says that it has no part in the group any more: nobody waits for it.
+TEST(Shrink, WhoDestroyedTheGroupIsNotWaitedFor) {
+  RanksOptions options = of_size(3);
+  options.config["peer_timeout"] = "100";
+  Ranks ranks(options);
+  ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 3.0f); });
+  ranks[2].close();
+  ranks.run([&](int rank) {
+    if (rank == 2) return;
+    const Shrunk out = must_shrink(ranks[rank]);
+    ASSERT_NE(out.group, nullptr);
+    ASSERT_EQ(out.lost.size(), 1u);
+    EXPECT_EQ(out.lost[0].rank, 2);
+    EXPECT_FALSE(out.lost[0].died);
+    EXPECT_EQ(sum_of_ones(*out.group).value(), 2.0f);
+  });
+}
+
+// Decided with its vote, and then it destroys the group: the others lose it at once.
+TEST(Shrink, WhoStaysAndDoesNotComeIsLostInTheNextGeneration) {
+  RanksOptions options = of_size(3);
+  options.config["peer_timeout"] = "100";
+  Ranks ranks(options);
+  ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 3.0f); });
+  std::promise<void> decided;
+  ranks.run([&](int rank) {
+    if (rank == 2) {
+      decided.get_future().wait();
+      return ranks[2].close();
+    }
+    const Shrunk first = must_shrink(ranks[rank]);
+    if (rank == 0) decided.set_value();
+    ASSERT_NE(first.group, nullptr);
+    EXPECT_FALSE(sum_of_ones(*first.group).ok());
+    const Shrunk second = must_shrink(*first.group);
+    ASSERT_NE(second.group, nullptr);
+    EXPECT_EQ(second.stayed, (std::vector<int>{0, 1}));
+    EXPECT_EQ(sum_of_ones(*second.group).value(), 2.0f);
+  });
+}
+
 TEST(Shrink, WithoutSomeNobodyIsAsked) {
   Ranks ranks(of_size(4));
   std::vector<std::shared_ptr<Communicator>> groups(4);
