@@ -5,6 +5,7 @@
 #include <atomic>
 #include <barrier>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <random>
 #include <thread>
@@ -101,6 +102,42 @@ TEST(Shrink, NobodyNeedBeLost) {
       out = must_shrink(*out.group);
     }
   });
+}
+
+size_t entries_of(const char* folder) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+TEST(Shrink, AHundredGenerationsLeaveNothingBehind) {
+  Ranks ranks(of_size(3));
+  std::barrier all_have_it(3);
+  std::vector<std::shared_ptr<Communicator>> groups(3);
+  const auto shrink_all = [&](int times) {
+    ranks.run([&](int rank) {
+      for (int i = 0; i < times; ++i) {
+        Communicator& group = groups[rank] ? *groups[rank] : ranks[rank];
+        EXPECT_TRUE(sum_of_ones(group).ok());
+        all_have_it.arrive_and_wait();
+        auto next = must_shrink(group).group;
+        if (groups[rank]) groups[rank]->close();
+        groups[rank] = std::move(next);
+        ASSERT_NE(groups[rank], nullptr);
+      }
+    });
+  };
+  shrink_all(3);
+  const size_t descriptors = entries_of("/proc/self/fd");
+  const size_t threads = entries_of("/proc/self/task");
+  shrink_all(100);
+  // Idle threads and lines end after a while.
+  const auto is_as_before = [&] {
+    return entries_of("/proc/self/fd") <= descriptors && entries_of("/proc/self/task") <= threads;
+  };
+  for (const TimePoint end = Clock::now() + std::chrono::seconds(10);
+       !is_as_before() && Clock::now() < end;)
+    std::this_thread::sleep_for(Milliseconds(20));
+  EXPECT_LE(entries_of("/proc/self/fd"), descriptors);
+  EXPECT_LE(entries_of("/proc/self/task"), threads);
 }
 
 // Who does not ask for it is asked, and told.
