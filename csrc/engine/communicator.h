@@ -102,6 +102,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // formed, was shrunk before, is being shrunk.
   Result<Shrunk> shrink(Milliseconds timeout);
   uint64_t freeze(const Error& cause) override;
+  // It was shrunk: another group is what goes on.
+  bool succeeded() const { return own_.succeeded(); }
   // The group without these ranks of it, at least one, this one not among them; of all others. All
   // of those call it alike, the excluded ones not: nobody is asked, and this group goes on.
   // Errors: as of shrink(), of a group that has not formed or has one rank.

@@ -2,11 +2,6 @@
 
 namespace ringdist {
 
-std::shared_ptr<Succession> OwnGeneration::succession() const {
-  std::lock_guard lock(mutex_);
-  return succession_;
-}
-
 void OwnGeneration::begin(Context& context, const CommunicatorOptions& options,
                           const FoundGroup& found, std::weak_ptr<GenerationGroup> group) {
   std::lock_guard lock(mutex_);
@@ -24,6 +19,11 @@ void OwnGeneration::leave() {
     own = succession_;
   }
   if (own) own->leave(number_);
+}
+
+bool OwnGeneration::succeeded() const {
+  std::lock_guard lock(mutex_);
+  return succession_ && succession_->last_made() > number_;
 }
 
 Result<Shrunk> OwnGeneration::next(TimePoint deadline, const Succession::MakeNext& make) {

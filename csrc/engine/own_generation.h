@@ -23,13 +23,13 @@ class OwnGeneration {
   // It is destroyed.
   void leave();
 
+  // A group was made of a later one.
+  bool succeeded() const;
   // As of Succession. Errors besides: kNotSupported, kInvalidArgument, as of
   // Communicator::shrink().
   Result<Shrunk> next(TimePoint deadline, const Succession::MakeNext& make);
 
  private:
-  std::shared_ptr<Succession> succession() const;
-
   mutable std::mutex mutex_;
   std::shared_ptr<Succession> succession_ RINGDIST_GUARDED_BY(mutex_);
   bool left_ RINGDIST_GUARDED_BY(mutex_) = false;

@@ -46,6 +46,11 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   // The group of that generation is destroyed here; that of a later one, if there is any, is not.
   void leave(uint32_t generation);
 
+  // The last generation of which a group was made.
+  uint32_t last_made() {
+    std::lock_guard lock(mutex_);
+    return made_;
+  }
   // Has the group made of the next generation that begins after that one, which the others are
   // asked for; `group` of the outcome is not set. Errors: as of Communicator::shrink().
   Result<Shrunk> next(uint32_t after, TimePoint deadline, const MakeNext& make);

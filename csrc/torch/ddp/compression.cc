@@ -83,6 +83,11 @@ void Compression::add_parameter(const at::Tensor& tensor, std::string name, Para
 }
 
 FuturePtr Compression::run(c10d::GradBucket& bucket) {
+  if (group_->communicator()->succeeded())
+    throw_error({ErrorKind::kAborted,
+                 "ringdist: this hook compresses for group '" + group_->communicator()->name() +
+                     "', which was shrunk: give the model a new DistributedDataParallel, and that "
+                     "a hook of its own by torch_ringdist.ddp.compress()"});
   try {
     throw_if(session_->begin(bucket.getIndex()));
     FuturePtr future;
