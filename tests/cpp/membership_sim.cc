@@ -25,6 +25,8 @@ printed, and can be replayed.
 
   membership_sim [--runs N] [--seed FIRST]  N runs (100000), of the seeds FIRST (1), FIRST + 1, ...
                  [--seconds S]              no more than S seconds of them
+                 [--give-ups]               members give up others without reason, too: then nothing is
+                                            said of who finishes, and the rest must hold
   membership_sim --exhaustive [--stride N]  three members on one to three hosts: each pair of faults,
                                             at every Nth event and message (1)
   membership_sim --large                    how long 256 members need after a death
@@ -40,6 +42,7 @@ struct Options {
   int64_t stride = 1;
   bool exhaustive = false;
   bool large = false;
+  bool give_ups = false;
   std::optional<uint64_t> replay;
 };
 
@@ -79,6 +82,8 @@ Options parse(int count, char** words) {
       out.exhaustive = true;
     } else if (word == "--large") {
       out.large = true;
+    } else if (word == "--give-ups") {
+      out.give_ups = true;
     } else {
       refuse("unknown option '" + std::string(word) + "'");
     }
@@ -166,8 +171,9 @@ int run_large() {
 
 int main(int count, char** words) {
   const Options options = parse(count, words);
+  const auto draw_one = options.give_ups ? draw_giving_up : draw;
   if (options.replay) {
-    const Scenario scenario = draw(*options.replay);
+    const Scenario scenario = draw_one(*options.replay);
     std::cout << describe(scenario);
     const Outcome outcome = World(scenario, World::usual_pace(), &std::cout).run();
     std::cout << (outcome.violation.empty() ? "all is as it must be" : outcome.violation) << "\n";
@@ -180,5 +186,5 @@ int main(int count, char** words) {
                    [&](int64_t i) { return all[static_cast<size_t>(i)]; });
   }
   return run_all(options.runs, options.seconds,
-                 [&](int64_t i) { return draw(options.seed + static_cast<uint64_t>(i)); });
+                 [&](int64_t i) { return draw_one(options.seed + static_cast<uint64_t>(i)); });
 }

@@ -23,6 +23,14 @@ TEST(MembershipWorld, HoldsWhateverHappens) {
   }
 }
 
+// Whom a control plane gives up is no member of what follows; two sets go on as little as before.
+TEST(MembershipWorld, HoldsWhoeverIsGivenUp) {
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    const Scenario scenario = draw_giving_up(seed);
+    EXPECT_EQ(World(scenario).run().violation, "") << describe(scenario);
+  }
+}
+
 TEST(MembershipWorld, HoldsWithAnyTwoFaultsOfThree) {
   for (const Scenario& scenario : small_scenarios(16))
     EXPECT_EQ(World(scenario).run().violation, "") << describe(scenario);

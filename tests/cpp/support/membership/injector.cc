@@ -58,7 +58,16 @@ void Injector::apply(const Fault& fault) {
       return world_.in_process(fault.who, [this, fault] { world_.callers().shrink(fault.who); });
     case Fault::Kind::kJoin:
       return join(fault.who);
+    case Fault::Kind::kGiveUp:
+      return world_.in_process(fault.who, [this, fault] { give_up(fault.who, fault.other); });
   }
+}
+
+void Injector::give_up(int index, int other) {
+  Process& one = world_.process(index);
+  if (index == other || !one.is_member() || one.excluded()) return;
+  one.generations().give_up(Process::id_of(other), world_.now());
+  world_.callers().shrink(index);
 }
 
 void Injector::stop(int index, Duration lasts) {

@@ -37,6 +37,7 @@ class Injector {
  private:
   void apply(const Fault& fault);
   void stop(int index, Duration lasts);
+  void give_up(int index, int other);
   void resume(int index);
   void cut(int from_host, int to_host, bool both, Duration lasts);
   void drop(int host, int other, Duration lasts);

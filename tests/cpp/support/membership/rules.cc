@@ -79,7 +79,7 @@ void Rules::on_composed(int index, const Decision& decision) {
     const std::string name = "process " + std::to_string(member);
     if (lost.cause == Lost::Cause::kDied) {
       if (world_.process(member).alive) fail(name + " is said to have died");
-    } else if (world_.reach().talk(index, member) &&
+    } else if (!gives_up(world_.scenario()) && world_.reach().talk(index, member) &&
                world_.now() - world_.reach().since(index, member) >= world_.pace().silence) {
       fail(name + " is given up, though it ran and could be reached");
     }

@@ -152,6 +152,21 @@ Scenario draw(uint64_t seed) {
   return out;
 }
 
+Scenario draw_giving_up(uint64_t seed) {
+  Scenario out = draw(seed);
+  Dice dice(seed ^ 0x61766573);
+  const auto ranks = static_cast<int64_t>(out.hosts.size());
+  for (int64_t left = dice.roll(1, 4); left > 0; --left)
+    out.faults.push_back({Kind::kGiveUp, dice.chance(70) ? dice.roll(0, 150) : dice.roll(0, 4000),
+                          false, dice.pick(ranks), dice.pick(ranks), 0});
+  return out;
+}
+
+bool gives_up(const Scenario& scenario) {
+  return std::ranges::any_of(scenario.faults,
+                             [](const Fault& one) { return one.kind == Kind::kGiveUp; });
+}
+
 namespace {
 
 // What takes a group of three that loses nobody: after that nothing happens to be disturbed.
@@ -233,6 +248,8 @@ std::string describe(const Fault& fault) {
       return when(fault) + ": process " + who + " calls shrink";
     case Kind::kJoin:
       return when(fault) + ": a process on host " + who + " asks to join";
+    case Kind::kGiveUp:
+      return when(fault) + ": process " + who + " gives up process " + other;
   }
   return "?";
 }

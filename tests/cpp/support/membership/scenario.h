@@ -21,13 +21,14 @@ struct Fault {
     kLoseStore,
     kShrink,  // no fault: a member asks for the next generation
     kJoin,    // nor this: a process on that host asks to be a member
+    kGiveUp,  // a member's control plane gives up another one, with or without reason
   };
 
   Kind kind = Kind::kKill;
   int64_t at = 0;       // ms; or the number of the event before which it happens
   bool counts = false;  // `at` is such a number
   int who = 0;          // process or host
-  int other = 0;        // host, or messages
+  int other = 0;        // process or host, or messages
   int64_t lasts = 0;    // ms; 0: for ever
 
   bool operator==(const Fault&) const = default;
@@ -50,6 +51,10 @@ struct Scenario {
 // 2 to 9 members on 1 to 4 hosts, and up to six faults; of five runs one is what a wrong rule has
 // been seen to fail by, with times of its own.
 Scenario draw(uint64_t seed);
+
+// The same, and members give up others: then none need stay, nor finish, and all else holds.
+Scenario draw_giving_up(uint64_t seed);
+bool gives_up(const Scenario& scenario);
 
 // All runs of three members with two faults: of each layout on hosts, each two faults, at every
 // `stride`th event or message.
