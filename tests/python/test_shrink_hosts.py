@@ -280,16 +280,27 @@ def _sum_for(seconds: float) -> tuple[int, float]:
             return done, longest
 
 
-@pytest.mark.parametrize("host", [2, 0])
-@pytest.mark.parametrize("cut", CUTS)
-def test_nobody_is_lost_by_a_short_cut(start: Start, cut: str, host: int):
-    network, pool = start(hosts=4, peer_timeout=15)
-    pool.start(_sum_for, 4.0)
+def _nobody_is_lost(start: Start, cut: str, host: int, seconds: float, peer_timeout: float) -> None:
+    network, pool = start(hosts=4, peer_timeout=peer_timeout)
+    pool.start(_sum_for, seconds + 2.5)
     time.sleep(0.7)
     CUTS[cut](network, host)
-    time.sleep(1.5)
+    time.sleep(seconds)
     network.heal()
     for rank, (sums, longest) in pool.collect().items():
         print(f"rank {rank}: {sums} sums, the longest took {longest:.2f} s")
     pool.run(_everything_works)
     _end_well(pool)
+
+
+@pytest.mark.parametrize("host", [2, 0])
+@pytest.mark.parametrize("cut", CUTS)
+def test_nobody_is_lost_by_a_short_cut(start: Start, cut: str, host: int):
+    _nobody_is_lost(start, cut, host, seconds=1.5, peer_timeout=15)
+
+
+@pytest.mark.xfail(
+    reason="TCP repeats what was lost at ever longer intervals, up to the length of the cut"
+)
+def test_nobody_is_lost_by_a_cut_that_ends_in_time(start: Start):
+    _nobody_is_lost(start, "both ways", 3, seconds=7, peer_timeout=10)
