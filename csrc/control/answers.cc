@@ -30,7 +30,8 @@ std::optional<Error> ControlAnswers::links(uint64_t nonce, const ControlGroup& g
   // Of who has left, or dies later, the engine tells, after what it had sent.
   for (const auto& [id, member] : group.roster.processes()) {
     const auto why = ledger_.lost(id);
-    if (!why || arrivals_.has(nonce, id)) continue;
+    // Of ourselves nobody else tells: others that gave us up do not talk to us.
+    if (!why || (id != id_ && arrivals_.has(nonce, id))) continue;
     return Error(ErrorKind::kPeerLost,
                  describe_member(member) + " is lost: " + std::string(kClosedByPeer) + *why)
         .blame(member.rank);

@@ -17,9 +17,10 @@ namespace ringdist {
 
 class ControlAnswers {
  public:
-  ControlAnswers(ControlProcesses& processes, const ControlLedger& ledger,
+  // `id`: this process.
+  ControlAnswers(uint64_t id, ControlProcesses& processes, const ControlLedger& ledger,
                  const ControlArrivals& arrivals, const ControlReach& reach)
-      : processes_(processes), ledger_(ledger), arrivals_(arrivals), reach_(reach) {}
+      : id_(id), processes_(processes), ledger_(ledger), arrivals_(arrivals), reach_(reach) {}
 
   // Success once the process has answered on its abstract socket. `who`: its name.
   std::optional<Error> proof(uint64_t id, const std::string& who, bool expired);
@@ -32,6 +33,7 @@ class ControlAnswers {
  private:
   std::optional<Error> missing(const ControlGroup& group, uint64_t id, LinkKind kind, bool expired);
 
+  const uint64_t id_;
   ControlProcesses& processes_;
   const ControlLedger& ledger_;
   const ControlArrivals& arrivals_;

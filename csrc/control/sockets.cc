@@ -124,9 +124,15 @@ void ControlSockets::connected(ControlConnection& c) {
     c.pid = who.value().pid;
     c.uid = who.value().uid;
   }
+  limit_patience(c);
   c.state = State::kGreeting;
   c.last_sent = now_;
   send(c, c.hello.frame());
+}
+
+void ControlSockets::limit_patience(const ControlConnection& c) {
+  if (c.kind == LinkKind::kTcp)
+    break_after(c.stream.fd(), std::chrono::duration_cast<Milliseconds>(tcp_patience_).count());
 }
 
 void ControlSockets::accept(Fd fd, LinkKind kind, const PeerCredentials& who) {
@@ -135,6 +141,7 @@ void ControlSockets::accept(Fd fd, LinkKind kind, const PeerCredentials& who) {
   c.stream.limit_frames(kMaxStrangerFrame);
   c.pid = who.pid;
   c.uid = who.uid;
+  limit_patience(c);
   if (epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) close(c);
 }
 

@@ -43,8 +43,11 @@ class ControlSockets final : public ControlReach, public ControlVoice {
                            const std::string& reason) = 0;
   };
 
-  ControlSockets(uint64_t my_id, const Epoll& epoll, Owner& owner, ControlGuard& guard)
-      : my_id_(my_id), epoll_(epoll), owner_(owner), guard_(guard) {}
+  // A TCP connection on which nothing is confirmed for so long is broken, and can be dialed anew:
+  // TCP itself tries again ever more rarely, long after the network is back.
+  ControlSockets(uint64_t my_id, const Epoll& epoll, Owner& owner, ControlGuard& guard,
+                 Duration tcp_patience)
+      : my_id_(my_id), epoll_(epoll), owner_(owner), guard_(guard), tcp_patience_(tcp_patience) {}
 
   Error listen(const std::string& unix_name, const std::string& local_ip) {
     return listeners_.listen(unix_name, local_ip);
@@ -103,6 +106,7 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   void take_event(uint64_t key, uint32_t events);
   void accept(Fd fd, LinkKind kind, const PeerCredentials& who);
   void make_room(LinkKind kind);
+  void limit_patience(const ControlConnection& connection);
   void connected(ControlConnection& connection);
   void read(ControlConnection& connection);
   void take_frames(ControlConnection& connection);
@@ -122,6 +126,7 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   const Epoll& epoll_;
   Owner& owner_;
   ControlGuard& guard_;
+  const Duration tcp_patience_;
   TimePoint now_{};
   ControlListeners listeners_{epoll_};
   const ControlListeners::Accept accept_ = [this](Fd fd, LinkKind kind,

@@ -8,9 +8,11 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <cstring>
 
 namespace ringdist {
@@ -162,8 +164,9 @@ size_t unread(const Fd& fd) {
   return ioctl(fd.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
 }
 
-void break_after(const Fd& fd, int milliseconds) {
-  setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+void break_after(const Fd& fd, int64_t milliseconds) {
+  const auto given = static_cast<unsigned>(std::clamp<int64_t>(milliseconds, 1, INT_MAX));
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &given, sizeof given);
 }
 
 Fd accept_connection(const Fd& listener) {

@@ -42,7 +42,7 @@ Result<std::string> local_address(const Fd& fd);
 // How much of what was sent the other side has not read yet, or its kernel not confirmed; bytes.
 size_t unread(const Fd& fd);
 // TCP: the connection breaks when what was sent has not been confirmed for so long.
-void break_after(const Fd& fd, int milliseconds);
+void break_after(const Fd& fd, int64_t milliseconds);
 
 // The next waiting connection, or an empty Fd when there is none, or errno says why.
 Fd accept_connection(const Fd& listener);

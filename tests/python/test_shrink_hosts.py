@@ -299,8 +299,5 @@ def test_nobody_is_lost_by_a_short_cut(start: Start, cut: str, host: int):
     _nobody_is_lost(start, cut, host, seconds=1.5, peer_timeout=15)
 
 
-@pytest.mark.xfail(
-    reason="TCP repeats what was lost at ever longer intervals, up to the length of the cut"
-)
 def test_nobody_is_lost_by_a_cut_that_ends_in_time(start: Start):
     _nobody_is_lost(start, "both ways", 3, seconds=7, peer_timeout=10)

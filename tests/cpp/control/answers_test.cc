@@ -22,7 +22,7 @@ class AnswersTest : public testing::Test {
   ControlLedger ledger_;
   ControlArrivals arrivals_;
   FakeReach reach_;
-  ControlAnswers answers_{processes_, ledger_, arrivals_, reach_};
+  ControlAnswers answers_{kMe, processes_, ledger_, arrivals_, reach_};
 };
 
 TEST_F(AnswersTest, AProofIsAnOpenConnection) {
@@ -72,6 +72,16 @@ TEST_F(AnswersTest, AMemberThatDiedBeforeItHadConnectedFailsIt) {
   EXPECT_NE(answer->message().find("rank 1 (pid 102 on host h0) is lost: "), std::string::npos);
   (void)arrivals_.learn(kNonce, {2}, [](uint64_t) { return true; });
   EXPECT_FALSE(*answers_.links(kNonce, group, false)) << "the engine tells of it";
+}
+
+// Those who gave it up do not link to it: nobody else would tell it.
+TEST_F(AnswersTest, OneThatOthersGaveUpFormsNoGroup) {
+  const ControlGroup& group = groups_.join(kNonce, kMe, 0, processes_on({0, 0}));
+  (void)arrivals_.learn(kNonce, {kMe}, [](uint64_t) { return true; });
+  ledger_.record_lost(kMe, "it was silent");
+  const auto answer = answers_.links(kNonce, group, false);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->ranks(), std::vector{0});
 }
 
 TEST_F(AnswersTest, AGroupIsFormedWhenAllHaveArrivedOrLeft) {

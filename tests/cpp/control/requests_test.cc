@@ -57,7 +57,7 @@ class RequestsTest : public testing::Test, protected ControlRequests::Host {
   ControlLedger ledger_;
   ControlArrivals arrivals_;
   FakeReach reach_;
-  ControlAnswers answers_{processes_, ledger_, arrivals_, reach_};
+  ControlAnswers answers_{kMe, processes_, ledger_, arrivals_, reach_};
   ControlRequests requests_{groups_, processes_, answers_, *this};
   std::vector<uint64_t> linked_;
   bool no_memory_ = false;
