@@ -332,7 +332,8 @@ void Agreement::answer(int to, MessageKind kind, const Ballot& ballot) {
 std::string Agreement::describe(TimePoint now) const {
   RankSet voters = round_ ? round_->promised : RankSet(size());
   voters.add(self());
-  if (!round_ && gave_way_to_.round > 0) voters.add(gave_way_to_.rank);  // it asked us
+  if (!round_ && gave_way_to_.round > 0 && others_.is_of_use(gave_way_to_.rank))
+    voters.add(gave_way_to_.rank);  // it asked us
   std::string out = "no quorum: " + std::to_string(voters.count()) + " of " +
                     std::to_string(size()) + " voters, " + std::to_string(electorate_.needed()) +
                     " needed";

@@ -5,11 +5,11 @@
 
 namespace ringdist {
 
-void ControlFates::learn_lost(uint64_t id, const std::string& cause, bool silent,
+void ControlFates::learn_lost(uint64_t id, const std::string& cause,
                               const ControlConnection* from) {
-  if (!ledger_.record_lost(id, cause, silent)) return;
+  if (!ledger_.record_lost(id, cause)) return;
   // The culprit is told as well: if it was only stopped it learns that it is out.
-  gossip_.pass_on_lost(id, cause, silent, from);
+  gossip_.pass_on_lost(id, cause, from);
   settle(id);
 }
 

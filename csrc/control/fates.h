@@ -33,12 +33,11 @@ class ControlFates final : public ControlJudge::Court {
         guard_(guard) {}
 
   // What throws has learned nothing. `from`: who told it, and need not be told.
-  void learn_lost(uint64_t id, const std::string& cause, bool silent,
-                  const ControlConnection* from);
+  void learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
   void learn_left(uint64_t id, const ControlConnection* from);
   // ControlJudge::Court
-  void learn_lost(uint64_t id, const std::string& cause, bool silent) override {
-    learn_lost(id, cause, silent, nullptr);
+  void learn_lost(uint64_t id, const std::string& cause) override {
+    learn_lost(id, cause, nullptr);
   }
   void learn_left(uint64_t id) override { learn_left(id, nullptr); }
 

@@ -70,10 +70,9 @@ bool ControlGossip::host_has_met(uint64_t id) const {
   return met;
 }
 
-void ControlGossip::pass_on_lost(uint64_t id, const std::string& cause, bool silent,
+void ControlGossip::pass_on_lost(uint64_t id, const std::string& cause,
                                  const ControlConnection* from) {
-  pass_on([&] { return Fate{id, cause, silent}.frame(FrameType::kLost); }, from,
-          /*host_heard=*/false);
+  pass_on([&] { return Fate{id, cause}.frame(FrameType::kLost); }, from, /*host_heard=*/false);
 }
 
 void ControlGossip::pass_on_left(uint64_t id, const ControlConnection* from) {

@@ -35,8 +35,7 @@ class ControlGossip {
 
   // That a process died or left, which the ledger knows. Throws nothing. Who left has told its
   // host.
-  void pass_on_lost(uint64_t id, const std::string& cause, bool silent,
-                    const ControlConnection* from);
+  void pass_on_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
   void pass_on_left(uint64_t id, const ControlConnection* from);
 
   // Processes have found all others of a group. Inside a host everyone tells everyone;

@@ -20,11 +20,10 @@ std::string format_seconds(Duration d) {
 
 Duration ControlJudge::suspect_after() const { return std::min(kSuspectAfter, peer_timeout_ / 2); }
 
-bool ControlJudge::forgive_own_pause(Duration late, TimePoint now) {
-  if (late <= std::min(kOwnPause, peer_timeout_ / 2)) return false;
+void ControlJudge::forgive_own_pause(Duration late, TimePoint now) {
+  if (late <= std::min(kOwnPause, peer_timeout_ / 2)) return;
   processes_.forgive(late, now);
   groups_.forgive(late, now);
-  return true;
 }
 
 void ControlJudge::judge_hosts(ControlGroup& group, TimePoint now) {
@@ -56,8 +55,7 @@ void ControlJudge::judge_host(ControlGroup& group, int host, TimePoint now) {
   const std::string cause = "host " + group.roster.member(alive[0]).host_name +
                             " fell silent: nothing was heard from its processes for " +
                             format_seconds(silence) + " (";
-  for (const uint64_t id : alive)
-    court_.learn_lost(id, cause + name(id) + " among them)", /*silent=*/true);
+  for (const uint64_t id : alive) court_.learn_lost(id, cause + name(id) + " among them)");
 }
 
 void ControlJudge::judge_processes(TimePoint now) {
@@ -83,10 +81,9 @@ bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, Tim
   if (!line.joined() || !needs_.relied_on(id)) return false;
   const bool local = kind == LinkKind::kLocal;
   if (local && line.silence(now) > peer_timeout_) {
-    court_.learn_lost(id,
-                      "its process (" + name(id) + ") has been silent for " +
-                          format_seconds(line.silence(now)) + " (stopped, frozen or unreachable)",
-                      /*silent=*/true);
+    court_.learn_lost(id, "its process (" + name(id) + ") has been silent for " +
+                              format_seconds(line.silence(now)) +
+                              " (stopped, frozen or unreachable)");
     return true;
   }
   if (reach_.reached(id, kind)) return false;
@@ -95,8 +92,7 @@ bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, Tim
   if (line.deserted() && !kernel_knows) {
     court_.learn_lost(id,
                       "its process (" + name(id) +
-                          ") died: its connection ended and nothing listens on its control socket",
-                      /*silent=*/false);
+                          ") died: its connection ended and nothing listens on its control socket");
     return true;
   }
   dialer_.want(id, kind, true, now);

@@ -20,8 +20,7 @@ class ControlJudge {
   // What it finds out. It may change processes and the ledger.
   struct Court {
     virtual ~Court() = default;
-    // `silent`: nothing came from it, which others may see otherwise.
-    virtual void learn_lost(uint64_t id, const std::string& cause, bool silent) = 0;
+    virtual void learn_lost(uint64_t id, const std::string& cause) = 0;
     virtual void learn_left(uint64_t id) = 0;
   };
 
@@ -42,9 +41,7 @@ class ControlJudge {
   void judge_processes(TimePoint now);
   // When this thread did not run (the process was stopped, the machine suspended) it is not the
   // others who were silent. `late`: beyond what it meant to sleep.
-  // Whether that was so.
-  bool forgive_own_pause(Duration late, TimePoint now);
-  Duration peer_timeout() const { return peer_timeout_; }
+  void forgive_own_pause(Duration late, TimePoint now);
 
   // After that silence a process is suspect, which changes nothing but words.
   Duration suspect_after() const;

@@ -23,12 +23,11 @@ std::string format_id(uint64_t id) {
   return text.data();
 }
 
-bool ControlLedger::record(uint64_t context_id, bool is_lost, const std::string& cause,
-                           bool silent) {
+bool ControlLedger::record(uint64_t context_id, bool is_lost, const std::string& cause) {
   if (gone(context_id)) return false;
   const auto age = by_age_.emplace(next_order_, context_id).first;
   try {
-    fates_.emplace(context_id, Known{is_lost, cause.substr(0, kMaxCause), silent});
+    fates_.emplace(context_id, Known{is_lost, cause.substr(0, kMaxCause)});
   } catch (...) {
     by_age_.erase(age);
     throw;
@@ -38,13 +37,11 @@ bool ControlLedger::record(uint64_t context_id, bool is_lost, const std::string&
   return true;
 }
 
-bool ControlLedger::record_lost(uint64_t context_id, const std::string& cause, bool silent) {
-  return record(context_id, true, cause, silent);
+bool ControlLedger::record_lost(uint64_t context_id, const std::string& cause) {
+  return record(context_id, true, cause);
 }
 
-bool ControlLedger::record_left(uint64_t context_id) {
-  return record(context_id, false, "", false);
-}
+bool ControlLedger::record_left(uint64_t context_id) { return record(context_id, false, ""); }
 
 std::optional<uint64_t> ControlLedger::untold() const {
   if (untold_ == 0) return std::nullopt;
@@ -110,8 +107,8 @@ std::vector<std::vector<std::byte>> ControlLedger::frames(TimePoint now) const {
   size_t bytes = 0;
   for (auto it = by_age_.rbegin(); it != by_age_.rend() && bytes < kMaxFateBytes; ++it) {
     const Known& known = fates_.at(it->second);
-    out.push_back(Fate{it->second, known.cause, known.silent}.frame(
-        known.is_lost ? FrameType::kLost : FrameType::kLeft));
+    out.push_back(
+        Fate{it->second, known.cause}.frame(known.is_lost ? FrameType::kLost : FrameType::kLeft));
     bytes += out.back().size();
   }
   for (const Kept& kept : kept_)

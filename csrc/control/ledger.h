@@ -22,8 +22,7 @@ class ControlLedger {
  public:
   // True if nothing was known about that process before; the first fate stays.
   // What throws has recorded nothing, here and below.
-  // `silent`: as of Fate.
-  bool record_lost(uint64_t context_id, const std::string& cause, bool silent = false);
+  bool record_lost(uint64_t context_id, const std::string& cause);
   bool record_left(uint64_t context_id);
 
   // Of whom the owner has not been told yet: the oldest.
@@ -51,7 +50,6 @@ class ControlLedger {
   struct Known {
     bool is_lost = false;
     std::string cause;
-    bool silent = false;
     bool told = false;
   };
   // Sequence numbers seen from one process; what lies below `floor` is old.
@@ -63,7 +61,7 @@ class ControlLedger {
     TimePoint at;
     std::vector<std::byte> frame;
   };
-  bool record(uint64_t context_id, bool is_lost, const std::string& cause, bool silent);
+  bool record(uint64_t context_id, bool is_lost, const std::string& cause);
   void keep(std::vector<std::byte> frame, TimePoint now);
 
   std::map<uint64_t, Known> fates_;

@@ -47,7 +47,7 @@ Error ControlPlane::listen(const std::string& local_ip) {
 void ControlPlane::begin_turn(TimePoint now) {
   guard_.begin_turn();
   sockets_.begin_turn(now);
-  if (judge_.forgive_own_pause(pace_.begin_turn(now), now)) paused_at_ = now;
+  judge_.forgive_own_pause(pace_.begin_turn(now), now);
 }
 
 void ControlPlane::on_event(const Epoll::Event& event) {
@@ -188,8 +188,7 @@ void ControlPlane::on_exit(uint64_t id) {
   else if (processes_.exiting(id))
     fates_.learn_left(id);
   else
-    fates_.learn_lost(id, "its process (" + name_of(id, groups_, processes_) + ") died",
-                      /*silent=*/false);
+    fates_.learn_lost(id, "its process (" + name_of(id, groups_, processes_) + ") died");
 }
 
 ControlSockets::Admission ControlPlane::admit(const ControlConnection& connection,
@@ -251,9 +250,8 @@ void ControlPlane::on_fate(ControlConnection& connection, const Frame& frame) {
   const auto fate = Fate::decode(frame.body);
   if (!fate) return;
   hear_out(fate->context_id, connection);
-  if (fate->silent && !may_be_silent(fate->context_id, connection.peer)) return;
   if (frame.type == FrameType::kLost)
-    fates_.learn_lost(fate->context_id, fate->cause, fate->silent, &connection);
+    fates_.learn_lost(fate->context_id, fate->cause, &connection);
   else
     fates_.learn_left(fate->context_id, &connection);
 }
@@ -261,25 +259,6 @@ void ControlPlane::on_fate(ControlConnection& connection, const Frame& frame) {
 void ControlPlane::on_letters(ControlConnection& connection, const Hello& hello) {
   if (connection.kind == LinkKind::kLocal && connection.uid != geteuid()) return;
   events_.on_letters(std::move(connection.stream), hello, connection.kind);
-}
-
-// One that hears nobody says so of everybody: who hears them knows better. Of ourselves others may
-// know better if we stood still, and else if nobody else hears us either, for all we know.
-bool ControlPlane::may_be_silent(uint64_t id, uint64_t teller) const {
-  if (id != id_) return !is_heard(id);
-  if (paused_at_ && now() - *paused_at_ <= judge_.peer_timeout()) return true;
-  return std::ranges::none_of(processes_.all(), [&](const auto& entry) {
-    return entry.first != teller && is_heard(entry.first);
-  });
-}
-
-bool ControlPlane::is_heard(uint64_t id) const {
-  const ControlPeer* peer = processes_.find(id);
-  return peer != nullptr && std::ranges::any_of(kLinkKinds, [&](LinkKind kind) {
-           const ControlLine& line = peer->line(kind);
-           return sockets_.reached(id, kind) && line.joined() &&
-                  line.silence(now()) < judge_.suspect_after();
-         });
 }
 
 // Another tells of its end. What it said itself comes first, as nobody of its host repeats that.

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <future>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,9 +76,6 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
   void on_dump_request(ControlConnection& connection);
   void on_exits(ControlConnection& connection);
   void on_fate(ControlConnection& connection, const Frame& frame);
-  // Whether to believe another that it has been silent.
-  bool may_be_silent(uint64_t id, uint64_t teller) const;
-  bool is_heard(uint64_t id) const;
   void hear_out(uint64_t id, const ControlConnection& teller);
   void on_exit(uint64_t id);
 
@@ -96,7 +92,6 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
   ControlGuard& guard_;
   ControlPace pace_{Clock::now()};
   bool hears_out_ = false;
-  std::optional<TimePoint> paused_at_;  // this thread did not run for a while, until then
   ControlSockets sockets_;
   ControlLedger ledger_;
   ControlProcesses processes_;

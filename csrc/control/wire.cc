@@ -8,7 +8,7 @@ namespace ringdist {
 namespace {
 
 constexpr uint32_t kMagic = 0x6c746452;  // "Rdtl"
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 1;
 constexpr size_t kHeader = sizeof(uint32_t) + sizeof(uint8_t);
 
 }  // namespace
@@ -74,9 +74,7 @@ std::optional<Hello> Hello::decode(ConstBytes body) {
 
 std::vector<std::byte> Fate::frame(FrameType type) const {
   Writer out;
-  out.put(context_id)
-      .put_string(std::string_view(cause).substr(0, 4096))
-      .put(static_cast<uint8_t>(silent));
+  out.put(context_id).put_string(std::string_view(cause).substr(0, 4096));
   return make_frame(type, out.take());
 }
 
@@ -85,7 +83,6 @@ std::optional<Fate> Fate::decode(ConstBytes body) {
   Fate out;
   out.context_id = in.get<uint64_t>();
   out.cause = in.get_string();
-  out.silent = in.get<uint8_t>() != 0;
   if (!in.ok()) return std::nullopt;
   return out;
 }

@@ -75,7 +75,6 @@ struct Hello {
 struct Fate {
   uint64_t context_id = 0;
   std::string cause;
-  bool silent = false;  // lost, for nothing came from it: who hears it knows better
 
   std::vector<std::byte> frame(FrameType type) const;
   static std::optional<Fate> decode(ConstBytes body);

@@ -170,7 +170,7 @@ TEST_F(GossipTest, WhatCameBeforeTheGroupIsToldWhenItIsJoined) {
 TEST_F(GossipTest, ANewConnectionHearsWhoArrivedAndThenWhoIsGone) {
   (void)join();
   gossip_.learn_formed(kNonce, {3}, nullptr);
-  fates_.learn_lost(3, "killed", /*silent=*/false, nullptr);
+  fates_.learn_lost(3, "killed", nullptr);
   gossip_.flood(payload_, kStart);
   gossip_.bring_up_to_date(voice_.add(2), kStart);
   ASSERT_EQ(voice_.said.size(), 3u);
@@ -207,14 +207,14 @@ TEST_F(GossipTest, ADeathIsToldPassedOnAndDropped) {
   (void)voice_.add(4);
   (void)processes_[3];
   pace_.set(std::chrono::seconds(1));
-  fates_.learn_lost(3, "killed", /*silent=*/false, &teller);
+  fates_.learn_lost(3, "killed", &teller);
   EXPECT_EQ(lost_[3], "killed");
   EXPECT_EQ(voice_.take(FrameType::kLost), (Ids{3, 4})) << "the culprit, too; not who told it";
   EXPECT_EQ(culprit.state, ControlConnection::State::kClosing);
   EXPECT_EQ(processes_.find(3), nullptr);
   EXPECT_TRUE(pace_.due());
   lost_.clear();
-  fates_.learn_lost(3, "killed again", /*silent=*/false, nullptr);
+  fates_.learn_lost(3, "killed again", nullptr);
   fates_.learn_left(3, nullptr);
   EXPECT_TRUE(lost_.empty() && left_.empty() && voice_.said.empty()) << "it counts once";
 }
@@ -247,7 +247,7 @@ TEST_F(GossipTest, WhoLeavesAFormedGroupHasToldItsHost) {
 // Others gave this process up while it was stopped: it goes on, and its connections stay.
 TEST_F(GossipTest, ItsOwnDeathDropsNothing) {
   ControlConnection& teller = voice_.add(2);
-  fates_.learn_lost(kMe, "it was silent", /*silent=*/false, &teller);
+  fates_.learn_lost(kMe, "it was silent", &teller);
   EXPECT_EQ(lost_[kMe], "it was silent");
   EXPECT_TRUE(teller.open());
 }
@@ -256,7 +256,7 @@ TEST_F(GossipTest, AnOwnerThatThrowsIsToldAgain) {
   (void)voice_.add(2);
   (void)voice_.add(4);
   owner_has_no_memory_ = true;
-  fates_.learn_lost(3, "killed", /*silent=*/false, nullptr);
+  fates_.learn_lost(3, "killed", nullptr);
   fates_.learn_left(4, nullptr);
   EXPECT_EQ(ledger_.untold(), 3u);
   EXPECT_EQ(voice_.take(FrameType::kLost), (Ids{2, 4})) << "others hear of it all the same";
