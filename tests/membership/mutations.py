@@ -68,7 +68,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a proposer writes its own value, not what it read",
-        CONSENSUS + "round.h",
+        CONSENSUS + "ballot_round.h",
         "    if (has && (!latest || latest->ballot < has->ballot)) latest = has;\n",
         "    static_cast<void>(has);\n",
     ),
