@@ -1,10 +1,10 @@
 #include "control/loop.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <utility>
+
+#include "os/quiet_thread.h"
 
 namespace ringdist {
 namespace {
@@ -44,13 +44,7 @@ Error ControlLoop::open(const std::string& local_ip) {
   if (Error e = epoll_.add(wake_.get(), EPOLLIN, kWakeKey)) return e;
   if (Error e = epoll_.add(signalled_.get(), EPOLLIN, kSignalKey)) return e;
   signal_watch_ = SignalWatch::on_sigusr1(signalled_);
-  // Signals are for the program's own threads: a handler of theirs must not run here.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread_.native_handle(), "ringdist-ctl");
+  thread_ = quiet_thread("ringdist-ctl", [this] { run(); });
   return {};
 }
 

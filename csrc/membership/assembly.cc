@@ -1,8 +1,5 @@
 #include "membership/assembly.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <future>
 #include <utility>
@@ -10,6 +7,7 @@
 #include "base/log.h"
 #include "base/serialize.h"
 #include "base/thrown.h"
+#include "os/quiet_thread.h"
 
 namespace ringdist {
 namespace {
@@ -57,18 +55,11 @@ Error Assembly::start() {
   if (Error error = epoll.value().add(wake.value().get(), EPOLLIN, kWakeKey)) return error;
   epoll_ = std::make_unique<Epoll>(std::move(epoll.value()));
   post_ = std::make_unique<Post>(self_, *epoll_, kFirstKey, static_cast<Post::Owner&>(*this));
-  // Signals are for the program's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    thread_ = std::thread([this] { run(); });
+    thread_ = quiet_thread("ringdist-member", [this] { run(); });
   } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return thrown_error();
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread_.native_handle(), "ringdist-member");
   tasks_->open(std::move(wake.value()));
   return {};
 }
