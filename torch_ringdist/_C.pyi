@@ -17,6 +17,9 @@ class ProcessGroupRing(_Backend):
     @property
     def timeout(self) -> timedelta:
         """Of its operations, as it is now."""
+    def admit(self, job: str, note: str) -> None:
+        """Newcomers may come to this generation and later ones; `note` is for them. Blocks on the
+        store, without the GIL, on rank 0. Raises as torch_ringdist.admit()."""
     def next_generation(self, timeout: timedelta) -> NextGeneration:
         """Agree with all members that can be reached on the next generation, and make its group;
         this one ends on all ranks. Blocks without the GIL.
@@ -27,7 +30,7 @@ class ProcessGroupRing(_Backend):
         """
 
 class NextGeneration:
-    """What became of a group that has lost members."""
+    """What became of a group that has lost members, or taken newcomers."""
 
     @property
     def backend(self) -> ProcessGroupRing:
@@ -35,16 +38,34 @@ class NextGeneration:
     @property
     def generation(self) -> int: ...  # 1 for the first shrink
     @property
+    def id(self) -> str: ...  # the same on all members, and of no other generation
+    @property
     def stayed(self) -> list[int]: ...  # ranks of the old group, in the order of the new ones
     @property
     def lost(self) -> list[tuple[int, str, str]]:
         """Rank of the old group; "died" or "silent"; where, as "pid 12 on host x"."""
+    @property
+    def joined(self) -> list[int]: ...  # the new ranks of newcomers
     @property
     def first_unfinished(self) -> int:
         """The first collective, from 1, that not all who stay had finished."""
     @property
     def store(self) -> str:
         """Empty: the old store goes on. Else "host:port" of a TCPStore of the new rank 0."""
+
+class JoinedGroup:
+    next: NextGeneration  # of a newcomer: nothing has stayed or is lost
+    name: str  # of the first generation
+    note: str  # of admit()
+
+def join_group(
+    store: Store,
+    job: str,
+    timeout: timedelta,
+    options: dict[str, str],
+    read_costs: Callable[[str], dict[str, dict[str, float]]] | None = None,
+) -> JoinedGroup:
+    """As torch_ringdist.join(): blocks without the GIL."""
 
 class _Ucx(TypedDict):
     version: str

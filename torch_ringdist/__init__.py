@@ -21,8 +21,10 @@ Public names:
     shared_memory
               ``with shared_memory():`` tensors that the ranks of a host read where they lie
     shrink    after members of a group were lost: a new group of those who are left
-    ShrinkReport
-              what it says of who is lost and who stayed
+    admit     lets newcomers into the default group: shrink() takes them
+    join      in place of init_process_group: becomes a member of a group that lets newcomers in
+    ShrinkReport, JoinReport
+              what they say of who is lost, who stayed and who has come
     ArgumentError, NotSupportedError
               what operations raise for arguments that they do not take
 
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
     from torch_ringdist._inspect import dump as dump
     from torch_ringdist._inspect import info as info
     from torch_ringdist._inspect import stats as stats
+    from torch_ringdist._join import JoinReport as JoinReport
+    from torch_ringdist._join import admit as admit
+    from torch_ringdist._join import join as join
     from torch_ringdist._options import Options as Options
     from torch_ringdist._shared_memory import shared_memory as shared_memory
     from torch_ringdist._shrink import ShrinkReport as ShrinkReport
@@ -59,14 +64,17 @@ if TYPE_CHECKING:
 _LAZY = {
     "ArgumentError": "torch_ringdist._errors",
     "CompressState": "torch_ringdist._compress",
+    "JoinReport": "torch_ringdist._join",
     "NotSupportedError": "torch_ringdist._errors",
     "Options": "torch_ringdist._options",
     "ShrinkReport": "torch_ringdist._shrink",
+    "admit": "torch_ringdist._join",
     "all_gather_into_tensor": "torch_ringdist._collectives",
     "all_reduce": "torch_ringdist._collectives",
     "compress_hook": "torch_ringdist._compress",
     "dump": "torch_ringdist._inspect",
     "info": "torch_ringdist._inspect",
+    "join": "torch_ringdist._join",
     "reduce_scatter_tensor": "torch_ringdist._collectives",
     "shared_memory": "torch_ringdist._shared_memory",
     "shrink": "torch_ringdist._shrink",
@@ -77,9 +85,11 @@ _MODULES = ("ddp", "fsdp")
 __all__ = [
     "ArgumentError",
     "CompressState",
+    "JoinReport",
     "NotSupportedError",
     "Options",
     "ShrinkReport",
+    "admit",
     "all_gather_into_tensor",
     "all_reduce",
     "compress_hook",
@@ -87,6 +97,7 @@ __all__ = [
     "dump",
     "fsdp",
     "info",
+    "join",
     "reduce_scatter_tensor",
     "shared_memory",
     "shrink",

@@ -94,7 +94,7 @@ def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
     if isinstance(backend_options, Successor):
         return backend_options.backend
     # The class of Options is made when it is first used, which takes longer than to load _C.
-    options = {} if backend_options is None else _as_text(backend_options)
+    options = options_as_text(backend_options, 'init_process_group("ringdist"): pg_options')
     native = _native.load()
     # torch gives no list for the default group, whose members are all ranks.
     members = list(dist_options.global_ranks_in_group) or list(range(dist_options.group_size))
@@ -121,13 +121,20 @@ def read_costs(path: str) -> dict[str, dict[str, float]]:
     return Costs.from_file(path).numbers()
 
 
-def _as_text(given: Any) -> dict[str, str]:
+def options_as_text(given: Any, argument: str) -> dict[str, str]:
+    """As the native module takes them.
+
+    Raises:
+        TypeError: neither None nor a torch_ringdist.Options; names the argument.
+    """
+    if given is None:
+        return {}
     from torch_ringdist._options import Options
 
     if not isinstance(given, Options):
         kind = type(given)
         raise TypeError(
-            'init_process_group("ringdist"): pg_options must be a torch_ringdist.Options or None, '
+            f"{argument} must be a torch_ringdist.Options or None, "
             f"got a {kind.__module__}.{kind.__qualname__}"
         )
     return given.as_text()

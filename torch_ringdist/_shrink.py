@@ -1,4 +1,4 @@
-"""Going on without the members that a group has lost."""
+"""Going on without the members that a group has lost, and with those that have come."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from torch.distributed import distributed_c10d as c10d
 
 from torch_ringdist._collectives import backend_of
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist._generation import checked_timeout, install_default, name_of
 from torch_ringdist._registration import Successor
 
 if TYPE_CHECKING:
     from torch_ringdist._C import NextGeneration, ProcessGroupRing
 
-# Between a group's name and the number of its generation, as in the messages of its operations.
-_GENERATION = " (generation "
 # The store of a new generation is there before anybody hears of it.
 _CONNECT_TIME = timedelta(seconds=10)
 
@@ -45,6 +44,9 @@ class ShrinkReport:
         stayed: who is, as global ranks from before, in the order of the new ranks.
         first_unfinished: the number, from 1, of the first collective of the old group that not all
             who stayed had finished: some of them may have its result, and others not.
+        joined: the new ranks of newcomers, which follow those of the others.
+        store: empty, or "host:port" of the store that the group uses from now on, as the one that
+            it had was lost. Newcomers find it there.
 
     Where a group is shrunk again before all of its members have come back from the call, those that
     are late skip a generation: their report is of all that has changed since the group they gave.
@@ -54,12 +56,15 @@ class ShrinkReport:
     lost: tuple[Lost, ...]
     stayed: tuple[int, ...]
     first_unfinished: int
+    joined: tuple[int, ...] = ()
+    store: str = ""
 
 
 def shrink(
     group: dist.ProcessGroup | None = None, timeout: timedelta | None = None
 ) -> tuple[dist.ProcessGroup, ShrinkReport]:
-    """Make a group of those members that are left, after others have died or fallen silent.
+    """Make a group of those members that are left, after others have died or fallen silent, and
+    of newcomers that wait (admit).
 
     All who live call it, each when an operation of the group has raised. It returns when they have
     agreed on who they are; whom nobody saw die they give the peer timeout to answer.
@@ -100,8 +105,8 @@ def shrink(
     """
     backend = _backend(group)
     old: Any = dist.group.WORLD if group is None else group
-    _check(timeout)
-    outcome = backend.next_generation(backend.timeout if timeout is None else timeout)
+    limit = checked_timeout("shrink", timeout, backend.timeout)
+    outcome = backend.next_generation(limit)
     try:
         members = dist.get_process_group_ranks(old)
         report = ShrinkReport(
@@ -109,9 +114,11 @@ def shrink(
             lost=tuple(Lost(rank, members[rank], *why) for rank, *why in outcome.lost),
             stayed=tuple(members[rank] for rank in outcome.stayed),
             first_unfinished=outcome.first_unfinished,
+            joined=tuple(outcome.joined),
+            store=outcome.store,
         )
         ended = _ended_with(old)
-        new = _replace(old, outcome, report.stayed, backend.timeout)
+        new = _replace(old, outcome, report, backend.timeout)
     except BaseException:
         outcome.backend.abort()  # the others count on this process
         raise
@@ -136,20 +143,6 @@ def _backend(group: dist.ProcessGroup | None) -> ProcessGroupRing:
     return backend
 
 
-def _check(timeout: Any) -> None:
-    if timeout is None:
-        return
-    if not isinstance(timeout, timedelta):
-        raise TypeError(
-            "ringdist: shrink: timeout must be a datetime.timedelta or None, "
-            f"got {timeout!r} of type {type(timeout).__name__}"
-        )
-    if timeout <= timedelta(0):
-        raise ArgumentError(
-            f"ringdist: shrink: timeout must be a timedelta above 0, or None, got {timeout!r}"
-        )
-
-
 def _ended_with(group: dist.ProcessGroup) -> list[dist.ProcessGroup]:
     """Those that go when the group does, in the same order on all ranks."""
     if group is not dist.group.WORLD:
@@ -159,38 +152,29 @@ def _ended_with(group: dist.ProcessGroup) -> list[dist.ProcessGroup]:
 
 
 def _replace(
-    old: dist.ProcessGroup, outcome: NextGeneration, stayed: Sequence[int], timeout: timedelta
+    old: dist.ProcessGroup, outcome: NextGeneration, report: ShrinkReport, timeout: timedelta
 ) -> dist.ProcessGroup:
     """The new group, known to torch.distributed in place of the old one. Else nothing changes."""
-    world, is_default = c10d._world, old is dist.group.WORLD
-    # A member may skip generations, so neither name nor keys may depend on the one before: both are
-    # of the first. PyTorch puts the name before the keys of each group.
-    first = world.pg_names[old].partition(_GENERATION)[0]
-    name: Any = f"{first}{_GENERATION}{outcome.generation})"
-    backend_name, store = world.pg_map[old]
-    store = getattr(store, "underlying_store", store)
+    world = c10d._world
+    name, backend_name, store = world.pg_names[old], *world.pg_map[old]
     if outcome.store:
         store = _connect(outcome.store, timeout) or store
+    if old is dist.group.WORLD:
+        return install_default(outcome, name, backend_name, store, timeout, old.bound_device_id)
     new: Any
     new, _ = c10d._new_process_group_helper(
-        len(stayed),
+        len(report.stayed),
         outcome.backend.rank(),
-        [] if is_default else list(stayed),
+        list(report.stayed),
         backend_name,
         store,
-        name,
+        name_of(name, outcome.generation),
         backend_options=Successor(outcome.backend),
         timeout=timeout,
         device_id=old.bound_device_id,
         group_desc=old.group_desc,
     )
-    global_ranks = range(len(stayed)) if is_default else stayed
-    world.pg_group_ranks[new] = {rank: at for at, rank in enumerate(global_ranks)}
-    if is_default:
-        c10d._update_default_pg(new)
-        # Groups are named by this count, as after init_process_group: members may have made
-        # unequal numbers of groups when one was lost.
-        world.group_count = 1
+    world.pg_group_ranks[new] = {rank: at for at, rank in enumerate(report.stayed)}
     return new
 
 

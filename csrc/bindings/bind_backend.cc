@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -63,6 +64,37 @@ Result<GroupCosts> read_costs(const std::string& file, const ReadCosts& read) {
   return out;
 }
 
+// What a group takes of its process: all but its members, and the store that is theirs alone.
+struct OfProcess {
+  std::shared_ptr<Context> context;
+  CommunicatorOptions options;
+  CodecPair codecs;
+};
+
+Result<OfProcess> of_process(const c10::intrusive_ptr<c10d::Store>& store, int size,
+                             const std::map<std::string, std::string>& options,
+                             const ReadCosts& read) {
+  auto config = Config::from_environment(options);
+  if (!config.ok()) return config.error();
+  if (Error error = check_forced_algorithm(config.value())) return error;
+  if (Error error = check_forced_transport(config.value())) return error;
+  auto codecs = parse_coding("option codec", config.value().codec, size);
+  if (!codecs.ok()) return codecs.error();
+  auto costs = read_costs(config.value().costs, read);
+  if (!costs.ok()) return costs.error();
+  auto context = process_context(config.value(), store_host(store));
+  if (!context.ok()) return context.error();
+  OfProcess out{context.value(), {}, codecs.value()};
+  out.options.config = config.value();
+  out.options.costs = costs.value();
+  out.options.make_runner = [path = config.value().device_path](RunnerGroup& group) {
+    return make_cuda_runner(group, path);
+  };
+  out.options.whole_store = wrap_store(whole_store(store), *out.context);
+  out.options.store_home = process_store_home();
+  return out;
+}
+
 c10::intrusive_ptr<ProcessGroupRing> create_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout, const std::string& group_name, std::vector<int> global_ranks,
@@ -72,39 +104,32 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
                                                        " of " + std::to_string(size) + " with " +
                                                        std::to_string(global_ranks.size()) +
                                                        " global ranks cannot be a group"));
+  auto own = of_process(store, size, options, read);
   // The others count this creation, and wait for us. But a forked child is not the rank.
-  const auto decline_if = [&](const Error& error) {
-    if (error && error.kind() != ErrorKind::kAborted && size > 1)
-      decline(store, rank, global_ranks, error);
-    throw_if(error);
-  };
-  auto config = Config::from_environment(options);
-  decline_if(config.error());
-  decline_if(check_forced_algorithm(config.value()));
-  decline_if(check_forced_transport(config.value()));
-  auto codecs = parse_coding("option codec", config.value().codec, size);
-  decline_if(codecs.error());
-  auto costs = read_costs(config.value().costs, read);
-  decline_if(costs.error());
-  if (rank == 0) tell_of_codec(codecs.value(), config.value(), options.contains("codec"));
-  auto context = process_context(config.value(), store_host(store));
-  decline_if(context.error());
-  CommunicatorOptions wanted;
+  if (!own.ok() && own.error().kind() != ErrorKind::kAborted && size > 1)
+    decline(store, rank, global_ranks, own.error());
+  throw_if(own.error());
+  auto& [context, wanted, codecs] = own.value();
+  if (rank == 0) tell_of_codec(codecs, wanted.config, options.contains("codec"));
   wanted.rank = rank;
   wanted.size = size;
   wanted.name = group_name.empty() ? "default" : group_name;
   wanted.members = std::move(global_ranks);
   wanted.timeout = timeout;
-  wanted.config = config.value();
-  wanted.costs = costs.value();
-  wanted.make_runner = [path = config.value().device_path](RunnerGroup& group) {
-    return make_cuda_runner(group, path);
-  };
-  wanted.store = wrap_store(store, *context.value());
-  wanted.store_home = process_store_home();
-  auto communicator = Communicator::create(context.value(), std::move(wanted));
+  wanted.store = wrap_store(store, *context);
+  auto communicator = Communicator::create(context, std::move(wanted));
   throw_if(communicator.error());
-  return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs.value());
+  return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs);
+}
+
+ProcessGroupRing::Joined join_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::string& job, std::chrono::milliseconds timeout,
+                                    const std::map<std::string, std::string>& options,
+                                    const ReadCosts& read) {
+  auto own = of_process(store, /*size=*/2, options, read);
+  throw_if(own.error());
+  own.value().options.store = own.value().options.whole_store;
+  return ProcessGroupRing::join(own.value().context, std::move(own.value().options), job, timeout);
 }
 
 // (rank, how, where)
@@ -129,13 +154,17 @@ void bind_backend(py::module_& module) {
       module, "ProcessGroupRing")
       .def_property_readonly("timeout",
                              [](ProcessGroupRing& it) { return it.communicator()->timeout(); })
+      .def("admit", &ProcessGroupRing::admit, py::arg("job"), py::arg("note"),
+           py::call_guard<py::gil_scoped_release>())
       .def("next_generation", &ProcessGroupRing::next_generation, py::arg("timeout"),
            py::call_guard<py::gil_scoped_release>());
   using Next = ProcessGroupRing::Next;
   py::class_<Next>(module, "NextGeneration")
       .def_readonly("backend", &Next::backend)
       .def_property_readonly("generation", [](const Next& it) { return it.shrunk.generation; })
+      .def_property_readonly("id", [](const Next& it) { return it.shrunk.id; })
       .def_property_readonly("stayed", [](const Next& it) { return it.shrunk.stayed; })
+      .def_property_readonly("joined", [](const Next& it) { return it.shrunk.joined; })
       .def_property_readonly("lost", &lost_members)
       .def_property_readonly("first_unfinished",
                              [](const Next& it) { return it.shrunk.first_unfinished; })
@@ -143,6 +172,14 @@ void bind_backend(py::module_& module) {
   module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("group_name"), py::arg("global_ranks"), py::arg("options"),
              py::arg("read_costs") = ReadCosts(), py::call_guard<py::gil_scoped_release>());
+  using Joined = ProcessGroupRing::Joined;
+  py::class_<Joined>(module, "JoinedGroup")
+      .def_readonly("next", &Joined::next)
+      .def_readonly("name", &Joined::name)
+      .def_readonly("note", &Joined::note);
+  module.def("join_group", &join_group, py::arg("store"), py::arg("job"), py::arg("timeout"),
+             py::arg("options"), py::arg("read_costs") = ReadCosts(),
+             py::call_guard<py::gil_scoped_release>());
   module.def("shutdown", &shutdown, py::call_guard<py::gil_scoped_release>());
 }
 

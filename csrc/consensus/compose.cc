@@ -43,6 +43,7 @@ Decision compose(const Electors& electors, const BallotRound& round, const RankS
     out.members.push_back(members[static_cast<size_t>(rank)]);
     staying.emplace(rank, &standing->second);
     out.first_unfinished = std::min(out.first_unfinished, standing->second.first_unfinished);
+    out.anew |= !standing->second.formed;
     for (const Newcomer& one : standing->second.newcomers)
       newcomers.emplace(one.process, one.entry);
   }
@@ -52,6 +53,7 @@ Decision compose(const Electors& electors, const BallotRound& round, const RankS
     if (out.rank_of(process) >= 0) continue;
     out.members.push_back(process);
     out.newcomers.push_back({process, entry});
+    out.anew = true;
   }
   return out;
 }

@@ -15,6 +15,7 @@ GenerationId Decision::id() const { return {generation, nonce_of(*this)}; }
 
 bool Decision::makes_sense() const {
   if (stay == 0 || stay > members.size() || members.size() - stay != newcomers.size()) return false;
+  if (!newcomers.empty() && !anew) return false;
   for (size_t i = 0; i < newcomers.size(); ++i)
     if (newcomers[i].process != members[stay + i]) return false;
   for (const Lost& one : lost)
@@ -54,7 +55,7 @@ void put(Writer& out, const Decision& decision) {
   put(out, decision.newcomers);
   out.put(static_cast<uint32_t>(decision.lost.size()));
   for (const Lost& one : decision.lost) out.put(one.rank).put(one.cause);
-  out.put(decision.first_unfinished).put_string(decision.store);
+  out.put(decision.first_unfinished).put_string(decision.store).put(uint8_t{decision.anew});
 }
 
 Decision get_decision(Reader& in) {
@@ -71,6 +72,7 @@ Decision get_decision(Reader& in) {
   });
   out.first_unfinished = in.get<int64_t>();
   out.store = in.get_string();
+  out.anew = in.get<uint8_t>() != 0;
   return out;
 }
 

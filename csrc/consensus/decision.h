@@ -55,6 +55,7 @@ struct Decision {
   int64_t first_unfinished =
       0;              // the first op of the old generation that not all who stay finished
   std::string store;  // the address of the one that the new generation uses
+  bool anew = false;  // not all know how all are reached: they find each other by the store
 
   bool operator==(const Decision&) const = default;
   int rank_of(ProcessId process) const { return ringdist::rank_of(process, members); }

@@ -22,6 +22,7 @@ struct Standing {
   bool reaches_store = true;
   std::string offers_store;  // the address at which it would serve one; "": it cannot
   std::vector<Newcomer> newcomers;
+  bool formed = true;  // it knows how the present members are reached
 };
 
 enum class MessageKind : uint8_t {

@@ -5,7 +5,6 @@
 #include "base/check.h"
 #include "base/closed_by_peer.h"
 #include "base/log.h"
-#include "engine/decided_formation.h"
 #include "engine/device_group.h"
 #include "engine/formed_text.h"
 #include "engine/pooled_op.h"
@@ -70,7 +69,7 @@ GroupConfig Communicator::group_config() const {
 
 Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Context> context,
                                                            CommunicatorOptions options) {
-  auto formation = std::make_shared<StoreFormation>(context, options);
+  auto formation = std::make_shared<StoreFormation>(context, options, StoreFormation::Decided{});
   return make(std::move(context), std::move(options), std::move(formation));
 }
 
@@ -129,14 +128,14 @@ void Communicator::form() {
 
 Result<Shrunk> Communicator::shrink(Milliseconds timeout) {
   const std::string about = "ringdist: shrink: group '" + name() + "': ";
-  if (size() == 1) return Error(ErrorKind::kNotSupported, about + "it has one rank");
+  if (size() == 1 && !own_.admits())
+    return Error(ErrorKind::kNotSupported, about + "it has one rank, and takes no newcomers");
   if (context_->forked()) return Error(ErrorKind::kAborted, about + "the process was forked");
   std::shared_ptr<Communicator> next;
-  const auto make_next = [&](CommunicatorOptions options, const FoundGroup& found,
+  const auto make_next = [&](CommunicatorOptions options, const Prospect& prospect,
                              Succession::Place place) -> Result<std::shared_ptr<GenerationGroup>> {
     options.timeout = this->timeout();
-    auto formation = std::make_shared<DecidedFormation>(context_, options, found);
-    auto made = make(context_, std::move(options), std::move(formation), std::move(place));
+    auto made = create(context_, std::move(options), prospect, std::move(place));
     if (!made.ok()) return made.error();
     return std::shared_ptr<GenerationGroup>(next = made.value());
   };

@@ -40,6 +40,14 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // Publishes this rank and begins to look for the others, in the background; waits for nobody.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
                                                       CommunicatorOptions options);
+  // Of a generation that was decided on.
+  static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
+                                                      CommunicatorOptions options,
+                                                      const Prospect& prospect,
+                                                      Succession::Place place) {
+    auto formation = prospect.formation(context, options);
+    return make(std::move(context), std::move(options), std::move(formation), std::move(place));
+  }
   ~Communicator() override;
 
   // Another group of the same ranks, with an order of ops of its own, which ends when this one
@@ -95,12 +103,21 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   }
 
   // Agrees with all others that can be reached on the group's next generation, without those that
-  // are lost, and makes its group; this one ends on all ranks. All who stay call it, each when it
-  // likes: until the last has, the new group forms. Errors: kTimeout, no agreement, and why (there
-  // is no quorum, say): it may be called again; kPeerLost, the others go on without this process;
-  // kNotSupported, the group has one rank, or several in one process; kInvalidArgument, it has not
-  // formed, was shrunk before, is being shrunk.
+  // are lost and with newcomers that wait, and makes its group; this one ends on all ranks. All who
+  // stay call it, each when it likes: until the last has, the new group forms. Errors: kTimeout, no
+  // agreement, and why (there is no quorum, say): it may be called again; kPeerLost, the others go
+  // on without this process; kNotSupported, the group has one rank and takes no newcomers, or has
+  // several in one process; kInvalidArgument, it has not formed, was shrunk before, is being
+  // shrunk.
   Result<Shrunk> shrink(Milliseconds timeout);
+  // Newcomers (Admission) may come to this generation and later ones: then ops fail as after a
+  // loss. All members call it. On rank 0 leaves an invitation in the whole store, under the job's
+  // name, with `note`.
+  // Errors: kSystem, the store's; kAborted, kNotSupported, kInvalidArgument, as of shrink().
+  Error admit(std::string job, std::string note) {
+    const Error error = own_.admit(std::move(job), std::move(note));
+    return error ? error.prefixed("ringdist: admit: group '" + name() + "': ") : error;
+  }
   uint64_t freeze(const Error& cause) override;
   // It was shrunk: another group is what goes on.
   bool succeeded() const { return own_.succeeded(); }

@@ -30,6 +30,7 @@ struct CommunicatorOptions {
   Milliseconds timeout{std::chrono::minutes(30)};
   Config config;                          // what concerns the group; the rest is the Context's
   std::shared_ptr<Store> store;           // may be null for size 1
+  std::shared_ptr<Store> whole_store;     // that it is a part of, for newcomers; null: `store`
   std::shared_ptr<StoreHome> store_home;  // null: when the store is lost there is none
   GroupCosts costs;                       // this rank's
   MakeRunner make_runner;                 // null: ops on devices are refused

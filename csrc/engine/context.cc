@@ -219,6 +219,10 @@ void Context::shutdown(bool process_ends) {
   if (lane_) lane_->stop();
 }
 
+bool Context::shares_host(ContextId process, const std::string& unix_name) {
+  return !control_->prove_same_host(process, unix_name, Clock::now() + kFinishTime);
+}
+
 Error Context::lost(ContextId context_id) {
   std::lock_guard lock(mutex_);
   auto it = lost_.find(context_id);

@@ -59,6 +59,10 @@ class Context final : private ControlEvents, private LaneHost {
   // The transport to reach a peer by, ready to send: the first that both have, or `wanted`.
   Result<Transport*> reach(const Entry& peer, bool same_host, const std::string& wanted);
 
+  // Whether a process that listens there answers as that one: then this host is its, too. For two
+  // seconds at most.
+  bool shares_host(ContextId process, const std::string& unix_name);
+
   // Why that process is lost; success if it is not known to be.
   Error lost(ContextId context_id);
 

@@ -6,7 +6,8 @@ void OwnGeneration::begin(Context& context, const CommunicatorOptions& options,
                           const FoundGroup& found, std::weak_ptr<GenerationGroup> group) {
   std::lock_guard lock(mutex_);
   has_none_ = !Succession::can_have(found);
-  if (succession_ || left_ || has_none_) return;
+  if (left_ || has_none_) return;
+  if (succession_) return succession_->formed(number_, found);
   succession_ = std::make_shared<Succession>(context, options, found, std::move(group));
   succession_->enroll();  // with the lock: leave() comes after it
 }
@@ -26,20 +27,32 @@ bool OwnGeneration::succeeded() const {
   return succession_ && succession_->last_made() > number_;
 }
 
+bool OwnGeneration::admits() const {
+  std::lock_guard lock(mutex_);
+  return succession_ && succession_->reception()->admits();
+}
+
+Result<std::shared_ptr<Succession>> OwnGeneration::get() const {
+  if (left_) return Error(ErrorKind::kAborted, "it has been destroyed");
+  if (has_none_) return Error(ErrorKind::kNotSupported, "several of its ranks are in one process");
+  if (!succession_) return Error(ErrorKind::kInvalidArgument, "it has not found its members yet");
+  return succession_;
+}
+
+Error OwnGeneration::admit(std::string job, std::string note) {
+  std::unique_lock lock(mutex_);
+  const auto own = get();
+  lock.unlock();
+  return own.ok() ? own.value()->reception()->admit(std::move(job), std::move(note)) : own.error();
+}
+
 Result<Shrunk> OwnGeneration::next(TimePoint deadline, const Succession::MakeNext& make) {
-  std::shared_ptr<Succession> own;
-  {
-    std::lock_guard lock(mutex_);
-    if (left_) return Error(ErrorKind::kAborted, "it has been destroyed");
-    if (in_next_) return Error(ErrorKind::kInvalidArgument, "another thread shrinks it");
-    if (has_none_)
-      return Error(ErrorKind::kNotSupported, "several of its ranks are in one process");
-    if (!succession_)
-      return Error(ErrorKind::kInvalidArgument,
-                   "it has not found its members yet: nobody can be lost");
-    in_next_ = true;
-    own = succession_;
-  }
+  std::unique_lock lock(mutex_);
+  const auto own = get();
+  if (!own.ok()) return own.error();
+  if (in_next_) return Error(ErrorKind::kInvalidArgument, "another thread shrinks it");
+  in_next_ = true;
+  lock.unlock();
   struct End {
     ~End() {
       std::lock_guard lock(it.mutex_);
@@ -47,7 +60,7 @@ Result<Shrunk> OwnGeneration::next(TimePoint deadline, const Succession::MakeNex
     }
     OwnGeneration& it;
   } const end{*this};
-  return own->next(number_, deadline, make);
+  return own.value()->next(number_, deadline, make);
 }
 
 }  // namespace ringdist

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "base/thread_annotations.h"
@@ -17,7 +18,7 @@ class OwnGeneration {
   explicit OwnGeneration(Succession::Place place)
       : succession_(std::move(place.succession)), number_(place.number) {}
 
-  // It has formed: this process answers for it from now on. Nothing if it does so already.
+  // It has formed: this process answers for it from now on, if it does not do so already.
   void begin(Context& context, const CommunicatorOptions& options, const FoundGroup& found,
              std::weak_ptr<GenerationGroup> group);
   // It is destroyed.
@@ -25,11 +26,16 @@ class OwnGeneration {
 
   // A group was made of a later one.
   bool succeeded() const;
+  // See Communicator::admit().
+  Error admit(std::string job, std::string note);
+  bool admits() const;
   // As of Succession. Errors besides: kNotSupported, kInvalidArgument, as of
   // Communicator::shrink().
   Result<Shrunk> next(TimePoint deadline, const Succession::MakeNext& make);
 
  private:
+  Result<std::shared_ptr<Succession>> get() const RINGDIST_REQUIRES(mutex_);
+
   mutable std::mutex mutex_;
   std::shared_ptr<Succession> succession_ RINGDIST_GUARDED_BY(mutex_);
   bool left_ RINGDIST_GUARDED_BY(mutex_) = false;

@@ -1,4 +1,4 @@
-// What became of a group that has lost members. A value.
+// What became of a group that has lost members, or taken newcomers. A value.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,9 @@ struct Shrunk {
 
   std::shared_ptr<Communicator> group;  // it forms
   uint32_t generation = 0;
-  std::vector<int> stayed;  // by new rank: that in the group that was shrunk
+  std::string id;           // names it, on all members, and no other
+  std::vector<int> stayed;  // by new rank: that in the group that was shrunk; of a newcomer nothing
+  std::vector<int> joined;  // the new ranks of newcomers: those that follow
   std::vector<Member> lost;
   uint64_t first_unfinished = 0;  // the first collective, from 1, that not all who stay had ended
   std::string store;              // the address of the one that goes on; "": the old one

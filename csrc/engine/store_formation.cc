@@ -64,11 +64,16 @@ Error separated(const std::vector<Entry>& entries, int rank, int other, int me) 
 
 }  // namespace
 
-StoreFormation::StoreFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options)
+StoreFormation::StoreFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
+                               Decided decided)
     : Formation(std::move(context), options.name, options.rank, options.size,
                 Clock::now() + options.timeout),
       options_(options),
+      decided_(std::move(decided)),
       rendezvous_(options.store, options.rank, options.members) {}
+
+// The group's name, where this rank gives it one.
+uint64_t StoreFormation::drawn() const { return decided_.nonce ? decided_.nonce : random_id(); }
 
 Error StoreFormation::publish() {
   if (size() == 1) return {};
@@ -80,7 +85,7 @@ Error StoreFormation::publish() {
   entry.value().size = size();
   entry.value().options_hash = options_.config.options_hash();
   entry.value().options = options_.config.options_text();
-  entry.value().nonce = rank() == 0 ? random_id() : 0;
+  entry.value().nonce = rank() == 0 ? drawn() : 0;
   entry.value().costs = options_.costs;
   return rendezvous_.publish(entry.value());
 }
@@ -113,6 +118,25 @@ Error StoreFormation::check_addresses(const Topology& topology) const {
   return {};
 }
 
+Error StoreFormation::find_missing(TimePoint begun) {
+  const std::chrono::duration<double> patience(context().config().peer_timeout);
+  const auto lost = [](int one, const std::string& why) {
+    return Error(ErrorKind::kPeerLost, "rank " + std::to_string(one) + " is lost: " + why)
+        .blame(one);
+  };
+  const int size = static_cast<int>(decided_.members.size());
+  for (int one = 0; one < size; ++one)
+    if (const Error error = context().lost(decided_.members[static_cast<size_t>(one)]))
+      return lost(one, error.message());
+  if (Clock::now() - begun < patience) return {};
+  for (int one = decided_.stay; one < size; ++one) {
+    const auto has_come = rendezvous_.has_come(one);
+    if (has_come.ok() && !has_come.value())
+      return lost(one, "it wanted to become a member, and did not come");
+  }
+  return {};
+}
+
 Error StoreFormation::check_room() {
   std::vector<ContextId> here;
   for (const Entry& entry : entries_)
@@ -127,15 +151,16 @@ Result<FoundGroup> StoreFormation::find() {
   Membership& membership = formed.membership;
   membership.rank = rank();
   if (size() == 1) {
-    membership.nonce = random_id();
-    membership.members.resize(1);
+    membership.nonce = drawn();
+    membership.members.push_back({context().id(), nullptr, ""});
     membership.topology = Topology::one_host(1);
     formed.costs = options_.costs;
     return formed;
   }
   log_phase("rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
             " is looking for the others");
-  auto entries = rendezvous_.collect(patience());
+  const auto missing = [this, begun = Clock::now()] { return find_missing(begun); };
+  auto entries = rendezvous_.collect(patience(), missing);
   if (!entries.ok()) return entries.error();
   entries_ = std::move(entries.value());
   log_phase("all " + std::to_string(size()) + " ranks are in the store");

@@ -9,18 +9,12 @@
 namespace ringdist {
 namespace {
 
-std::string mark_of(uint64_t nonce) { return "membership/" + format_id(nonce) + "/votes_here"; }
-std::string key_of(uint64_t nonce) { return "membership/" + format_id(nonce) + "/vote"; }
+std::string mark_of(uint64_t nonce) {
+  return "ringdist/membership/" + format_id(nonce) + "/votes_here";
+}
+std::string key_of(uint64_t nonce) { return "ringdist/membership/" + format_id(nonce) + "/vote"; }
 
 }  // namespace
-
-Result<std::shared_ptr<Store>> StoreVotes::Source::get() {
-  std::lock_guard lock(mutex_);
-  if (store_) return store_;
-  auto opened = open_();
-  if (opened.ok()) store_ = opened.value();
-  return opened;
-}
 
 void StoreVotes::open(uint64_t nonce) {
   context_.pool().run([source = source_, nonce] {
@@ -76,7 +70,7 @@ bool StoreVotes::answers(Duration time) {
   auto answer = said->get_future();
   context_.pool().run([source = source_, said = std::move(said)] {
     const auto store = source->get();
-    const bool answers = store.ok() && store.value()->check({"membership"}).ok();
+    const bool answers = store.ok() && store.value()->check({"ringdist/membership"}).ok();
     source->end();
     said->set_value(answers);
   });

@@ -1,14 +1,15 @@
 #include "engine/succession.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
-#include "base/check.h"
 #include "base/closed_by_peer.h"
-#include "base/describe.h"
 #include "base/log.h"
-#include "engine/formed_text.h"
+#include "control/ledger.h"
+#include "engine/store_votes.h"
+#include "rendezvous/prefixed_store.h"
 
 namespace ringdist {
 namespace {
@@ -17,6 +18,10 @@ namespace {
 // its sockets. One that was only held up is not missed: the group goes on with another.
 constexpr Duration kStoreTime = Milliseconds(500);
 constexpr Duration kAskAgain = Milliseconds(500);
+
+std::string as_text(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 std::vector<ContextId> members_of(const FoundGroup& found) {
   std::vector<ContextId> out;
@@ -28,8 +33,7 @@ std::vector<ContextId> members_of(const FoundGroup& found) {
 
 bool Succession::can_have(const FoundGroup& found) {
   const auto members = members_of(found);
-  return members.size() > 1 &&
-         std::set<ContextId>(members.begin(), members.end()).size() == members.size();
+  return std::set<ContextId>(members.begin(), members.end()).size() == members.size();
 }
 
 Succession::Succession(Context& context, const CommunicatorOptions& options,
@@ -38,38 +42,50 @@ Succession::Succession(Context& context, const CommunicatorOptions& options,
       options_(options),
       lineage_(found.membership.nonce),
       first_members_(members_of(found)),
-      votes_(votes_at("")) {
+      reception_(std::make_shared<Reception>(context, options, lineage_, book_)) {
+  use_store("");
   present_.found = found;
   present_.group = std::move(first);
+  present_.formed = true;
   present_.begun = true;
-  const int here = found.membership.topology.host_of[found.membership.rank];
-  for (const ControlMember& process : found.processes) {
-    const bool near = process.host == here;
-    recipients_[process.context_id] = {process.context_id, near ? LinkKind::kLocal : LinkKind::kTcp,
-                                       near ? process.unix_name : process.tcp_address};
-  }
+  book_->add(found);
+  receive();
+}
+
+Succession::Succession(Context& context, const CommunicatorOptions& options,
+                       const Invitation& invitation, const Entry& entry)
+    : context_(context),
+      options_(options),
+      lineage_(invitation.lineage),
+      entry_(as_text(entry.encode())),
+      reception_(std::make_shared<Reception>(context, options, lineage_, book_)),
+      renumbered_(true) {
+  use_store("");
+  present_.found.costs = invitation.first.costs;
+  (void)reception_->admit(invitation.job, invitation.note);  // as its members do
+  learn(invitation);
 }
 
 void Succession::enroll() {
   context_.assembly().enroll({lineage_, first_members_}, shared_from_this());
-  if (options_.rank == 0) votes()->open(lineage_);
+  // A group of one needs no votes.
+  if (options_.rank == 0 && first_members_.size() > 1) votes().open(lineage_);
 }
 
-std::shared_ptr<StoreVotes> Succession::votes_at(const std::string& address) const {
-  return std::make_shared<StoreVotes>(context_,
-                                      [store = options_.store, home = options_.store_home,
-                                       address]() -> Result<std::shared_ptr<Store>> {
-                                        if (address.empty() && store) return store;
-                                        if (address.empty() || !home)
-                                          return Error(ErrorKind::kSystem,
-                                                       "the group has no store");
-                                        return home->open(address);
-                                      });
+void Succession::use_store(const std::string& address) {
+  store_ = address;
+  late_store_ = std::make_shared<LateStore>(
+      [own = options_.whole_store ? options_.whole_store : options_.store,
+       home = options_.store_home, address]() -> Result<std::shared_ptr<Store>> {
+        if (address.empty() && own) return own;
+        if (address.empty() || !home) return Error(ErrorKind::kSystem, "the group has no store");
+        return home->open(address);
+      });
 }
 
-std::shared_ptr<StoreVotes> Succession::votes() {
+std::shared_ptr<LateStore> Succession::store() {
   std::lock_guard lock(mutex_);
-  return votes_;
+  return late_store_;
 }
 
 std::string Succession::offer_store() const {
@@ -107,14 +123,24 @@ Result<Shrunk> Succession::next(uint32_t after, TimePoint deadline, const MakeNe
     }
     if (Error error = over(after)) return error;
     if (may_make(after)) {
-      const Generation next = present_;
       lock.unlock();
-      if (auto out = make_of(next, after, make)) return *out;
+      if (auto out = make_present(after, make)) return *out;
     } else if (Clock::now() >= deadline) {
       lock.unlock();
       return no_agreement();
     }
   }
+}
+
+std::optional<Result<Shrunk>> Succession::enter(TimePoint until, const MakeNext& make) {
+  if (Error error = context_.assembly().begin(lineage_, 0)) return error;
+  std::unique_lock lock(mutex_);
+  while (!over(0) && !may_make(0) && changed_.wait_until(lock, until) != std::cv_status::timeout) {
+  }
+  if (Error error = over(0)) return error;
+  if (!may_make(0)) return std::nullopt;
+  lock.unlock();
+  return make_present(0, make);
 }
 
 // Why there can be none any more.
@@ -130,17 +156,36 @@ Error Succession::over(uint32_t after) const {
   return {};
 }
 
-// Nothing: the others decide on a further one already.
-std::optional<Result<Shrunk>> Succession::make_of(const Generation& next, uint32_t after,
-                                                  const MakeNext& make) {
-  auto made = make(options_of(next), next.found, {shared_from_this(), next.number});
+std::optional<Result<Shrunk>> Succession::make_present(uint32_t after, const MakeNext& make) {
+  Generation next;
+  {
+    std::lock_guard lock(mutex_);
+    next = present_;
+  }
+  auto options = options_of(next);
+  if (!options.ok()) return options.error();
+  auto made = make(std::move(options.value()), {next.found, next.anew, next.stay},
+                   {shared_from_this(), next.number});
   if (!made.ok()) return made.error();
   std::lock_guard lock(mutex_);
   if (present_.number != next.number || present_.frozen) return std::nullopt;
-  const Shrunk out = report(after);
+  Shrunk out = report(after);
+  out.id = format_id(present_.found.membership.nonce);
   present_.group = made.value();
   made_ = present_.number;
   steps_.clear();
+  return out;
+}
+
+Shrunk Succession::report(uint32_t after) const {
+  const auto members = members_of(present_.found);
+  if (!let_in_by_ || made_ > 0) return steps_.report(after, members, store_);
+  Shrunk out;  // of one that comes
+  out.generation = present_.number;
+  const std::vector<ProcessId> were(let_in_by_->members.begin(),
+                                    let_in_by_->members.begin() + let_in_by_->stay);
+  for (size_t rank = 0; rank < members.size(); ++rank)
+    if (rank_of(members[rank], were) < 0) out.joined.push_back(static_cast<int>(rank));
   return out;
 }
 
@@ -150,44 +195,63 @@ Error Succession::no_agreement() {
                                    (why.empty() ? "this process does not come to it" : why)};
 }
 
-CommunicatorOptions Succession::options_of(const Generation& generation) const {
+Result<CommunicatorOptions> Succession::options_of(const Generation& generation) {
+  const Membership& membership = generation.found.membership;
+  CommunicatorOptions out = options_;
   std::vector<int> ranks;  // of the first generation
-  for (const GroupMember& member : generation.found.membership.members)
+  for (const GroupMember& member : membership.members)
     ranks.push_back(rank_of(member.context, first_members_));
-  CommunicatorOptions out = options_.of(ranks, options_.rank);
+  std::unique_lock lock(mutex_);
+  if (renumbered_) {
+    out.rank = membership.rank;
+    out.size = membership.size();
+    out.members.resize(membership.members.size());
+    std::iota(out.members.begin(), out.members.end(), 0);
+  } else {
+    out = options_.of(ranks, options_.rank);
+  }
+  lock.unlock();
   out.name += " (generation " + std::to_string(generation.number) + ")";
   out.costs = generation.found.costs;
+  if (!generation.anew) return out;
+  auto whole = store()->get();
+  if (!whole.ok()) return whole.error();
+  out.store = std::make_shared<PrefixedStore>(
+      whole.value(), "ringdist/generation/" + format_id(membership.nonce) + "/");
   return out;
 }
 
-Shrunk Succession::report(uint32_t after) const {
-  check(!steps_.empty(), "a generation that nobody decided on");
-  Shrunk out;
-  out.generation = present_.number;
-  const std::vector<ProcessId>* first = nullptr;
-  for (const Step& step : steps_) {
-    if (step.decision.generation <= after) continue;
-    if (first == nullptr) {
-      first = &step.before;
-      if (step.store != store_) out.store = store_;
-      out.first_unfinished = static_cast<uint64_t>(step.decision.first_unfinished);
-    }
-    for (const Lost& lost : step.decision.lost)
-      out.lost.push_back({rank_of(step.before.at(lost.rank), *first),
-                          lost.cause == Lost::Cause::kDied, step.where.at(lost.rank)});
+void Succession::formed(uint32_t generation, const FoundGroup& found) {
+  book_->add(found);
+  std::lock_guard lock(mutex_);
+  if (present_.number != generation) return;
+  present_.found = found;
+  present_.formed = true;
+  receive();
+}
+
+void Succession::receive() {
+  if (present_.begun && present_.formed)
+    reception_->present(present_.number, present_.found, late_store_);
+}
+
+void Succession::learn(const Invitation& invitation) {
+  for (const Invitation::Member& one : invitation.members)
+    if (!book_->find(one.process))
+      book_->add(one, context_.shares_host(one.process, one.unix_name));
+}
+
+bool Succession::on_knock(const Newcomer& newcomer) {
+  {
+    std::lock_guard lock(mutex_);
+    if (rank_of(newcomer.process, members_of(present_.found)) >= 0) return false;
   }
-  for (const GroupMember& member : present_.found.membership.members)
-    out.stayed.push_back(rank_of(member.context, *first));
-  return out;
+  if (!reception_->on_knock(newcomer)) return false;
+  std::lock_guard lock(mutex_);
+  return present_.formed && present_.begun && !present_.frozen && made_ == present_.number;
 }
 
 // ---- the lineage's
-
-std::optional<Recipient> Succession::recipient(ProcessId process) {
-  std::lock_guard lock(mutex_);
-  const auto known = recipients_.find(process);
-  return known == recipients_.end() ? std::nullopt : std::optional(known->second);
-}
 
 Standing Succession::freeze() {
   std::shared_ptr<GenerationGroup> group;
@@ -202,63 +266,73 @@ Standing Succession::freeze() {
   if (group)
     out.first_unfinished = static_cast<int64_t>(group->freeze(
         {ErrorKind::kPeerLost,
-         "members were lost, or want to be fewer: the others agree on the group's next generation; "
+         "members were lost, or newcomers wait: the others agree on the group's next generation; "
          "call torch_ringdist.shrink() to go on in it"}));
   // Not here may it end, as the last to hold its Context.
   context_.pool().run([group = std::move(group)] {});
   // The others must not take this thread for silent meanwhile.
   const std::chrono::duration<double> patience(context_.config().peer_timeout / 4);
   out.reaches_store =
-      votes()->answers(std::min(kStoreTime, std::chrono::duration_cast<Duration>(patience)));
+      votes().answers(std::min(kStoreTime, std::chrono::duration_cast<Duration>(patience)));
   if (!out.reaches_store) out.offers_store = offer_store();
   std::lock_guard lock(mutex_);
   out.store = store_;
+  out.formed = present_.formed;
+  out.newcomers = reception_->waiting();
   present_.standing = out;
   return out;
 }
 
 void Succession::read_vote(const GenerationId& generation, VoteRead then) {
-  votes()->read(generation, std::move(then));
+  votes().read(generation, std::move(then));
 }
 
 void Succession::cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
                            const Accepted& vote, VoteCast then) {
-  votes()->cast(generation, before, vote, std::move(then));
+  votes().cast(generation, before, vote, std::move(then));
 }
 
 void Succession::on_installed(const Decision& decision) {
+  reception_->let_in(decision);
   {
     std::lock_guard lock(mutex_);
-    Step step{decision, members_of(present_.found), {}, store_};
-    for (const GroupMember& member : present_.found.membership.members)
-      step.where.push_back(member.where);
-    log(LogLevel::kInfo, describe(step));
-    steps_.push_back(std::move(step));
-    Generation next;
-    next.number = decision.generation;
-    std::vector<int> stay;
-    for (uint32_t rank = 0; rank < decision.stay; ++rank)
-      stay.push_back(rank_of(decision.members[rank], steps_.back().before));
-    next.found = present_.found.of(stay, present_.found.membership.rank);
-    next.found.membership.nonce = decision.id().nonce;
-    present_ = std::move(next);
-    if (store_ != decision.store) votes_ = votes_at(decision.store);
-    store_ = decision.store;
+    if (first_members_.empty() && !let_in_by_)
+      let_in_by_ = decision;
+    else
+      add_step(decision);
+    renumbered_ |= !decision.newcomers.empty();
+    present_ = made_by(decision);
+    if (store_ != decision.store) use_store(decision.store);
   }
   changed_.notify_all();
 }
 
-// "generation 1 of group 'g': ranks 0 1 3 of 4 go on; lost: rank 2 (pid 12 on host a) died"
-std::string Succession::describe(const Step& step) const {
-  std::vector<int> stay;
-  for (uint32_t rank = 0; rank < step.decision.stay; ++rank)
-    stay.push_back(rank_of(step.decision.members[rank], step.before));
-  std::string out = "generation " + std::to_string(step.decision.generation) + " of group '" +
-                    options_.name + "': " + format_ranks(stay) + " of " +
-                    std::to_string(step.before.size()) + " go on";
-  for (const Lost& lost : step.decision.lost)
-    out += "; " + describe_rank(lost.rank, step.where.at(lost.rank)) +
-           (lost.cause == Lost::Cause::kDied ? " died" : " was silent");
+void Succession::add_step(const Decision& decision) {
+  GenerationSteps::Step step{decision, members_of(present_.found), {}, store_};
+  for (const ProcessId process : step.before) step.where.push_back(book_->where(process));
+  log(LogLevel::kInfo, step.describe(options_.name));
+  steps_.add(std::move(step));
+}
+
+Succession::Generation Succession::made_by(const Decision& decision) const {
+  Generation out;
+  out.number = decision.generation;
+  out.anew = decision.anew;
+  out.stay = static_cast<int>(decision.stay);
+  out.formed = !decision.anew;
+  const FoundGroup& before = present_.found;
+  if (decision.anew) {
+    out.found.costs = before.costs;
+    out.found.membership.rank = decision.rank_of(context_.id());
+    for (const ProcessId process : decision.members)
+      out.found.membership.members.push_back({process, nullptr, book_->where(process)});
+  } else {
+    std::vector<int> stay;
+    for (const ProcessId process : decision.members)
+      stay.push_back(rank_of(process, members_of(before)));
+    out.found = before.of(stay, before.membership.rank);
+  }
+  out.found.membership.nonce = decision.id().nonce;
   return out;
 }
 
@@ -270,8 +344,9 @@ void Succession::on_begun() {
     present_.begun = true;
     marks = present_.found.membership.rank == 0;
     nonce = present_.found.membership.nonce;
+    receive();
   }
-  if (marks) votes()->open(nonce);
+  if (marks) votes().open(nonce);
   changed_.notify_all();
 }
 

@@ -1,6 +1,7 @@
 // The generations of a group as this process has them: what it tells the others when they decide on
 // the next one, and the groups that are made of what was decided. Shared by the Communicators of
-// the generations. The lineage calls it on the membership thread; the rest comes from any thread.
+// the generations. A candidate's begins with the one that lets it in. The lineage calls it on the
+// membership thread; the rest comes from any thread.
 #pragma once
 
 #include <condition_variable>
@@ -14,10 +15,14 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
+#include "engine/address_book.h"
 #include "engine/communicator_options.h"
 #include "engine/context.h"
-#include "engine/formation.h"
 #include "engine/generation_group.h"
+#include "engine/generation_steps.h"
+#include "engine/invitation.h"
+#include "engine/prospect.h"
+#include "engine/reception.h"
 #include "engine/shrunk.h"
 #include "engine/store_votes.h"
 #include "membership/lineage_owner.h"
@@ -32,16 +37,19 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
     uint32_t number = 0;
   };
   using MakeNext = std::function<Result<std::shared_ptr<GenerationGroup>>(
-      CommunicatorOptions options, const FoundGroup& found, Place place)>;
+      CommunicatorOptions options, const Prospect& prospect, Place place)>;
 
-  // Whether a group of those can have later generations: of several ranks, each its own process.
+  // Whether a group of those can have later generations: each rank is its own process.
   static bool can_have(const FoundGroup& found);
 
   // Of the first generation, `first` being its group.
   Succession(Context& context, const CommunicatorOptions& options, const FoundGroup& found,
              std::weak_ptr<GenerationGroup> first);
+  // Of a candidate, which publishes that entry; `options` are its own.
+  Succession(Context& context, const CommunicatorOptions& options, const Invitation& invitation,
+             const Entry& entry);
 
-  // From now on this process answers for the group.
+  // From now on this process answers for the group, or asks to become a member.
   void enroll();
   // The group of that generation is destroyed here; that of a later one, if there is any, is not.
   void leave(uint32_t generation);
@@ -55,30 +63,36 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   // asked for; `group` of the outcome is not set. Errors: as of Communicator::shrink().
   Result<Shrunk> next(uint32_t after, TimePoint deadline, const MakeNext& make);
 
+  // Of that generation, this rank has found all members.
+  void formed(uint32_t generation, const FoundGroup& found);
+
+  const std::shared_ptr<Reception>& reception() const { return reception_; }
+  uint64_t lineage() const { return lineage_; }
+  // Of a candidate: what is known of members by now.
+  void learn(const Invitation& invitation);
+  // Of a candidate: the group of the generation in which it is a member, once there is one; nothing
+  // if there is none until then.
+  std::optional<Result<Shrunk>> enter(TimePoint until, const MakeNext& make);
+
  private:
   // A generation that this process has installed.
   struct Generation {
     uint32_t number = 0;
-    FoundGroup found;
+    FoundGroup found;   // while not `formed`, what was decided
+    bool anew = false;  // see Prospect
+    int stay = 0;
+    bool formed = false;  // it is known how all are reached
     std::weak_ptr<GenerationGroup> group;
     bool begun = false;
     bool frozen = false;  // for the one that follows: no group is made of it any more
     std::optional<Standing> standing;
   };
-  // What led to a generation.
-  struct Step {
-    Decision decision;
-    std::vector<ProcessId> before;  // the members that decided, by rank
-    std::vector<std::string> where;
-    std::string store;  // the address of the one before
-  };
-
   // LineageOwner
-  std::optional<Recipient> recipient(ProcessId process) override;
-  std::map<ProcessId, Recipient> recipients() override {
-    std::lock_guard lock(mutex_);
-    return recipients_;
-  }
+  std::optional<Recipient> recipient(ProcessId process) override { return book_->find(process); }
+  std::map<ProcessId, Recipient> recipients() override { return book_->all(); }
+  bool lets_in() override { return reception_->admits(); }
+  bool on_knock(const Newcomer& newcomer) override;
+  std::string entry() override { return entry_; }
   Standing freeze() override;
   void read_vote(const GenerationId& generation, VoteRead then) override;
   void cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
@@ -90,32 +104,41 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   bool may_make(uint32_t after) const RINGDIST_REQUIRES(mutex_) {
     return present_.number > after && present_.begun && !present_.frozen;
   }
-  std::string describe(const Step& step) const;
-  CommunicatorOptions options_of(const Generation& generation) const;
-  std::shared_ptr<StoreVotes> votes();
-  // At that address; "": the one that the group began with.
-  std::shared_ptr<StoreVotes> votes_at(const std::string& address) const;
+  // Newcomers come to the present generation, once it has begun and is formed.
+  void receive() RINGDIST_REQUIRES(mutex_);
+  void add_step(const Decision& decision) RINGDIST_REQUIRES(mutex_);
+  Generation made_by(const Decision& decision) const RINGDIST_REQUIRES(mutex_);
+  Result<CommunicatorOptions> options_of(const Generation& generation);
+  void use_store(const std::string& address) RINGDIST_REQUIRES(mutex_);
+  std::shared_ptr<LateStore> store();
+  StoreVotes votes() { return {context_, store()}; }
   std::string offer_store() const;
   Error over(uint32_t after) const RINGDIST_REQUIRES(mutex_);
-  std::optional<Result<Shrunk>> make_of(const Generation& next, uint32_t after,
-                                        const MakeNext& make);
   Shrunk report(uint32_t after) const RINGDIST_REQUIRES(mutex_);
+  // The present generation's; nothing: the others decide on a further one already.
+  std::optional<Result<Shrunk>> make_present(uint32_t after, const MakeNext& make);
   Error no_agreement();
 
   Context& context_;                   // that of its Communicators, and of the membership thread
   const CommunicatorOptions options_;  // of the first generation
   const uint64_t lineage_;
-  const std::vector<ContextId> first_members_;
+  const std::vector<ContextId> first_members_;  // of a candidate nobody
+  const std::string entry_;                     // a candidate's
+
+  const std::shared_ptr<AddressBook> book_ = std::make_shared<AddressBook>();
+  const std::shared_ptr<Reception> reception_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   Generation present_ RINGDIST_GUARDED_BY(mutex_);
   uint32_t made_ RINGDIST_GUARDED_BY(mutex_) = 0;  // the last of which a group was made
+  bool renumbered_ RINGDIST_GUARDED_BY(mutex_) =
+      false;  // newcomers have no rank of the first one's
+  std::optional<Decision> let_in_by_ RINGDIST_GUARDED_BY(mutex_);  // of a candidate
   std::string store_ RINGDIST_GUARDED_BY(mutex_);  // its address; "": that of the first generation
-  std::shared_ptr<StoreVotes> votes_ RINGDIST_GUARDED_BY(mutex_);
-  std::vector<Step> steps_ RINGDIST_GUARDED_BY(mutex_);
-  std::map<ProcessId, Recipient> recipients_ RINGDIST_GUARDED_BY(mutex_);  // of all generations
-  std::optional<uint32_t> excluded_ RINGDIST_GUARDED_BY(mutex_);           // from that generation
+  std::shared_ptr<LateStore> late_store_ RINGDIST_GUARDED_BY(mutex_);  // at that address
+  GenerationSteps steps_ RINGDIST_GUARDED_BY(mutex_);
+  std::optional<uint32_t> excluded_ RINGDIST_GUARDED_BY(mutex_);  // from that generation
 };
 
 }  // namespace ringdist

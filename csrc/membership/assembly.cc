@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/serialize.h"
 #include "base/thrown.h"
 #include "os/quiet_thread.h"
 
@@ -84,7 +83,7 @@ bool Assembly::admits(const Hello& hello) {
   const auto one = enrolled_.find(hello.nonce);
   if (one == enrolled_.end()) return false;
   const auto known = one->second.owner->recipient(hello.from);
-  return known && known->kind == LinkKind::kTcp;
+  return known ? known->kind == LinkKind::kTcp : one->second.owner->lets_in();
 }
 
 void Assembly::adopt(FrameStream stream, const Hello& hello, LinkKind kind) {
@@ -214,12 +213,10 @@ Lineage* Assembly::find(uint64_t nonce) {
 }
 
 void Assembly::on_letter(ProcessId from, ConstBytes letter) {
-  Reader in(letter);
-  const auto nonce = in.get<uint64_t>();
-  if (!in.ok()) return;
-  const ConstBytes body = letter.subspan(sizeof nonce);
-  if (Lineage* one = find(nonce)) return one->on_letter(from, body, Clock::now());
-  if (!body.empty()) tell_withdrawn(nonce, from);
+  const auto read = Letter::decode(letter);
+  if (!read) return;
+  if (Lineage* one = find(read->lineage)) return one->on_letter(from, *read, Clock::now());
+  if (read->kind == Letter::Kind::kAgreement) tell_withdrawn(read->lineage, from);
 }
 
 void Assembly::tell_withdrawn(uint64_t lineage, ProcessId to) {
@@ -230,8 +227,8 @@ void Assembly::tell_withdrawn(uint64_t lineage, ProcessId to) {
       if (const auto one = processes.find(to); nonce == lineage && one != processes.end())
         known = one->second;
   }
-  if (known)
-    post_->send(*known, lineage, Writer().put(lineage).take(), /*certain=*/false, Clock::now());
+  const auto letter = Letter{lineage, Letter::Kind::kWithdrawn, {}}.encode();
+  if (known) post_->send(*known, lineage, letter, /*certain=*/false, Clock::now());
 }
 
 // It counts as dead when all that it said has been read: what it had dialed first.

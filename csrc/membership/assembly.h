@@ -38,7 +38,8 @@ class Assembly final : private Post::Owner {
   Assembly& operator=(const Assembly&) = delete;
 
   // A group may have later generations: this process answers for it from now on, until withdraw():
-  // who asks after that is told that it has no part in it any more.
+  // who asks after that is told that it has no part in it any more. Of a candidate begin() makes it
+  // knock.
   void enroll(Origin origin, std::shared_ptr<LineageOwner> owner);
   void withdraw(uint64_t lineage);
 
@@ -61,7 +62,8 @@ class Assembly final : private Post::Owner {
     std::shared_ptr<LineageOwner> owner;
   };
   Error start() RINGDIST_REQUIRES(mutex_);
-  // Of a process of another host: only one that belongs to a group of ours knows its name.
+  // Of a process of another host: only one that belongs to a group of ours, or may come to it,
+  // knows its name.
   bool admits(const Hello& hello) RINGDIST_REQUIRES(mutex_);
   bool post(Tasks::Task task) { return tasks_->post(std::move(task)); }
   void run();

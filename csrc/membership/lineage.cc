@@ -2,60 +2,113 @@
 
 #include <utility>
 
-#include "base/serialize.h"
-
 namespace ringdist {
+
+namespace {
+
+constexpr Duration kKnockEvery = Milliseconds(200);
+
+}  // namespace
 
 Lineage::Lineage(ProcessId self, const Origin& origin, const Pace& pace, Post& post,
                  std::shared_ptr<LineageOwner> owner, Later later)
     : self_(self),
       nonce_(origin.nonce),
+      pace_(pace),
       post_(post),
       owner_(std::move(owner)),
-      later_(std::move(later)),
-      generations_(self, {0, origin.nonce}, origin.members, pace,
-                   static_cast<GenerationsHost&>(*this)) {}
+      later_(std::move(later)) {
+  GenerationsHost& host = *this;  // a base that others do not see
+  if (!origin.members.empty())
+    generations_ = std::make_unique<Generations>(self, GenerationId{0, origin.nonce},
+                                                 origin.members, pace, host);
+}
 
 // First who is near and gone: their deaths are known before anybody is asked.
 void Lineage::begin(TimePoint now) {
   now_ = now;
+  if (!generations_) return knock(now);
   watch(now);
-  generations_.begin(now);
+  generations_->begin(now);
 }
 
 void Lineage::begin_after(uint32_t generation, TimePoint now) {
-  if (generations_.generation().number == generation) begin(now);
+  if (!generations_ || generations_->generation().number == generation) begin(now);
 }
 
-void Lineage::on_letter(ProcessId from, ConstBytes letter, TimePoint now) {
+void Lineage::on_letter(ProcessId from, const Letter& letter, TimePoint now) {
   now_ = now;
-  if (letter.empty()) return give_up(from, now);
-  const auto message = decode_consensus(letter);
-  if (!message.ok()) return;
-  generations_.on_message(from, message.value(), now);
+  switch (letter.kind) {
+    case Letter::Kind::kWithdrawn:
+      return give_up(from, now);
+    case Letter::Kind::kKnock: {
+      const auto* text = reinterpret_cast<const char*>(letter.body.data());
+      if (generations_ && owner_->on_knock({from, {text, letter.body.size()}})) begin(now);
+      return;
+    }
+    case Letter::Kind::kAgreement: {
+      const auto message = decode_consensus(letter.body);
+      if (message.ok()) on_agreement(from, message.value(), now);
+    }
+  }
+}
+
+void Lineage::on_agreement(ProcessId from, const ConsensusMessage& message, TimePoint now) {
+  if (!generations_ && !become_member(message, now)) return;
+  generations_->on_message(from, message, now);
   watch(now);  // it may be kept until the end of one of those is known
+}
+
+bool Lineage::become_member(const ConsensusMessage& message, TimePoint now) {
+  GenerationsHost& host = *this;
+  generations_ = Generations::admitted(self_, message, pace_, host, now);
+  if (!generations_) return false;
+  owner_->on_installed(*message.made_by);
+  for (const ProcessId process : given_up_) generations_->give_up(process, now);
+  for (const ProcessId process : dead_) generations_->on_death(process, now);
+  return true;
 }
 
 void Lineage::on_death(ProcessId process, TimePoint now) {
   now_ = now;
-  generations_.on_death(process, now);
+  if (!generations_) return dead_.push_back(process);
+  generations_->on_death(process, now);
 }
 
 void Lineage::give_up(ProcessId process, TimePoint now) {
   now_ = now;
-  generations_.give_up(process, now);
+  if (!generations_) return given_up_.push_back(process);
+  generations_->give_up(process, now);
+}
+
+std::optional<TimePoint> Lineage::next() const {
+  return generations_ ? generations_->next() : knock_at_;
+}
+
+std::string Lineage::describe(TimePoint now) const {
+  return generations_ ? generations_->describe(now) : "its members have not let this process in";
 }
 
 void Lineage::tick(TimePoint now) {
   now_ = now;
-  const auto at = generations_.next();
+  const auto at = next();
   if (!at) return;
+  if (!generations_) return now >= *at ? knock(now) : void();
   watch(now);
-  if (*at <= now) generations_.tick(now);
+  if (*at <= now) generations_->tick(now);
+}
+
+void Lineage::knock(TimePoint now) {
+  knock_at_ = now + kKnockEvery;
+  const std::string entry = owner_->entry();
+  const auto* bytes = reinterpret_cast<const std::byte*>(entry.data());
+  const auto letter = Letter{nonce_, Letter::Kind::kKnock, {bytes, entry.size()}}.encode();
+  for (const auto& [process, to] : owner_->recipients())
+    if (process != self_) (void)post_.send(to, nonce_, letter, /*certain=*/false, now);
 }
 
 void Lineage::watch(TimePoint now) {
-  for (const ProcessId process : generations_.members())
+  for (const ProcessId process : generations_->members())
     if (process != self_)
       if (const auto to = owner_->recipient(process); to && to->kind == LinkKind::kLocal)
         post_.watch(*to, nonce_, now);
@@ -77,32 +130,29 @@ bool Lineage::send_near(ProcessId to, const ConsensusMessage& message) {
 bool Lineage::write(ProcessId process, const ConsensusMessage& message, bool certain) {
   const auto to = owner_->recipient(process);
   if (!to) return false;
-  Writer out;
-  out.put(nonce_);
-  auto bytes = out.take();
   const auto body = encode(message);
-  bytes.insert(bytes.end(), body.begin(), body.end());
-  return post_.send(*to, nonce_, bytes, certain, now_);
+  const auto letter = Letter{nonce_, Letter::Kind::kAgreement, body}.encode();
+  return post_.send(*to, nonce_, letter, certain, now_);
 }
 
 void Lineage::read_vote(const Ballot& ballot) {
-  const GenerationId generation = generations_.generation();
+  const GenerationId generation = generations_->generation();
   owner_->read_vote(generation, [later = later_, generation,
                                  ballot](const Result<std::optional<Accepted>>& vote) {
     later([generation, ballot, vote](Lineage& self, TimePoint now) {
       self.now_ = now;
-      self.generations_.on_vote_read(generation, ballot, vote, now);
+      self.generations_->on_vote_read(generation, ballot, vote, now);
     });
   });
 }
 
 void Lineage::cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
                         const Accepted& vote) {
-  const GenerationId generation = generations_.generation();
+  const GenerationId generation = generations_->generation();
   owner_->cast_vote(generation, before, vote, [later = later_, generation, ballot](bool cast) {
     later([generation, ballot, cast](Lineage& self, TimePoint now) {
       self.now_ = now;
-      self.generations_.on_vote_cast(generation, ballot, cast, now);
+      self.generations_->on_vote_cast(generation, ballot, cast, now);
     });
   });
 }

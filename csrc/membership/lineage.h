@@ -1,6 +1,7 @@
 // One rank's side of a group's generations, one after the other: its Generations with the post and
-// the group's owner as its host. Named by the nonce of the first generation. The membership
-// thread's.
+// the group's owner as its host. Named by the nonce of the first generation. A candidate is no
+// member yet: it knocks at those it knows, and has Generations when it is told that it is one. The
+// membership thread's.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "consensus/generations.h"
+#include "membership/letter.h"
 #include "membership/lineage_owner.h"
 #include "membership/post.h"
 
@@ -19,7 +21,7 @@ namespace ringdist {
 // Where a lineage begins.
 struct Origin {
   uint64_t nonce = 0;
-  std::vector<ProcessId> members;  // by rank
+  std::vector<ProcessId> members;  // by rank; of a candidate none
 };
 
 class Lineage final : private GenerationsHost {
@@ -33,14 +35,13 @@ class Lineage final : private GenerationsHost {
   void begin(TimePoint now);
   // Of the generation after that one, if it is still the present one: somebody wants it.
   void begin_after(uint32_t generation, TimePoint now);
-  // An empty one: its sender has no part in the group any more.
-  void on_letter(ProcessId from, ConstBytes letter, TimePoint now);
+  void on_letter(ProcessId from, const Letter& letter, TimePoint now);
   void on_death(ProcessId process, TimePoint now);
   void give_up(ProcessId process, TimePoint now);
-  std::optional<TimePoint> next() const { return generations_.next(); }
+  std::optional<TimePoint> next() const;
   // Also has the ends of those told who are near, while something is to be decided.
   void tick(TimePoint now);
-  std::string describe(TimePoint now) const { return generations_.describe(now); }
+  std::string describe(TimePoint now) const;
 
  private:
   // GenerationsHost
@@ -55,16 +56,25 @@ class Lineage final : private GenerationsHost {
   void on_begun() override { owner_->on_begun(); }
   void on_excluded(const Decision& decision) override { owner_->on_excluded(decision); }
 
+  void on_agreement(ProcessId from, const ConsensusMessage& message, TimePoint now);
+  // False: the message does not make it a member.
+  bool become_member(const ConsensusMessage& message, TimePoint now);
+  void knock(TimePoint now);
   bool write(ProcessId to, const ConsensusMessage& message, bool certain);
   void watch(TimePoint now);
 
   const ProcessId self_;
   const uint64_t nonce_;
+  const Pace pace_;
   Post& post_;
   const std::shared_ptr<LineageOwner> owner_;
   const Later later_;
   TimePoint now_;
-  Generations generations_;
+  std::unique_ptr<Generations> generations_;  // null: a candidate
+  TimePoint knock_at_{};
+  // What a candidate has heard that it will have to know.
+  std::vector<ProcessId> dead_;
+  std::vector<ProcessId> given_up_;
 };
 
 }  // namespace ringdist

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 
 #include "base/error.h"
 #include "consensus/generations.h"
@@ -18,10 +19,19 @@ class LineageOwner {
   using VoteCast = std::function<void(bool)>;
 
   virtual ~LineageOwner() = default;
-  // Of a member of some generation.
+  // Of a member of some generation, or one that knocks.
   virtual std::optional<Recipient> recipient(ProcessId process) = 0;
   virtual std::map<ProcessId, Recipient> recipients() = 0;
-  // As of GenerationsHost; of answers any thread tells, or nobody.
+  // Processes that are no members may knock.
+  virtual bool lets_in() = 0;
+  // Of a process that wants to become a member, now and again until it is one. True: the next
+  // generation shall begin, for its sake.
+  virtual bool on_knock(const Newcomer& newcomer) = 0;
+  // Of a candidate, that wants to become one: its entry, with which it knocks.
+  virtual std::string entry() = 0;
+
+  // As of GenerationsHost; of answers any thread tells, or nobody. A candidate that has become a
+  // member is told on_installed(), too.
   virtual Standing freeze() = 0;
   virtual void read_vote(const GenerationId& generation, VoteRead then) = 0;
   virtual void cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,

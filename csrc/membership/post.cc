@@ -17,7 +17,9 @@ Post::Post(ProcessId self, const Epoll& epoll, uint64_t first_key, Owner& owner)
 
 LetterLine& Post::to(const Recipient& recipient) {
   auto& line = outgoing_[recipient.process];
-  if (!line) {
+  // It may have come to be known that the two share a host.
+  if (!line || line->to() != recipient) {
+    std::erase_if(keys_, [&](const auto& one) { return one.second == recipient.process; });
     keys_[next_key_] = recipient.process;
     line = std::make_unique<LetterLine>(self_, recipient, epoll_, next_key_++);
   }

@@ -12,6 +12,8 @@ struct Recipient {
   ProcessId process = 0;
   LinkKind kind = LinkKind::kTcp;  // kLocal: of this host
   std::string address;
+
+  bool operator==(const Recipient&) const = default;
 };
 
 }  // namespace ringdist

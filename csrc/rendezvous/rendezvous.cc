@@ -208,8 +208,9 @@ Error Rendezvous::exchange_addresses(const TransportAddresses& mine, std::vector
   return {};
 }
 
-Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience) {
-  auto values = await_values("entry", ranks_, "the group's creation", patience);
+Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience,
+                                               const std::function<Error()>& given_up) {
+  auto values = await_values("entry", ranks_, "the group's creation", patience, given_up);
   if (!values.ok()) return values.error();
   std::vector<Entry> out;
   for (int rank = 0; rank < size_; ++rank) {

@@ -37,7 +37,11 @@ class Rendezvous {
   // kMismatch naming what differs (wire version, size, options,
   // the costs of a file that a rank names and rank 0's); kAborted if it was cancelled; a
   // withdrawn rank's own kind and words.
-  Result<std::vector<Entry>> collect(const Patience& patience);
+  // `given_up`: why one need not wait any longer.
+  Result<std::vector<Entry>> collect(const Patience& patience,
+                                     const std::function<Error()>& given_up = nullptr);
+  // Whether that rank's entry is there. After publish().
+  Result<bool> has_come(int rank) { return store_->check({key("entry", rank)}); }
 
   // The lowest rank of each claimed host asks the others with `prove` and publishes who answered;
   // who did not is a host of its own. All ranks read the same lists. `lost` says whether a process

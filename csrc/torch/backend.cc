@@ -1,11 +1,12 @@
 #include "torch/backend.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
-#include "torch/errors.h"
+#include "engine/admission.h"
 #include "torch/monitored_barrier.h"
 #include "torch/ops/all_to_all.h"
 #include "torch/ops/barrier.h"
@@ -14,6 +15,7 @@
 #include "torch/ops/reduce.h"
 #include "torch/ops/sparse.h"
 #include "torch/store.h"
+#include "torch/work/interrupts.h"
 
 namespace ringdist {
 namespace {
@@ -112,10 +114,28 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::shrink(
 }
 
 ProcessGroupRing::Next ProcessGroupRing::next_generation(std::chrono::milliseconds timeout) {
-  auto shrunk = communicator_->shrink(timeout);
-  throw_if(shrunk.error());
-  const auto& group = shrunk.value().group;
-  return {make_backend(group), shrunk.value()};
+  std::optional<Result<Shrunk>> shrunk;
+  (void)wait_in_slices(timeout, [&](std::optional<Milliseconds> slice) {
+    shrunk = communicator_->shrink(slice.value_or(timeout));
+    return shrunk->ok() || shrunk->error().kind() != ErrorKind::kTimeout;
+  });
+  throw_if(shrunk->error());
+  return {make_backend(shrunk->value().group), shrunk->value()};
+}
+
+ProcessGroupRing::Joined ProcessGroupRing::join(std::shared_ptr<Context> context,
+                                                CommunicatorOptions options, std::string job,
+                                                std::chrono::milliseconds timeout) {
+  Admission admission(std::move(context), std::move(options), std::move(job));
+  std::optional<Result<Shrunk>> joined;
+  const bool is_in = wait_in_slices(timeout, [&](std::optional<Milliseconds> slice) {
+    joined = admission.wait(Clock::now() + slice.value_or(timeout));
+    return joined.has_value();
+  });
+  const Error error = is_in ? joined->error() : admission.none_yet();
+  throw_if(error ? error.prefixed("ringdist: join: ") : error);
+  const Invitation& by = admission.invitation();
+  return {{make_backend(joined->value().group), joined->value()}, by.name, by.note};
 }
 
 void ProcessGroupRing::startCoalescing() { runner_->begin_region(); }

@@ -11,6 +11,7 @@
 
 #include "engine/communicator.h"
 #include "torch/call_runner.h"
+#include "torch/errors.h"
 #include "torch/features.h"
 #include "torch/ops/call.h"
 #include "torch/ops/call_coder.h"
@@ -138,6 +139,20 @@ class ProcessGroupRing final : public c10d::Backend {
     Shrunk shrunk;
   };
   Next next_generation(std::chrono::milliseconds timeout);
+  // Newcomers may come from now on: see Communicator::admit(), whose errors it raises.
+  void admit(const std::string& job, const std::string& note) {
+    throw_if(communicator_->admit(job, note));
+  }
+
+  // This process becomes a member of the group that takes newcomers at `options.store`: see
+  // Admission, whose errors it raises.
+  struct Joined {
+    Next next;
+    std::string name;  // of the group's first generation
+    std::string note;  // of admit()
+  };
+  static Joined join(std::shared_ptr<Context> context, CommunicatorOptions options, std::string job,
+                     std::chrono::milliseconds timeout);
 
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
 

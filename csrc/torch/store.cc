@@ -78,13 +78,15 @@ class TorchStore final : public Store {
 
 // The TCPStore under the prefixes, if there is one.
 c10::intrusive_ptr<c10d::TCPStore> tcp_store(const c10::intrusive_ptr<c10d::Store>& store) {
-  auto inner = store;
-  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get()))
-    inner = prefixed->getUnderlyingNonPrefixStore();
-  return c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(inner);
+  return c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(whole_store(store));
 }
 
 }  // namespace
+
+c10::intrusive_ptr<c10d::Store> whole_store(const c10::intrusive_ptr<c10d::Store>& store) {
+  auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
+  return prefixed ? prefixed->getUnderlyingNonPrefixStore() : store;
+}
 
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store) {
   return std::make_shared<TorchStore>(std::move(store));

@@ -18,6 +18,9 @@ namespace ringdist {
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store);
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context);
 
+// What it is a part of, which all processes of the job can share: without prefixes.
+c10::intrusive_ptr<c10d::Store> whole_store(const c10::intrusive_ptr<c10d::Store>& store);
+
 // For a rank that cannot create a group: as in rendezvous/decline.h.
 void decline(const c10::intrusive_ptr<c10d::Store>& store, int rank,
              const std::vector<int>& members, const Error& why);

@@ -17,6 +17,7 @@ Decision some_decision() {
   out.members = {11, 12, 13};
   out.stay = 2;
   out.newcomers = {{13, "an entry"}};
+  out.anew = true;
   out.lost = {{2, Lost::Cause::kDied}, {3, Lost::Cause::kSilent}};
   out.first_unfinished = 1234;
   out.store = "host:29500";

@@ -10,24 +10,11 @@
 #include <random>
 #include <thread>
 
+#include "support/group_sum.h"
 #include "support/ranks.h"
 
 namespace ringdist {
 namespace {
-
-// Of one of each rank; the error, if it fails.
-Result<float> sum_of_ones(Communicator& group) {
-  std::vector<float> values(64, 1.0f);
-  if (Error error = run_op(group, allreduce_request(values, DType::kFloat32, ReduceOp::kSum)))
-    return error;
-  return values.back();
-}
-
-RanksOptions of_size(int size) {
-  RanksOptions out;
-  out.size = size;
-  return out;
-}
 
 Shrunk must_shrink(Communicator& group) {
   auto out = group.shrink(Milliseconds(20000));

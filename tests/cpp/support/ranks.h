@@ -29,6 +29,12 @@ struct RanksOptions {
   std::function<MakeRunner(int rank)> make_runner;  // null: no rank has devices
 };
 
+inline RanksOptions of_size(int size) {
+  RanksOptions out;
+  out.size = size;
+  return out;
+}
+
 class Ranks {
  public:
   explicit Ranks(RanksOptions options);
@@ -44,6 +50,7 @@ class Ranks {
       const std::string& name, const std::map<int, std::shared_ptr<Store>>& stores = {});
   std::shared_ptr<Store> store() { return store_; }
   LocalNetwork& network() { return *network_; }
+  std::shared_ptr<LocalNetwork> shared_network() { return network_; }
   void drop_group() { communicators_.clear(); }
 
   // Runs `body` for every rank, each in a thread; rethrows nothing, ends the process on a hang.

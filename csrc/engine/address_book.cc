@@ -1,0 +1,43 @@
+#include "engine/address_book.h"
+
+#include "base/describe.h"
+
+namespace ringdist {
+
+// Who was seen to share the host does so for good.
+void AddressBook::add(const Invitation::Member& process, bool shares_host) {
+  std::lock_guard lock(mutex_);
+  Address& address = addresses_[process.process];
+  if (!address.where.empty() && !shares_host) return;
+  address = {shares_host ? Recipient{process.process, LinkKind::kLocal, process.unix_name}
+                         : Recipient{process.process, LinkKind::kTcp, process.tcp_address},
+             process.where};
+}
+
+void AddressBook::add(const FoundGroup& found) {
+  const Topology& topology = found.membership.topology;
+  for (const ControlMember& one : found.processes)
+    add({one.context_id, one.unix_name, one.tcp_address, describe_process(one.pid, one.host_name)},
+        topology.same_host(found.membership.rank, one.rank));
+}
+
+std::optional<Recipient> AddressBook::find(ProcessId process) const {
+  std::lock_guard lock(mutex_);
+  const auto known = addresses_.find(process);
+  return known == addresses_.end() ? std::nullopt : std::optional(known->second.recipient);
+}
+
+std::map<ProcessId, Recipient> AddressBook::all() const {
+  std::lock_guard lock(mutex_);
+  std::map<ProcessId, Recipient> out;
+  for (const auto& [process, address] : addresses_) out.emplace(process, address.recipient);
+  return out;
+}
+
+std::string AddressBook::where(ProcessId process) const {
+  std::lock_guard lock(mutex_);
+  const auto known = addresses_.find(process);
+  return known == addresses_.end() ? "" : known->second.where;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,38 @@
+// Where the processes of a group's generations are, members and newcomers. Any thread.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/thread_annotations.h"
+#include "engine/found_group.h"
+#include "engine/invitation.h"
+#include "membership/recipient.h"
+
+namespace ringdist {
+
+class AddressBook {
+ public:
+  // How a process says where it is; `shares_host`: it was seen to, and its kernel is ours.
+  void add(const Invitation::Member& process, bool shares_host);
+  // Of all members.
+  void add(const FoundGroup& found);
+
+  std::optional<Recipient> find(ProcessId process) const;
+  std::map<ProcessId, Recipient> all() const;
+  // "pid 123 on host x"; "" of one that is not known.
+  std::string where(ProcessId process) const;
+
+ private:
+  struct Address {
+    Recipient recipient;
+    std::string where;
+  };
+
+  mutable std::mutex mutex_;
+  std::map<ProcessId, Address> addresses_ RINGDIST_GUARDED_BY(mutex_);
+};
+
+}  // namespace ringdist

@@ -1,0 +1,93 @@
+#include "engine/admission.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "engine/op/message.h"
+
+namespace ringdist {
+namespace {
+
+constexpr Duration kReadEvery = Milliseconds(200);
+
+}  // namespace
+
+Error Admission::prepare() {
+  if (entry_) return {};
+  auto entry = context_->entry();
+  if (!entry.ok()) return entry.error();
+  entry_ = std::move(entry.value());
+  entry_->options_hash = options_.config.options_hash();
+  entry_->options = options_.config.options_text();
+  entry_->costs = options_.costs;
+  return {};
+}
+
+Error Admission::read_invitation() {
+  const auto there = options_.store->check({Invitation::key(job_)});
+  if (!there.ok() || !there.value()) return there.error();
+  const auto value = options_.store->multi_get({Invitation::key(job_)});
+  if (!value.ok()) return value.error();
+  auto read = Invitation::decode(value.value().front(), kWireVersion);
+  if (!read) return {ErrorKind::kProtocol, "the store's invitation is not of this version"};
+  invitation_ = std::move(read);
+  if (Error error = invitation_->refusal(*entry_)) return error;
+  // Another group may have taken the place of one that has ended.
+  if (succession_ && succession_->lineage() != invitation_->lineage) leave();
+  if (!succession_) {
+    options_.name = invitation_->name;
+    options_.timeout = invitation_->timeout;
+    succession_ = std::make_shared<Succession>(*context_, options_, *invitation_, *entry_);
+    succession_->enroll();
+  }
+  succession_->learn(*invitation_);
+  return {};
+}
+
+std::optional<Result<Shrunk>> Admission::wait(TimePoint until) {
+  if (Error error = prepare()) return error;
+  std::shared_ptr<Communicator> made;
+  const auto make = [&](CommunicatorOptions options, const Prospect& prospect,
+                        Succession::Place place) -> Result<std::shared_ptr<GenerationGroup>> {
+    auto group = Communicator::create(context_, std::move(options), prospect, std::move(place));
+    if (!group.ok()) return group.error();
+    return std::shared_ptr<GenerationGroup>(made = group.value());
+  };
+  do {
+    if (Error error = read_invitation()) return error;
+    const TimePoint soon = std::min(until, Clock::now() + kReadEvery);
+    if (!succession_) {
+      std::this_thread::sleep_until(soon);
+      continue;
+    }
+    auto outcome = succession_->enter(soon, make);
+    if (!outcome) continue;
+    if (outcome->ok()) {
+      outcome->value().group = std::move(made);
+      succession_.reset();  // the group has it
+    }
+    return outcome;
+  } while (Clock::now() < until);
+  return std::nullopt;
+}
+
+Error Admission::none_yet() const {
+  if (!invitation_)
+    return {ErrorKind::kTimeout, "no group of a job '" + job_ +
+                                     "' takes newcomers at this store: its members have to call "
+                                     "torch_ringdist.admit()"};
+  std::string who;
+  for (const Invitation::Member& one : invitation_->members)
+    who += (who.empty() ? "" : ", ") + one.where;
+  return {ErrorKind::kTimeout, "generation " + std::to_string(invitation_->generation) +
+                                   " of the group has not let this process in: its members (" +
+                                   who + ") have ended, or cannot be reached from here"};
+}
+
+void Admission::leave() {
+  if (succession_) succession_->leave(0);
+  succession_.reset();
+}
+
+}  // namespace ringdist

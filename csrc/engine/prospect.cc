@@ -1,0 +1,20 @@
+#include "engine/prospect.h"
+
+#include <utility>
+
+#include "engine/decided_formation.h"
+#include "engine/store_formation.h"
+
+namespace ringdist {
+
+std::shared_ptr<Formation> Prospect::formation(std::shared_ptr<Context> context,
+                                               const CommunicatorOptions& options) const {
+  if (!anew) return std::make_shared<DecidedFormation>(std::move(context), options, found);
+  std::vector<ContextId> members;
+  for (const GroupMember& member : found.membership.members) members.push_back(member.context);
+  return std::make_shared<StoreFormation>(
+      std::move(context), options,
+      StoreFormation::Decided{found.membership.nonce, std::move(members), stay});
+}
+
+}  // namespace ringdist

@@ -1,0 +1,22 @@
+// What the group of a decided generation is to be made of. A value.
+#pragma once
+
+#include <memory>
+
+#include "engine/communicator_options.h"
+#include "engine/context.h"
+#include "engine/formation.h"
+
+namespace ringdist {
+
+struct Prospect {
+  // Where `anew`: of it only what was decided, which is the nonce and the members.
+  FoundGroup found;
+  bool anew = false;  // the members find each other by the store
+  int stay = 0;       // the first so many were members before; the others come now
+
+  std::shared_ptr<Formation> formation(std::shared_ptr<Context> context,
+                                       const CommunicatorOptions& options) const;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,125 @@
+#include "engine/reception.h"
+
+#include <utility>
+
+#include "base/describe.h"
+#include "base/log.h"
+#include "engine/op/message.h"
+
+namespace ringdist {
+namespace {
+
+std::optional<Entry> entry_of(const Newcomer& newcomer) {
+  auto entry = Entry::decode(
+      {reinterpret_cast<const std::byte*>(newcomer.entry.data()), newcomer.entry.size()},
+      kWireVersion);
+  const bool good = entry && entry->wire_version == kWireVersion &&  // else it holds no more
+                    entry->context_id == newcomer.process;
+  return good ? entry : std::nullopt;
+}
+
+Invitation::Member member_of(const Entry& entry) {
+  return {entry.context_id, entry.unix_name, entry.tcp_address, entry.where()};
+}
+
+}  // namespace
+
+Error Reception::admit(std::string job, std::string note) {
+  {
+    std::lock_guard lock(mutex_);
+    door_.open();
+    job_ = std::move(job);
+    note_ = std::move(note);
+    if (!hosts()) return {};
+  }
+  return publish();
+}
+
+void Reception::present(uint32_t generation, const FoundGroup& found,
+                        std::shared_ptr<LateStore> store) {
+  {
+    std::lock_guard lock(mutex_);
+    present_ = {generation, found, std::move(store)};
+    if (!hosts()) return;
+  }
+  context_.pool().run([self = shared_from_this()] {
+    if (const Error error = self->publish())
+      log(LogLevel::kWarn,
+          "group '" + self->options_.name + "': newcomers cannot find it: " + error.message());
+  });
+}
+
+// The latest: an older one does not follow it.
+Error Reception::publish() {
+  std::lock_guard one_after_the_other(publishing_);
+  const auto out = invitation();
+  if (!out.ok()) return out.error();
+  std::shared_ptr<LateStore> late;
+  {
+    std::lock_guard lock(mutex_);
+    late = present_->store;
+  }
+  const auto store = late->get();
+  return store.ok() ? store.value()->set(Invitation::key(out.value().job), out.value().encode())
+                    : store.error();
+}
+
+Result<Invitation> Reception::invitation() const {
+  auto entry = context_.entry();
+  if (!entry.ok()) return entry.error();
+  Invitation out;
+  out.first = std::move(entry.value());
+  out.first.options_hash = options_.config.options_hash();
+  out.first.options = options_.config.options_text();
+  out.lineage = lineage_;
+  out.name = options_.name;
+  out.timeout = options_.timeout;
+  std::lock_guard lock(mutex_);
+  out.job = job_;
+  out.note = note_;
+  out.generation = present_->generation;
+  out.first.costs = present_->found.costs;
+  for (const ControlMember& one : present_->found.processes)
+    out.members.push_back(
+        {one.context_id, one.unix_name, one.tcp_address, describe_process(one.pid, one.host_name)});
+  if (out.members.empty()) out.members.push_back(member_of(out.first));  // alone
+  return out;
+}
+
+bool Reception::on_knock(const Newcomer& newcomer) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!door_.is_open()) return false;
+    if (!door_.knock(newcomer, Clock::now())) return door_.is_due(Clock::now());
+  }
+  // It may take a while, and this thread is that of all agreements.
+  if (const auto entry = entry_of(newcomer))
+    context_.pool().run([self = shared_from_this(), entry = *entry] { self->look_at(entry); });
+  return false;
+}
+
+std::vector<Newcomer> Reception::waiting() const {
+  std::unique_lock lock(mutex_);
+  auto out = door_.waiting(Clock::now());
+  lock.unlock();
+  std::erase_if(
+      out, [this](const Newcomer& one) { return static_cast<bool>(context_.lost(one.process)); });
+  return out;
+}
+
+void Reception::look_at(const Entry& newcomer) {
+  if (context_.lost(newcomer.context_id)) return;
+  book_->add(member_of(newcomer), context_.shares_host(newcomer.context_id, newcomer.unix_name));
+  std::lock_guard lock(mutex_);
+  door_.accept(newcomer.context_id);
+}
+
+void Reception::let_in(const Decision& decision) {
+  for (const Newcomer& one : decision.newcomers)
+    if (const auto entry = entry_of(one); entry && !book_->find(one.process))
+      book_->add(member_of(*entry), /*shares_host=*/false);
+  std::lock_guard lock(mutex_);
+  door_.let_in(decision.members, Clock::now());
+}
+
+}  // namespace ringdist

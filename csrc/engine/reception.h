@@ -1,0 +1,74 @@
+// A member's side of newcomers: the invitation by which they find the group, and who waits at its
+// door. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "engine/address_book.h"
+#include "engine/communicator_options.h"
+#include "engine/context.h"
+#include "engine/door.h"
+#include "engine/invitation.h"
+#include "engine/late_store.h"
+
+namespace ringdist {
+
+class Reception final : public std::enable_shared_from_this<Reception> {
+ public:
+  // `options`: of the first generation, which the lineage is named after. The context outlives it.
+  Reception(Context& context, const CommunicatorOptions& options, uint64_t lineage,
+            std::shared_ptr<AddressBook> book)
+      : context_(context), options_(options), lineage_(lineage), book_(std::move(book)) {}
+
+  // From now on newcomers may come, in this generation and later ones; they look for the `job`, and
+  // are told the note. Rank 0 leaves the invitation in the store. Errors: the store's.
+  Error admit(std::string job, std::string note);
+  bool admits() const {
+    std::lock_guard lock(mutex_);
+    return door_.is_open();
+  }
+  // That generation has begun and is formed, and uses that store: invitations are to it.
+  void present(uint32_t generation, const FoundGroup& found, std::shared_ptr<LateStore> store);
+
+  // True: somebody has waited long enough. What there is to see of a newcomer is looked at
+  // elsewhere.
+  bool on_knock(const Newcomer& newcomer);
+  // None of whom is known to be lost.
+  std::vector<Newcomer> waiting() const;
+  void let_in(const Decision& decision);
+
+ private:
+  struct Present {
+    uint32_t generation = 0;
+    FoundGroup found;
+    std::shared_ptr<LateStore> store;
+  };
+
+  bool hosts() const RINGDIST_REQUIRES(mutex_) {
+    return door_.is_open() && present_ && present_->found.membership.rank == 0;
+  }
+  Error publish();
+  Result<Invitation> invitation() const;
+  // Whether it shares this host; then it may come.
+  void look_at(const Entry& newcomer);
+
+  Context& context_;
+  const CommunicatorOptions options_;
+  const uint64_t lineage_;
+  const std::shared_ptr<AddressBook> book_;
+
+  std::mutex publishing_;  // before mutex_
+  mutable std::mutex mutex_;
+  Door door_ RINGDIST_GUARDED_BY(mutex_);
+  std::string job_ RINGDIST_GUARDED_BY(mutex_);
+  std::string note_ RINGDIST_GUARDED_BY(mutex_);
+  std::optional<Present> present_ RINGDIST_GUARDED_BY(mutex_);
+};
+
+}  // namespace ringdist

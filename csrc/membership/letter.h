@@ -1,0 +1,40 @@
+// What processes say to each other about a group's membership. Bytes on the wire; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/buffers.h"
+#include "base/serialize.h"
+
+namespace ringdist {
+
+struct Letter {
+  enum class Kind : uint8_t {
+    kAgreement,  // a ConsensusMessage
+    kWithdrawn,  // the sender has no part in the group any more; no body
+    kKnock,      // the sender wants to become a member; its entry
+  };
+
+  uint64_t lineage = 0;
+  Kind kind = Kind::kAgreement;
+  ConstBytes body;  // of what it was decoded from
+
+  std::vector<std::byte> encode() const {
+    auto out = Writer().put(lineage).put(kind).take();
+    out.insert(out.end(), body.begin(), body.end());
+    return out;
+  }
+  static std::optional<Letter> decode(ConstBytes bytes) {
+    Letter out;
+    Reader in(bytes);
+    out.lineage = in.get<uint64_t>();
+    out.kind = in.get<Kind>();
+    if (!in.ok() || out.kind > Kind::kKnock) return std::nullopt;
+    out.body = bytes.subspan(sizeof out.lineage + sizeof out.kind);
+    return out;
+  }
+};
+
+}  // namespace ringdist

@@ -1,0 +1,259 @@
+// Groups that take newcomers: of ranks that are threads with a Context each.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "engine/admission.h"
+#include "support/group_sum.h"
+#include "support/ranks.h"
+
+namespace ringdist {
+namespace {
+
+// A process that is not there from the beginning.
+class Guest {
+ public:
+  explicit Guest(Ranks& ranks, std::map<std::string, std::string> config = {}) : ranks_(ranks) {
+    ContextOptions wanted;
+    wanted.config = config.empty() ? ranks.config() : Config::parse({}, config).value();
+    wanted.store_host = "127.0.0.1";
+    wanted.transports = {"local"};
+    wanted.local_network = ranks.shared_network();
+    context_ = Context::create(wanted).value();
+    options_.config = wanted.config;
+  }
+  ~Guest() { context_->shutdown(); }
+
+  Result<Shrunk> join(Milliseconds timeout = std::chrono::seconds(20)) {
+    options_.store = ranks_.store();
+    Admission admission(context_, options_, "a job");
+    auto out = admission.wait(Clock::now() + timeout);
+    return out ? *out : admission.none_yet();
+  }
+  Context& context() { return *context_; }
+
+ private:
+  Ranks& ranks_;
+  std::shared_ptr<Context> context_;
+  CommunicatorOptions options_;
+};
+
+// Sums until one fails; then shrinks. What became of the group.
+Shrunk sum_until_the_next_generation(Communicator& group) {
+  for (;;) {
+    const auto sum = sum_of_ones(group);
+    if (sum.ok()) {
+      EXPECT_EQ(sum.value(), static_cast<float>(group.size()));
+      std::this_thread::sleep_for(Milliseconds(1));
+      continue;
+    }
+    auto out = group.shrink(Milliseconds(20000));
+    EXPECT_TRUE(out.ok()) << out.error().what();
+    return out.ok() ? out.value() : Shrunk{};
+  }
+}
+
+// Runs the ranks, and beside them newcomers.
+void run_with(Ranks& ranks, const std::function<void(int)>& rank,
+              const std::vector<std::function<void()>>& beside) {
+  std::vector<std::thread> threads;
+  for (const auto& one : beside) threads.emplace_back(one);
+  ranks.run(rank);
+  for (auto& thread : threads) thread.join();
+}
+
+void admit(Ranks& ranks) {
+  ranks.run([&](int rank) {
+    EXPECT_TRUE(sum_of_ones(ranks[rank]).ok());
+    const Error error = ranks[rank].admit("a job", "a note");
+    EXPECT_FALSE(error) << error.what();
+  });
+}
+
+TEST(Join, OneComesToTwo) {
+  Ranks ranks(of_size(2));
+  admit(ranks);
+  Guest guest(ranks);
+  run_with(ranks,
+           [&](int rank) {
+             const Shrunk out = sum_until_the_next_generation(ranks[rank]);
+             ASSERT_NE(out.group, nullptr);
+             EXPECT_EQ(out.generation, 1u);
+             EXPECT_EQ(out.stayed, (std::vector<int>{0, 1}));
+             EXPECT_EQ(out.joined, (std::vector<int>{2}));
+             EXPECT_TRUE(out.lost.empty());
+             EXPECT_EQ(out.group->rank(), rank);
+             EXPECT_EQ(out.group->members(), (std::vector<int>{0, 1, 2}));
+             EXPECT_EQ(sum_of_ones(*out.group).value(), 3.0f);
+           },
+           {[&] {
+             const auto out = guest.join();
+             ASSERT_TRUE(out.ok()) << out.error().what();
+             EXPECT_EQ(out.value().generation, 1u);
+             EXPECT_EQ(out.value().joined, (std::vector<int>{2}));
+             Communicator& group = *out.value().group;
+             EXPECT_EQ(group.rank(), 2);
+             EXPECT_EQ(group.size(), 3);
+             EXPECT_EQ(group.timeout(), ranks[0].timeout());
+             EXPECT_EQ(sum_of_ones(group).value(), 3.0f);
+           }});
+}
+
+// Who was started together comes together.
+TEST(Join, FourComeToOne) {
+  Ranks ranks(of_size(1));
+  admit(ranks);
+  std::vector<std::unique_ptr<Guest>> guests;
+  for (int i = 0; i < 4; ++i) guests.push_back(std::make_unique<Guest>(ranks));
+  std::atomic<int> sums{0};
+  std::vector<std::function<void()>> beside;
+  for (auto& guest : guests)
+    beside.push_back([&ranks, &sums, guest = guest.get()] {
+      auto out = guest->join();
+      ASSERT_TRUE(out.ok()) << out.error().what();
+      auto group = out.value().group;
+      while (group->size() < 5) {
+        group = sum_until_the_next_generation(*group).group;
+        ASSERT_NE(group, nullptr);
+      }
+      EXPECT_EQ(sum_of_ones(*group).value(), 5.0f);
+      ++sums;
+    });
+  run_with(
+      ranks,
+      [&](int) {
+        auto group = sum_until_the_next_generation(ranks[0]).group;
+        ASSERT_NE(group, nullptr);
+        EXPECT_GT(group->size(), 1);
+        while (group->size() < 5) {
+          group = sum_until_the_next_generation(*group).group;
+          ASSERT_NE(group, nullptr);
+        }
+        EXPECT_EQ(sum_of_ones(*group).value(), 5.0f);
+        ++sums;
+      },
+      beside);
+  EXPECT_EQ(sums, 5);
+}
+
+// What they share is what the members have: options, and the version of the wire.
+TEST(Join, OneWithOtherOptionsIsRefusedAndTheOthersDoNotNotice) {
+  Ranks ranks(of_size(2));
+  admit(ranks);
+  Guest guest(ranks, {{"segment_bytes", "65536"}});
+  const auto out = guest.join();
+  ASSERT_FALSE(out.ok());
+  EXPECT_EQ(out.error().kind(), ErrorKind::kMismatch);
+  EXPECT_NE(out.error().message().find("segment_bytes=65536"), std::string::npos)
+      << out.error().message();
+  ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 2.0f); });
+}
+
+TEST(Join, WhereNobodyAdmitsItTimesOut) {
+  Ranks ranks(of_size(2));
+  ranks.run([&](int rank) { EXPECT_TRUE(sum_of_ones(ranks[rank]).ok()); });
+  Guest guest(ranks);
+  const auto out = guest.join(Milliseconds(300));
+  ASSERT_FALSE(out.ok());
+  EXPECT_EQ(out.error().kind(), ErrorKind::kTimeout);
+  EXPECT_NE(out.error().message().find("torch_ringdist.admit()"), std::string::npos);
+  ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 2.0f); });
+}
+
+// It was let in, and does not come: the others lose it, and go on without it.
+TEST(Join, OneThatEndsOnceItWasLetIn) {
+  RanksOptions options = of_size(2);
+  options.config["peer_timeout"] = "1";
+  Ranks ranks(options);
+  admit(ranks);
+  auto guest = std::make_unique<Guest>(ranks);
+  run_with(ranks,
+           [&](int rank) {
+             Shrunk out = sum_until_the_next_generation(ranks[rank]);
+             ASSERT_NE(out.group, nullptr);
+             EXPECT_EQ(out.joined, (std::vector<int>{2}));
+             auto group = out.group;
+             out = sum_until_the_next_generation(*group);
+             ASSERT_NE(out.group, nullptr);
+             ASSERT_EQ(out.lost.size(), 1u);
+             EXPECT_EQ(out.lost[0].rank, 2);
+             EXPECT_EQ(out.group->size(), 2);
+             EXPECT_EQ(sum_of_ones(*out.group).value(), 2.0f);
+           },
+           {[&] {
+             const auto out = guest->join();
+             EXPECT_TRUE(out.ok()) << out.error().what();
+             guest->context().shutdown();
+           }});
+}
+
+// A loss and a newcomer, whichever comes first: whoever is left of three and two more are five at
+// most, and all sum alike in the end.
+void lose_and_take(uint64_t seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto up_to = [&](uint64_t most) {
+    return std::uniform_int_distribution<uint64_t>(0, most)(random);
+  };
+  Ranks ranks(of_size(3));
+  admit(ranks);
+  const int victim = static_cast<int>(up_to(2));
+  const Duration at = std::chrono::microseconds(up_to(400'000));
+  Guest first(ranks);
+  Guest second(ranks);
+  const Duration second_at = std::chrono::microseconds(up_to(300'000));
+  std::atomic<int> ended{0};
+  std::thread killer([&] {
+    std::this_thread::sleep_for(at);
+    ranks.context(victim).shutdown();
+  });
+  // The last generation: the victim is gone, both newcomers are there.
+  const auto until_all_are = [&](std::shared_ptr<Communicator> group, bool is_victim) {
+    for (;;) {
+      const auto sum = sum_of_ones(*group);
+      if (!sum.ok()) {
+        auto next = group->shrink(Milliseconds(20000));
+        if (is_victim && !next.ok()) return;
+        ASSERT_TRUE(next.ok()) << next.error().what();
+        group = next.value().group;
+        continue;
+      }
+      EXPECT_EQ(sum.value(), static_cast<float>(group->size()));
+      std::vector<int32_t> done{is_victim ? 100 : 1};
+      if (group->size() == 4 &&
+          !run_op(*group, allreduce_request(done, DType::kInt32, ReduceOp::kSum)) && done[0] == 4) {
+        ++ended;
+        return;
+      }
+    }
+  };
+  run_with(ranks,
+           [&](int rank) {
+             std::shared_ptr<Communicator> group(&ranks[rank], [](Communicator*) {});
+             until_all_are(group, rank == victim);
+           },
+           {[&] {
+              const auto out = first.join();
+              ASSERT_TRUE(out.ok()) << out.error().what();
+              until_all_are(out.value().group, false);
+            },
+            [&] {
+              std::this_thread::sleep_for(second_at);
+              const auto out = second.join();
+              ASSERT_TRUE(out.ok()) << out.error().what();
+              until_all_are(out.value().group, false);
+            }});
+  killer.join();
+  EXPECT_EQ(ended, 4);
+}
+
+TEST(Join, LossesAndNewcomersInAnyOrder) {
+  const char* const given = std::getenv("RINGDIST_TEST_SEEDS");
+  const uint64_t seeds = given ? std::stoull(given) : 10;
+  for (uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) lose_and_take(seed);
+}
+
+}  // namespace
+}  // namespace ringdist

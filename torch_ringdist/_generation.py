@@ -1,0 +1,88 @@
+"""What shrink() and join() share: how a generation of a group comes to be torch.distributed's."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist._registration import Successor
+
+if TYPE_CHECKING:
+    from torch_ringdist._C import NextGeneration
+
+# Between a group's name and the number of its generation, as in the messages of its operations.
+_GENERATION = " (generation "
+
+
+def name_of(name: str, generation: int) -> Any:
+    """Of that generation of a group; `name` is that of any. For PyTorch: members may skip
+    generations, so neither names nor keys in the store depend on the one before."""
+    return f"{name.partition(_GENERATION)[0]}{_GENERATION}{generation})"
+
+
+def shared_store(store: dist.Store) -> dist.Store:
+    """What `store` is a part of, without prefixes: what newcomers can find, too."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return store
+
+
+def install_default(
+    outcome: NextGeneration,
+    name: str,
+    backend_name: str,
+    store: dist.Store,
+    timeout: timedelta,
+    device: torch.device | None,
+) -> dist.ProcessGroup:
+    """Makes the new generation the default group; where that fails nothing changes.
+
+    Args:
+        outcome: the generation.
+        name: of the default group in any of its generations.
+        backend_name: as init_process_group was given it.
+        store: one that all members reach, under any prefix.
+        timeout: of operations.
+        device: the group's device_id.
+    """
+    world, size = c10d._world, outcome.backend.size()
+    new: Any
+    new, _ = c10d._new_process_group_helper(
+        size,
+        outcome.backend.rank(),
+        [],
+        backend_name,
+        # Newcomers know no other prefix; of others there may be more than one job's.
+        dist.PrefixStore(f"ringdist/{outcome.id}", shared_store(store)),
+        name_of(name, outcome.generation),
+        backend_options=Successor(outcome.backend),
+        timeout=timeout,
+        device_id=device,
+        group_desc="default_pg",
+    )
+    world.pg_group_ranks[new] = {rank: rank for rank in range(size)}
+    c10d._update_default_pg(new)
+    # Groups are named by this count, as after init_process_group: members may have made unequal
+    # numbers of groups when one was lost.
+    world.group_count = 1
+    return new
+
+
+def checked_timeout(operation: str, timeout: Any, default: timedelta) -> timedelta:
+    if timeout is None:
+        return default
+    if not isinstance(timeout, timedelta):
+        raise TypeError(
+            f"ringdist: {operation}: timeout must be a datetime.timedelta or None, "
+            f"got {timeout!r} of type {type(timeout).__name__}"
+        )
+    if timeout <= timedelta(0):
+        raise ArgumentError(
+            f"ringdist: {operation}: timeout must be a timedelta above 0, or None, got {timeout!r}"
+        )
+    return timeout
