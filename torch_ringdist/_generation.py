@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,17 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from torch_ringdist._collectives import backend_of
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._registration import Successor
 
 if TYPE_CHECKING:
-    from torch_ringdist._C import NextGeneration
+    from torch_ringdist._C import NextGeneration, ProcessGroupRing
 
 # Between a group's name and the number of its generation, as in the messages of its operations.
 _GENERATION = " (generation "
+# The store of a new generation is there before anybody hears of it.
+_CONNECT_TIME = timedelta(seconds=10)
 
 
 def name_of(name: str, generation: int) -> Any:
@@ -71,6 +75,49 @@ def install_default(
     # numbers of groups when one was lost.
     world.group_count = 1
     return new
+
+
+def backend_of_generations(group: dist.ProcessGroup | None, caller: str) -> ProcessGroupRing:
+    """Of a group that can have generations; raises ArgumentError or TypeError for others."""
+    backend = backend_of(group, caller)
+    checked: Any = dist.group.WORLD if group is None else group
+    if checked not in c10d._world.pg_map:
+        raise ArgumentError(f"ringdist: {caller}: the group given has been destroyed")
+    for device in checked._device_types:
+        other = checked._get_backend(device)
+        other = getattr(other, "wrapped_pg", other)
+        if not isinstance(other, type(backend)):
+            raise ArgumentError(
+                f"ringdist: {caller}: group must be one of the backend ringdist alone; "
+                f"{other.name()} serves its {device.type} tensors"
+            )
+    return backend
+
+
+def connect(address: str, timeout: timedelta) -> dist.Store | None:
+    """The store at that address; None, with a warning, if it does not answer.
+
+    Then its process may be the next that is lost. The new group needs no store: it will find out,
+    and can be shrunk.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        store = dist.TCPStore(
+            host.strip("[]"),  # of IPv6
+            int(port),
+            is_master=False,
+            wait_for_workers=False,
+            timeout=min(timeout, _CONNECT_TIME),
+        )
+    except RuntimeError as error:
+        warnings.warn(
+            f"ringdist: the store at {address}, of the new rank 0, cannot be reached, and "
+            f"no further groups be made: {error}",
+            stacklevel=4,
+        )
+        return None
+    store.set_timeout(timeout)
+    return store
 
 
 def checked_timeout(operation: str, timeout: Any, default: timedelta) -> timedelta:

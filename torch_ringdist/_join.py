@@ -10,9 +10,14 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from torch_ringdist import _native, _registration
-from torch_ringdist._collectives import backend_of
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist._generation import checked_timeout, install_default, shared_store
+from torch_ringdist._generation import (
+    backend_of_generations,
+    checked_timeout,
+    connect,
+    install_default,
+    shared_store,
+)
 
 if TYPE_CHECKING:
     from torch_ringdist._options import Options
@@ -56,14 +61,15 @@ def admit(job: str = "default") -> str:
         is another one, which they give themselves.
 
     Raises:
-        ArgumentError: there is no default group; it has another backend; its members have not
-            found each other yet, which they have after their first operation.
+        ArgumentError: there is no default group; it has another backend, for some of its devices
+            at least; its members have not found each other yet, which they have after their first
+            operation.
         NotSupportedError: several of its ranks are in one process.
         TypeError: job is no str.
         torch.distributed.DistBackendError: the store cannot be written to (rank 0 leaves word of
             the group there).
     """
-    backend = backend_of(None, "admit")
+    backend = backend_of_generations(None, "admit")
     world: Any = dist.group.WORLD
     backend_name, store = c10d._world.pg_map[world]
     backend.admit(_checked_job("admit", job), backend_name)
@@ -98,8 +104,8 @@ def join(
             there; options, costs or the version of the wire differ from the group's, which is
             named: then the members do not notice.
         torch.distributed.DistNetworkError: let in, and given up again for being silent.
-        ArgumentError: this process has a default group; a rendezvous that is none; a timeout that
-            is not above 0.
+        ArgumentError: this process has a default group, or was a member of that one before; a
+            rendezvous that is none; a timeout that is not above 0.
         TypeError: an argument of another type.
     """
     if dist.is_initialized():
@@ -116,9 +122,12 @@ def join(
     )
     outcome = joined.next
     try:
-        group = install_default(
-            outcome, joined.name, joined.note, store, outcome.backend.timeout, None
-        )
+        limit = outcome.backend.timeout
+        if outcome.store:
+            store = connect(outcome.store, limit) or store
+        else:
+            store.set_timeout(limit)
+        group = install_default(outcome, joined.name, joined.note, store, limit, None)
     except BaseException:
         outcome.backend.abort()  # the others count on this process
         raise

@@ -20,7 +20,7 @@ NAME = "ringdist"
 
 
 class Successor:
-    """In place of options: the backend of the new group, which exists already (_shrink.py)."""
+    """In place of options: the backend of the new group, which exists already (_generation.py)."""
 
     def __init__(self, backend: ProcessGroupRing) -> None:
         self.backend = backend

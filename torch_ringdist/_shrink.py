@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from torch_ringdist._collectives import backend_of
-from torch_ringdist._errors import ArgumentError
-from torch_ringdist._generation import checked_timeout, install_default, name_of
+from torch_ringdist._generation import (
+    backend_of_generations,
+    checked_timeout,
+    connect,
+    install_default,
+    name_of,
+)
 from torch_ringdist._registration import Successor
 
 if TYPE_CHECKING:
-    from torch_ringdist._C import NextGeneration, ProcessGroupRing
-
-# The store of a new generation is there before anybody hears of it.
-_CONNECT_TIME = timedelta(seconds=10)
+    from torch_ringdist._C import NextGeneration
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class ShrinkReport:
     """What shrink() changed.
 
     Attributes:
-        generation: how often the group has been shrunk, this time included.
+        generation: how often the group's members have changed, this time included.
         lost: who is no member any more, by rank.
         stayed: who is, as global ranks from before, in the order of the new ranks.
         first_unfinished: the number, from 1, of the first collective of the old group that not all
@@ -98,12 +99,12 @@ def shrink(
             no member of theirs any more ("excluded in generation ...").
         ArgumentError: a group of another backend, one that was destroyed, of which this rank is no
             member, or whose members have not found each other yet; a timeout that is not above 0.
-        NotSupportedError: a group of one rank.
+        NotSupportedError: a group of one rank that takes no newcomers.
         TypeError: an argument of another type.
 
     One thread at a time.
     """
-    backend = _backend(group)
+    backend = backend_of_generations(group, "shrink")
     old: Any = dist.group.WORLD if group is None else group
     limit = checked_timeout("shrink", timeout, backend.timeout)
     outcome = backend.next_generation(limit)
@@ -126,23 +127,6 @@ def shrink(
     return new, report
 
 
-def _backend(group: dist.ProcessGroup | None) -> ProcessGroupRing:
-    """Checks the group, too."""
-    backend = backend_of(group, "shrink")
-    checked: Any = dist.group.WORLD if group is None else group
-    if checked not in c10d._world.pg_map:
-        raise ArgumentError("ringdist: shrink: the group given has been destroyed")
-    for device in checked._device_types:
-        other = checked._get_backend(device)
-        other = getattr(other, "wrapped_pg", other)
-        if not isinstance(other, type(backend)):
-            raise ArgumentError(
-                "ringdist: shrink: group must be one of the backend ringdist alone; "
-                f"{other.name()} serves its {device.type} tensors"
-            )
-    return backend
-
-
 def _ended_with(group: dist.ProcessGroup) -> list[dist.ProcessGroup]:
     """Those that go when the group does, in the same order on all ranks."""
     if group is not dist.group.WORLD:
@@ -158,7 +142,7 @@ def _replace(
     world = c10d._world
     name, backend_name, store = world.pg_names[old], *world.pg_map[old]
     if outcome.store:
-        store = _connect(outcome.store, timeout) or store
+        store = connect(outcome.store, timeout) or store
     if old is dist.group.WORLD:
         return install_default(outcome, name, backend_name, store, timeout, old.bound_device_id)
     new: Any
@@ -176,32 +160,6 @@ def _replace(
     )
     world.pg_group_ranks[new] = {rank: at for at, rank in enumerate(report.stayed)}
     return new
-
-
-def _connect(address: str, timeout: timedelta) -> dist.Store | None:
-    """The store at that address; None, with a warning, if it does not answer.
-
-    Then its process may be the next that is lost. The new group needs no store: it will find out,
-    and can be shrunk.
-    """
-    host, _, port = address.rpartition(":")
-    try:
-        store = dist.TCPStore(
-            host.strip("[]"),  # of IPv6
-            int(port),
-            is_master=False,
-            wait_for_workers=False,
-            timeout=min(timeout, _CONNECT_TIME),
-        )
-    except RuntimeError as error:
-        warnings.warn(
-            f"ringdist: shrink: the store at {address}, of the new rank 0, cannot be reached, and "
-            f"no further groups be made: {error}",
-            stacklevel=4,
-        )
-        return None
-    store.set_timeout(timeout)
-    return store
 
 
 def _destroy(groups: Sequence[dist.ProcessGroup], shrunk: dist.ProcessGroup) -> None:

@@ -18,9 +18,7 @@ Error Admission::prepare() {
   auto entry = context_->entry();
   if (!entry.ok()) return entry.error();
   entry_ = std::move(entry.value());
-  entry_->options_hash = options_.config.options_hash();
-  entry_->options = options_.config.options_text();
-  entry_->costs = options_.costs;
+  options_.state_in(*entry_);
   return {};
 }
 
@@ -32,10 +30,22 @@ Error Admission::read_invitation() {
   auto read = Invitation::decode(value.value().front(), kWireVersion);
   if (!read) return {ErrorKind::kProtocol, "the store's invitation is not of this version"};
   invitation_ = std::move(read);
+  return {};
+}
+
+Error Admission::look() {
+  if (Clock::now() - read_at_ < kReadEvery) return {};
+  read_at_ = Clock::now();
+  store_error_ = read_invitation();
+  if (store_error_) return succession_ ? Error() : store_error_;  // who is asked lets in without it
+  if (!invitation_) return {};
   if (Error error = invitation_->refusal(*entry_)) return error;
   // Another group may have taken the place of one that has ended.
   if (succession_ && succession_->lineage() != invitation_->lineage) leave();
   if (!succession_) {
+    if (context_->assembly().was_member(invitation_->lineage))
+      return {ErrorKind::kInvalidArgument,
+              "this process was a member of the group before; only another one can come"};
     options_.name = invitation_->name;
     options_.timeout = invitation_->timeout;
     succession_ = std::make_shared<Succession>(*context_, options_, *invitation_, *entry_);
@@ -55,7 +65,7 @@ std::optional<Result<Shrunk>> Admission::wait(TimePoint until) {
     return std::shared_ptr<GenerationGroup>(made = group.value());
   };
   do {
-    if (Error error = read_invitation()) return error;
+    if (Error error = look()) return error;
     const TimePoint soon = std::min(until, Clock::now() + kReadEvery);
     if (!succession_) {
       std::this_thread::sleep_until(soon);
@@ -82,7 +92,8 @@ Error Admission::none_yet() const {
     who += (who.empty() ? "" : ", ") + one.where;
   return {ErrorKind::kTimeout, "generation " + std::to_string(invitation_->generation) +
                                    " of the group has not let this process in: its members (" +
-                                   who + ") have ended, or cannot be reached from here"};
+                                   who + ") have ended, or cannot be reached from here" +
+                                   (store_error_ ? "; " + store_error_.message() : "")};
 }
 
 void Admission::leave() {

@@ -24,8 +24,9 @@ class Admission {
   Admission& operator=(const Admission&) = delete;
 
   // The group, which forms, and who has joined it; nothing: not until then, and it may be called
-  // again. Errors, for good: kMismatch, options, wire version or costs differ; kSystem, of the
-  // store; kPeerLost, this process was let in and excluded again.
+  // again. Errors, for good: kMismatch, options, wire version or costs differ; kSystem, the store
+  // does not work and has not shown a group; kInvalidArgument, this process was a member before;
+  // kPeerLost, it was let in and excluded again.
   std::optional<Result<Shrunk>> wait(TimePoint until);
   // Why not yet; kTimeout.
   Error none_yet() const;
@@ -33,8 +34,9 @@ class Admission {
   const Invitation& invitation() const { return *invitation_; }
 
  private:
-  // The latest, if there is one by now.
   Error read_invitation();
+  // Takes up the latest, if there is one by now.
+  Error look();
   Error prepare();
   void leave();
 
@@ -43,6 +45,8 @@ class Admission {
   const std::string job_;
   std::optional<Entry> entry_;  // this process'
   std::optional<Invitation> invitation_;
+  TimePoint read_at_{};
+  Error store_error_;                       // the last
   std::shared_ptr<Succession> succession_;  // of the group that is asked
 };
 

@@ -50,8 +50,10 @@ GroupConfig Communicator::group_config() const {
   // GIL, an abort may write to the store, and neither may end up as the last to hold anything.
   config.on_failed = [failure = failure_, hooks = std::weak_ptr(hooks_),
                       devices = std::weak_ptr(devices_), runs = options_.make_runner != nullptr,
+                      formation = std::weak_ptr(formation_),
                       &pool = context_->pool()](const Error& error) {
     const auto siblings = failure->set(error);
+    if (const auto held = formation.lock()) held->group_failed();
     // Before the hooks, which need not wait for it: a thread with the GIL may wait for a device.
     if (runs)
       pool.run([devices] {
@@ -128,9 +130,9 @@ void Communicator::form() {
 
 Result<Shrunk> Communicator::shrink(Milliseconds timeout) {
   const std::string about = "ringdist: shrink: group '" + name() + "': ";
+  if (context_->forked()) return Error(ErrorKind::kAborted, about + "the process was forked");
   if (size() == 1 && !own_.admits())
     return Error(ErrorKind::kNotSupported, about + "it has one rank, and takes no newcomers");
-  if (context_->forked()) return Error(ErrorKind::kAborted, about + "the process was forked");
   std::shared_ptr<Communicator> next;
   const auto make_next = [&](CommunicatorOptions options, const Prospect& prospect,
                              Succession::Place place) -> Result<std::shared_ptr<GenerationGroup>> {
@@ -175,8 +177,7 @@ void Communicator::drop() {
   if (!closed_) {
     formation_->withdraw(ErrorKind::kPeerLost,
                          std::string(kClosedByPeer) + "its last reference was dropped");
-    if (const uint64_t nonce = formation_->nonce())
-      context_->control().disconnect_group(nonce, rank());
+    own_.disconnect(context_, formation_->nonce(), rank());
   }
   Lane& lane = context_->lane();
   lane.post([&executor = lane.executor(), seat = seat_] {
@@ -389,8 +390,7 @@ void Communicator::close() {
   log(LogLevel::kDebug,
       "group '" + name() + "': closed after op #" + std::to_string(sequence_number()));
   context_->remove_leaver(this);
-  if (const uint64_t nonce = formation_->nonce())
-    context_->control().disconnect_group(nonce, rank());
+  own_.disconnect(context_, formation_->nonce(), rank());
   lane.call([&executor = lane.executor(), seat = seat_] { executor.remove(seat); },
             Clock::now() + kTaskTime);
 }

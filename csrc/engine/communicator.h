@@ -115,7 +115,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // name, with `note`.
   // Errors: kSystem, the store's; kAborted, kNotSupported, kInvalidArgument, as of shrink().
   Error admit(std::string job, std::string note) {
-    const Error error = own_.admit(std::move(job), std::move(note));
+    const Error error = context_->forked() ? Error(ErrorKind::kAborted, "the process was forked")
+                                           : own_.admit(std::move(job), std::move(note), timeout());
     return error ? error.prefixed("ringdist: admit: group '" + name() + "': ") : error;
   }
   uint64_t freeze(const Error& cause) override;

@@ -6,6 +6,12 @@
 
 namespace ringdist {
 
+void CommunicatorOptions::state_in(Entry& entry) const {
+  entry.options_hash = config.options_hash();
+  entry.options = config.options_text();
+  entry.costs = costs;
+}
+
 CommunicatorOptions CommunicatorOptions::of(const std::vector<int>& ranks, int own) const {
   CommunicatorOptions out = *this;
   out.rank = static_cast<int>(std::ranges::find(ranks, own) - ranks.begin());

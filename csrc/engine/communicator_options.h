@@ -10,6 +10,7 @@
 #include "base/config.h"
 #include "base/error.h"
 #include "network/costs.h"
+#include "rendezvous/entry.h"
 #include "rendezvous/store.h"
 #include "rendezvous/store_home.h"
 
@@ -35,6 +36,8 @@ struct CommunicatorOptions {
   GroupCosts costs;                       // this rank's
   MakeRunner make_runner;                 // null: ops on devices are refused
 
+  // Writes down what all members must have alike.
+  void state_in(Entry& entry) const;
   // Of a group of some of its ranks, in that order, on the one that was `own` of them.
   CommunicatorOptions of(const std::vector<int>& ranks, int own) const;
 };

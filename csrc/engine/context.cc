@@ -15,6 +15,7 @@ namespace ringdist {
 namespace {
 
 constexpr auto kCallbackTime = std::chrono::milliseconds(1000);
+constexpr auto kProofTime = std::chrono::seconds(2);
 constexpr auto kDumpTime = std::chrono::milliseconds(300);
 // The control connection, the process (pidfd), its doorbell; and while connections are made, a few.
 constexpr size_t kDescriptorsOfPeer = 3;
@@ -219,14 +220,21 @@ void Context::shutdown(bool process_ends) {
   if (lane_) lane_->stop();
 }
 
-bool Context::shares_host(ContextId process, const std::string& unix_name) {
-  return !control_->prove_same_host(process, unix_name, Clock::now() + kFinishTime);
+Error Context::prove_same_host(ContextId process, const std::string& unix_name) {
+  return control_->prove_same_host(process, unix_name, Clock::now() + kProofTime);
 }
 
 Error Context::lost(ContextId context_id) {
   std::lock_guard lock(mutex_);
   auto it = lost_.find(context_id);
   return it == lost_.end() ? Error() : it->second;
+}
+
+Error Context::gone(ContextId context_id) {
+  if (Error error = lost(context_id)) return error;
+  std::lock_guard lock(mutex_);
+  if (!left_.contains(context_id)) return {};
+  return {ErrorKind::kPeerLost, "its process has left"};
 }
 
 bool Context::run_elsewhere(std::function<void()> task) { return pool_.run(std::move(task)); }
@@ -252,6 +260,7 @@ void Context::on_process_lost(uint64_t context_id, const Error& cause) {
 void Context::on_process_left(uint64_t context_id) {
   {
     std::lock_guard lock(mutex_);
+    left_.insert(context_id);
     met_.erase(context_id);
   }
   assembly_->give_up(context_id);

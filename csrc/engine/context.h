@@ -59,12 +59,14 @@ class Context final : private ControlEvents, private LaneHost {
   // The transport to reach a peer by, ready to send: the first that both have, or `wanted`.
   Result<Transport*> reach(const Entry& peer, bool same_host, const std::string& wanted);
 
-  // Whether a process that listens there answers as that one: then this host is its, too. For two
-  // seconds at most.
-  bool shares_host(ContextId process, const std::string& unix_name);
+  // Success if a process that listens there answers as that one: then this host is its, too. Takes
+  // two seconds at most.
+  Error prove_same_host(ContextId process, const std::string& unix_name);
 
   // Why that process is lost; success if it is not known to be.
   Error lost(ContextId context_id);
+  // The same, or that it has left.
+  Error gone(ContextId context_id);
 
   // How long an end waits for others: for a formation under way, for what was sent to arrive.
   static constexpr auto kFinishTime = std::chrono::seconds(2);
@@ -116,6 +118,7 @@ class Context final : private ControlEvents, private LaneHost {
   std::set<ContextId> met_ RINGDIST_GUARDED_BY(mutex_);       // of this host, and live
   size_t descriptors_alone_ RINGDIST_GUARDED_BY(mutex_) = 0;  // before anybody knew of it
   std::map<ContextId, Error> lost_ RINGDIST_GUARDED_BY(mutex_);
+  std::set<ContextId> left_ RINGDIST_GUARDED_BY(mutex_);
   bool open_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool shut_down_ RINGDIST_GUARDED_BY(mutex_) = false;
   ForkMark mark_;

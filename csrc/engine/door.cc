@@ -3,9 +3,10 @@
 namespace ringdist {
 namespace {
 
-constexpr Duration kGuestTime = std::chrono::seconds(2);  // with who knocks no more
-constexpr Duration kForOthers = Milliseconds(150);        // who were started together
+constexpr Duration kGuestTime = Milliseconds(700);  // for who knocks no more
+constexpr Duration kForOthers = Milliseconds(150);  // who were started together
 constexpr size_t kMostGuests = 4096;
+constexpr size_t kMostAtOnce = 128;  // a decision has all their entries
 
 }  // namespace
 
@@ -28,7 +29,8 @@ void Door::accept(ProcessId process) {
 std::vector<Newcomer> Door::waiting(TimePoint now) const {
   std::vector<Newcomer> out;
   for (const auto& [process, guest] : guests_)
-    if (guest.accepted && now - guest.heard_at < kGuestTime) out.push_back({process, guest.entry});
+    if (guest.accepted && now - guest.heard_at < kGuestTime && out.size() < kMostAtOnce)
+      out.push_back({process, guest.entry});
   return out;
 }
 

@@ -20,13 +20,20 @@ void Formation::log_phase(const std::string& text) const {
 }
 
 Result<FoundGroup> Formation::form(const Named& named) {
+  if (size_ > 1 && known_nonce() != 0) {
+    nonce_ = known_nonce();
+    named(nonce_);
+  }
   auto found = find();
-  if (!found.ok() || size_ == 1) return found;
+  if (!found.ok()) return judge(found.error());
+  if (size_ == 1) return found;
   FoundGroup& formed = found.value();
-  nonce_ = formed.membership.nonce;
-  named(nonce_);
+  if (nonce_ == 0) {
+    nonce_ = formed.membership.nonce;
+    named(nonce_);
+  }
   const Error unreachable = reach(formed);
-  if (Error error = connect(formed)) return error;
+  if (Error error = connect(formed)) return judge(error);
   log_phase("linked to the others' control planes, as they are");
   if (unreachable) return unreachable;
   log_formed(formed);

@@ -50,6 +50,12 @@ class Formation {
     patience_.cancelled = true;
   }
 
+  // Its group has failed. One that was decided on need not find its members then; others go on, so
+  // that whoever ends takes nothing along that another needs.
+  void group_failed() {
+    if (known_nonce() != 0) shorten(Clock::now());
+  }
+
   // Tells those who look for this rank that it does not come, if they can still be told so where
   // they look: a named group's hear of it from the control plane. `process_ends`: those of its host
   // believe it when its process has ended.
@@ -62,11 +68,15 @@ class Formation {
   uint64_t nonce() const { return nonce_; }
 
  protected:
+  // What the group is called, if that is known before its members are found; 0: it is not.
+  virtual uint64_t known_nonce() const { return 0; }
   // The name, the hosts and the processes of all members.
   virtual Result<FoundGroup> find() = 0;
   // Completes the members: how they are reached. Before all have met: after that a member may be
   // done, and gone. An Error is that of a member that cannot be reached, and waits for the rest.
   virtual Error reach(FoundGroup& formed) = 0;
+  // Of an error while the members meet.
+  virtual Error judge(const Error& error) const { return error; }
   virtual void leave_word(ErrorKind, const std::string&, bool /*process_ends*/) {}
   virtual void log_formed(const FoundGroup&) const {}
   // The control plane's, which tests replace.

@@ -27,6 +27,19 @@ bool OwnGeneration::succeeded() const {
   return succession_ && succession_->last_made() > number_;
 }
 
+void OwnGeneration::disconnect(const std::shared_ptr<Context>& context, uint64_t nonce,
+                               int rank) const {
+  if (nonce == 0) return;
+  const auto leave = [weak = std::weak_ptr(context), nonce, rank] {
+    if (const auto held = weak.lock()) held->control().disconnect_group(nonce, rank);
+  };
+  {
+    std::lock_guard lock(mutex_);
+    if (succession_ && succession_->keep(leave)) return;
+  }
+  leave();
+}
+
 bool OwnGeneration::admits() const {
   std::lock_guard lock(mutex_);
   return succession_ && succession_->reception()->admits();
@@ -39,11 +52,12 @@ Result<std::shared_ptr<Succession>> OwnGeneration::get() const {
   return succession_;
 }
 
-Error OwnGeneration::admit(std::string job, std::string note) {
+Error OwnGeneration::admit(std::string job, std::string note, Milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const auto own = get();
   lock.unlock();
-  return own.ok() ? own.value()->reception()->admit(std::move(job), std::move(note)) : own.error();
+  if (!own.ok()) return own.error();
+  return own.value()->reception()->admit(std::move(job), std::move(note), timeout);
 }
 
 Result<Shrunk> OwnGeneration::next(TimePoint deadline, const Succession::MakeNext& make) {

@@ -26,8 +26,11 @@ class OwnGeneration {
 
   // A group was made of a later one.
   bool succeeded() const;
+  // The group of that name, and this rank of it, leaves the control plane: not before a later
+  // generation has formed, while whose members look for each other nobody else would watch them.
+  void disconnect(const std::shared_ptr<Context>& context, uint64_t nonce, int rank) const;
   // See Communicator::admit().
-  Error admit(std::string job, std::string note);
+  Error admit(std::string job, std::string note, Milliseconds timeout);
   bool admits() const;
   // As of Succession. Errors besides: kNotSupported, kInvalidArgument, as of
   // Communicator::shrink().

@@ -1,5 +1,6 @@
 #include "engine/reception.h"
 
+#include <thread>
 #include <utility>
 
 #include "base/describe.h"
@@ -8,6 +9,9 @@
 
 namespace ringdist {
 namespace {
+
+constexpr int kMoreTries = 4;
+constexpr Duration kTryAgain = Milliseconds(500);
 
 std::optional<Entry> entry_of(const Newcomer& newcomer) {
   auto entry = Entry::decode(
@@ -24,12 +28,13 @@ Invitation::Member member_of(const Entry& entry) {
 
 }  // namespace
 
-Error Reception::admit(std::string job, std::string note) {
+Error Reception::admit(std::string job, std::string note, Milliseconds timeout) {
   {
     std::lock_guard lock(mutex_);
     door_.open();
     job_ = std::move(job);
     note_ = std::move(note);
+    timeout_ = timeout;
     if (!hosts()) return {};
   }
   return publish();
@@ -43,7 +48,12 @@ void Reception::present(uint32_t generation, const FoundGroup& found,
     if (!hosts()) return;
   }
   context_.pool().run([self = shared_from_this()] {
-    if (const Error error = self->publish())
+    Error error = self->publish();
+    for (int i = 0; error && i < kMoreTries; ++i) {
+      std::this_thread::sleep_for(kTryAgain);
+      error = self->publish();
+    }
+    if (error)
       log(LogLevel::kWarn,
           "group '" + self->options_.name + "': newcomers cannot find it: " + error.message());
   });
@@ -69,12 +79,11 @@ Result<Invitation> Reception::invitation() const {
   if (!entry.ok()) return entry.error();
   Invitation out;
   out.first = std::move(entry.value());
-  out.first.options_hash = options_.config.options_hash();
-  out.first.options = options_.config.options_text();
+  options_.state_in(out.first);
   out.lineage = lineage_;
   out.name = options_.name;
-  out.timeout = options_.timeout;
   std::lock_guard lock(mutex_);
+  out.timeout = timeout_;
   out.job = job_;
   out.note = note_;
   out.generation = present_->generation;
@@ -109,15 +118,17 @@ std::vector<Newcomer> Reception::waiting() const {
 
 void Reception::look_at(const Entry& newcomer) {
   if (context_.lost(newcomer.context_id)) return;
-  book_->add(member_of(newcomer), context_.shares_host(newcomer.context_id, newcomer.unix_name));
+  book_->add(member_of(newcomer),
+             !context_.prove_same_host(newcomer.context_id, newcomer.unix_name));
   std::lock_guard lock(mutex_);
   door_.accept(newcomer.context_id);
 }
 
 void Reception::let_in(const Decision& decision) {
   for (const Newcomer& one : decision.newcomers)
+    // Who does not know a process of its host as that could take another's death for the last.
     if (const auto entry = entry_of(one); entry && !book_->find(one.process))
-      book_->add(member_of(*entry), /*shares_host=*/false);
+      book_->add(member_of(*entry), !context_.prove_same_host(one.process, entry->unix_name));
   std::lock_guard lock(mutex_);
   door_.let_in(decision.members, Clock::now());
 }

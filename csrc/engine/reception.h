@@ -27,8 +27,9 @@ class Reception final : public std::enable_shared_from_this<Reception> {
       : context_(context), options_(options), lineage_(lineage), book_(std::move(book)) {}
 
   // From now on newcomers may come, in this generation and later ones; they look for the `job`, and
-  // are told the note. Rank 0 leaves the invitation in the store. Errors: the store's.
-  Error admit(std::string job, std::string note);
+  // are told the note and the group's timeout. Rank 0 leaves the invitation in the store. Errors:
+  // the store's.
+  Error admit(std::string job, std::string note, Milliseconds timeout);
   bool admits() const {
     std::lock_guard lock(mutex_);
     return door_.is_open();
@@ -68,6 +69,7 @@ class Reception final : public std::enable_shared_from_this<Reception> {
   Door door_ RINGDIST_GUARDED_BY(mutex_);
   std::string job_ RINGDIST_GUARDED_BY(mutex_);
   std::string note_ RINGDIST_GUARDED_BY(mutex_);
+  Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_){0};
   std::optional<Present> present_ RINGDIST_GUARDED_BY(mutex_);
 };
 

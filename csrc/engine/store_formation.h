@@ -4,14 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "base/topology.h"
 #include "engine/communicator_options.h"
-#include "engine/formation.h"
+#include "engine/entry_formation.h"
 #include "rendezvous/rendezvous.h"
 
 namespace ringdist {
 
-class StoreFormation final : public Formation {
+class StoreFormation final : public EntryFormation {
  public:
   // What is known beforehand of a group whose members were decided on.
   struct Decided {
@@ -23,29 +22,25 @@ class StoreFormation final : public Formation {
   StoreFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
                  Decided decided);
 
-  bool has_generations() const override { return true; }
   // One add and one set. Errors: the store's; of a context that has no transports, which the others
   // are told.
   Error publish() override;
 
  private:
+  uint64_t known_nonce() const override { return decided_.nonce; }
   Result<FoundGroup> find() override;
-  Error reach(FoundGroup& formed) override;
+  // Of a decided group: its members were there, so it is theirs who do not answer, or of the store
+  // that was, which the next generation does without.
+  Error judge(const Error& error) const override;
   void leave_word(ErrorKind kind, const std::string& why, bool process_ends) override;
-  void log_formed(const FoundGroup& formed) const override;
-  // For connections to the processes of this host. Who has all entries already, and looks at the
-  // store no more, is told over the control plane.
-  Error check_room();
   // Of a decided group: a member is lost, or a newcomer has not come.
   Error find_missing(TimePoint begun);
-  Error check_addresses(const Topology& topology) const;
 
   uint64_t drawn() const;
+  Duration peer_timeout();
 
-  const CommunicatorOptions options_;
   const Decided decided_;
   Rendezvous rendezvous_;
-  std::vector<Entry> entries_;  // by rank; of run()
 };
 
 }  // namespace ringdist

@@ -8,7 +8,6 @@
 #include "base/closed_by_peer.h"
 #include "base/log.h"
 #include "control/ledger.h"
-#include "engine/store_votes.h"
 #include "rendezvous/prefixed_store.h"
 
 namespace ringdist {
@@ -18,6 +17,14 @@ namespace {
 // its sockets. One that was only held up is not missed: the group goes on with another.
 constexpr Duration kStoreTime = Milliseconds(500);
 constexpr Duration kAskAgain = Milliseconds(500);
+
+// By members that look at a newcomer: letters have little room.
+Entry without_what_nobody_needs(Entry entry) {
+  entry.transports.clear();
+  entry.options.clear();
+  entry.costs = {};
+  return entry;
+}
 
 std::string as_text(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -42,8 +49,8 @@ Succession::Succession(Context& context, const CommunicatorOptions& options,
       options_(options),
       lineage_(found.membership.nonce),
       first_members_(members_of(found)),
+      store_(context, options),
       reception_(std::make_shared<Reception>(context, options, lineage_, book_)) {
-  use_store("");
   present_.found = found;
   present_.group = std::move(first);
   present_.formed = true;
@@ -57,48 +64,29 @@ Succession::Succession(Context& context, const CommunicatorOptions& options,
     : context_(context),
       options_(options),
       lineage_(invitation.lineage),
-      entry_(as_text(entry.encode())),
+      entry_(as_text(without_what_nobody_needs(entry).encode())),
+      store_(context, options),
       reception_(std::make_shared<Reception>(context, options, lineage_, book_)),
       renumbered_(true) {
-  use_store("");
   present_.found.costs = invitation.first.costs;
-  (void)reception_->admit(invitation.job, invitation.note);  // as its members do
+  (void)reception_->admit(invitation.job, invitation.note, invitation.timeout);  // as members do
   learn(invitation);
 }
 
 void Succession::enroll() {
   context_.assembly().enroll({lineage_, first_members_}, shared_from_this());
   // A group of one needs no votes.
-  if (options_.rank == 0 && first_members_.size() > 1) votes().open(lineage_);
-}
-
-void Succession::use_store(const std::string& address) {
-  store_ = address;
-  late_store_ = std::make_shared<LateStore>(
-      [own = options_.whole_store ? options_.whole_store : options_.store,
-       home = options_.store_home, address]() -> Result<std::shared_ptr<Store>> {
-        if (address.empty() && own) return own;
-        if (address.empty() || !home) return Error(ErrorKind::kSystem, "the group has no store");
-        return home->open(address);
-      });
-}
-
-std::shared_ptr<LateStore> Succession::store() {
-  std::lock_guard lock(mutex_);
-  return late_store_;
-}
-
-std::string Succession::offer_store() const {
-  if (!options_.store_home) return "";
-  const std::string own = context_.control().tcp_address();
-  return options_.store_home->offer(own.substr(0, own.rfind(':')));
+  if (options_.rank == 0 && first_members_.size() > 1) store_.votes().open(lineage_);
 }
 
 void Succession::leave(uint32_t generation) {
+  bool is_member = false;
   std::optional<Notice> word;
   {
     std::lock_guard lock(mutex_);
     if (generation != made_) return;  // it has a successor here, or came to nothing
+    is_member = !first_members_.empty() || let_in_by_;
+    release();
     const Membership& next = present_.found.membership;
     // The others count on this process, which will not make it.
     if (present_.number > generation)
@@ -107,7 +95,7 @@ void Succession::leave(uint32_t generation) {
                                                           "it destroyed the group instead of going "
                                                           "on in its next generation"));
   }
-  context_.assembly().withdraw(lineage_);
+  context_.assembly().withdraw(lineage_, /*for_good=*/is_member);
   if (word) context_.control().flood(word->encode());
 }
 
@@ -163,12 +151,16 @@ std::optional<Result<Shrunk>> Succession::make_present(uint32_t after, const Mak
     next = present_;
   }
   auto options = options_of(next);
-  if (!options.ok()) return options.error();
+  if (!options.ok()) return cannot_make(next, options.error());
   auto made = make(std::move(options.value()), {next.found, next.anew, next.stay},
                    {shared_from_this(), next.number});
-  if (!made.ok()) return made.error();
-  std::lock_guard lock(mutex_);
-  if (present_.number != next.number || present_.frozen) return std::nullopt;
+  if (!made.ok()) return cannot_make(next, made.error());
+  std::unique_lock lock(mutex_);
+  if (present_.number != next.number || present_.frozen) {
+    lock.unlock();
+    (void)made.value()->freeze({ErrorKind::kAborted, "the others decide on a further generation"});
+    return std::nullopt;
+  }
   Shrunk out = report(after);
   out.id = format_id(present_.found.membership.nonce);
   present_.group = made.value();
@@ -179,8 +171,9 @@ std::optional<Result<Shrunk>> Succession::make_present(uint32_t after, const Mak
 
 Shrunk Succession::report(uint32_t after) const {
   const auto members = members_of(present_.found);
-  if (!let_in_by_ || made_ > 0) return steps_.report(after, members, store_);
+  if (!let_in_by_ || made_ > 0) return steps_.report(after, members, store_.address());
   Shrunk out;  // of one that comes
+  out.store = store_.address();
   out.generation = present_.number;
   const std::vector<ProcessId> were(let_in_by_->members.begin(),
                                     let_in_by_->members.begin() + let_in_by_->stay);
@@ -189,7 +182,23 @@ Shrunk Succession::report(uint32_t after) const {
   return out;
 }
 
+// Where its members meet in a store that does not work any more, all go on to another one.
+std::optional<Result<Shrunk>> Succession::cannot_make(const Generation& next, Error error) {
+  if (!next.anew) return error;
+  {
+    std::lock_guard lock(mutex_);
+    unmade_ = next.number;
+    unmade_by_ = error;
+  }
+  if (Error none = context_.assembly().begin(lineage_, next.number)) return none;
+  return std::nullopt;
+}
+
 Error Succession::no_agreement() {
+  {
+    std::lock_guard lock(mutex_);
+    if (unmade_ == present_.number && unmade_by_) return unmade_by_;
+  }
   const std::string why = context_.assembly().describe(lineage_);
   return {ErrorKind::kTimeout, "no agreement on the next generation in time: " +
                                    (why.empty() ? "this process does not come to it" : why)};
@@ -214,7 +223,7 @@ Result<CommunicatorOptions> Succession::options_of(const Generation& generation)
   out.name += " (generation " + std::to_string(generation.number) + ")";
   out.costs = generation.found.costs;
   if (!generation.anew) return out;
-  auto whole = store()->get();
+  auto whole = store_.get()->get();
   if (!whole.ok()) return whole.error();
   out.store = std::make_shared<PrefixedStore>(
       whole.value(), "ringdist/generation/" + format_id(membership.nonce) + "/");
@@ -227,18 +236,30 @@ void Succession::formed(uint32_t generation, const FoundGroup& found) {
   if (present_.number != generation) return;
   present_.found = found;
   present_.formed = true;
+  release();
   receive();
+}
+
+bool Succession::keep(std::function<void()> task) {
+  std::lock_guard lock(mutex_);
+  if (made_ == 0 || present_.formed) return false;
+  kept_.push_back(std::move(task));
+  return true;
+}
+
+void Succession::release() {
+  for (auto& task : std::exchange(kept_, {})) context_.pool().run(std::move(task));
 }
 
 void Succession::receive() {
   if (present_.begun && present_.formed)
-    reception_->present(present_.number, present_.found, late_store_);
+    reception_->present(present_.number, present_.found, store_.get());
 }
 
 void Succession::learn(const Invitation& invitation) {
   for (const Invitation::Member& one : invitation.members)
     if (!book_->find(one.process))
-      book_->add(one, context_.shares_host(one.process, one.unix_name));
+      book_->add(one, !context_.prove_same_host(one.process, one.unix_name));
 }
 
 bool Succession::on_knock(const Newcomer& newcomer) {
@@ -273,23 +294,24 @@ Standing Succession::freeze() {
   // The others must not take this thread for silent meanwhile.
   const std::chrono::duration<double> patience(context_.config().peer_timeout / 4);
   out.reaches_store =
-      votes().answers(std::min(kStoreTime, std::chrono::duration_cast<Duration>(patience)));
-  if (!out.reaches_store) out.offers_store = offer_store();
+      store_.votes().answers(std::min(kStoreTime, std::chrono::duration_cast<Duration>(patience)));
+  if (!out.reaches_store) out.offers_store = store_.offer();
+  auto newcomers = reception_->waiting();
   std::lock_guard lock(mutex_);
-  out.store = store_;
+  out.store = store_.address();
   out.formed = present_.formed;
-  out.newcomers = reception_->waiting();
+  out.newcomers = std::move(newcomers);
   present_.standing = out;
   return out;
 }
 
 void Succession::read_vote(const GenerationId& generation, VoteRead then) {
-  votes().read(generation, std::move(then));
+  store_.votes().read(generation, std::move(then));
 }
 
 void Succession::cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
                            const Accepted& vote, VoteCast then) {
-  votes().cast(generation, before, vote, std::move(then));
+  store_.votes().cast(generation, before, vote, std::move(then));
 }
 
 void Succession::on_installed(const Decision& decision) {
@@ -302,13 +324,13 @@ void Succession::on_installed(const Decision& decision) {
       add_step(decision);
     renumbered_ |= !decision.newcomers.empty();
     present_ = made_by(decision);
-    if (store_ != decision.store) use_store(decision.store);
+    store_.move_to(decision.store);
   }
   changed_.notify_all();
 }
 
 void Succession::add_step(const Decision& decision) {
-  GenerationSteps::Step step{decision, members_of(present_.found), {}, store_};
+  GenerationSteps::Step step{decision, members_of(present_.found), {}, store_.address()};
   for (const ProcessId process : step.before) step.where.push_back(book_->where(process));
   log(LogLevel::kInfo, step.describe(options_.name));
   steps_.add(std::move(step));
@@ -346,7 +368,7 @@ void Succession::on_begun() {
     nonce = present_.found.membership.nonce;
     receive();
   }
-  if (marks) votes().open(nonce);
+  if (marks) store_.votes().open(nonce);
   changed_.notify_all();
 }
 

@@ -20,11 +20,11 @@
 #include "engine/context.h"
 #include "engine/generation_group.h"
 #include "engine/generation_steps.h"
+#include "engine/group_store.h"
 #include "engine/invitation.h"
 #include "engine/prospect.h"
 #include "engine/reception.h"
 #include "engine/shrunk.h"
-#include "engine/store_votes.h"
 #include "membership/lineage_owner.h"
 
 namespace ringdist {
@@ -45,7 +45,7 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   // Of the first generation, `first` being its group.
   Succession(Context& context, const CommunicatorOptions& options, const FoundGroup& found,
              std::weak_ptr<GenerationGroup> first);
-  // Of a candidate, which publishes that entry; `options` are its own.
+  // Of a candidate; `entry` and `options` are its own.
   Succession(Context& context, const CommunicatorOptions& options, const Invitation& invitation,
              const Entry& entry);
 
@@ -63,6 +63,9 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   // asked for; `group` of the outcome is not set. Errors: as of Communicator::shrink().
   Result<Shrunk> next(uint32_t after, TimePoint deadline, const MakeNext& make);
 
+  // While the members of the last generation look for each other nobody would watch them: false, or
+  // the task is run when they have found each other, or this process has left.
+  bool keep(std::function<void()> task);
   // Of that generation, this rank has found all members.
   void formed(uint32_t generation, const FoundGroup& found);
 
@@ -102,21 +105,20 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   void on_excluded(const Decision& decision) override;
 
   bool may_make(uint32_t after) const RINGDIST_REQUIRES(mutex_) {
-    return present_.number > after && present_.begun && !present_.frozen;
+    return present_.number > after && present_.begun && !present_.frozen &&
+           present_.number != unmade_;
   }
+  void release() RINGDIST_REQUIRES(mutex_);
   // Newcomers come to the present generation, once it has begun and is formed.
   void receive() RINGDIST_REQUIRES(mutex_);
   void add_step(const Decision& decision) RINGDIST_REQUIRES(mutex_);
   Generation made_by(const Decision& decision) const RINGDIST_REQUIRES(mutex_);
   Result<CommunicatorOptions> options_of(const Generation& generation);
-  void use_store(const std::string& address) RINGDIST_REQUIRES(mutex_);
-  std::shared_ptr<LateStore> store();
-  StoreVotes votes() { return {context_, store()}; }
-  std::string offer_store() const;
   Error over(uint32_t after) const RINGDIST_REQUIRES(mutex_);
   Shrunk report(uint32_t after) const RINGDIST_REQUIRES(mutex_);
-  // The present generation's; nothing: the others decide on a further one already.
+  // The present generation's; nothing: there is to be a further one.
   std::optional<Result<Shrunk>> make_present(uint32_t after, const MakeNext& make);
+  std::optional<Result<Shrunk>> cannot_make(const Generation& next, Error error);
   Error no_agreement();
 
   Context& context_;                   // that of its Communicators, and of the membership thread
@@ -125,6 +127,7 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   const std::vector<ContextId> first_members_;  // of a candidate nobody
   const std::string entry_;                     // a candidate's
 
+  GroupStore store_;
   const std::shared_ptr<AddressBook> book_ = std::make_shared<AddressBook>();
   const std::shared_ptr<Reception> reception_;
 
@@ -132,11 +135,13 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   std::condition_variable changed_;
   Generation present_ RINGDIST_GUARDED_BY(mutex_);
   uint32_t made_ RINGDIST_GUARDED_BY(mutex_) = 0;  // the last of which a group was made
+  uint32_t unmade_ RINGDIST_GUARDED_BY(mutex_) =
+      0;  // of which none could be: there is to be another
+  Error unmade_by_ RINGDIST_GUARDED_BY(mutex_);
   bool renumbered_ RINGDIST_GUARDED_BY(mutex_) =
       false;  // newcomers have no rank of the first one's
   std::optional<Decision> let_in_by_ RINGDIST_GUARDED_BY(mutex_);  // of a candidate
-  std::string store_ RINGDIST_GUARDED_BY(mutex_);  // its address; "": that of the first generation
-  std::shared_ptr<LateStore> late_store_ RINGDIST_GUARDED_BY(mutex_);  // at that address
+  std::vector<std::function<void()>> kept_ RINGDIST_GUARDED_BY(mutex_);
   GenerationSteps steps_ RINGDIST_GUARDED_BY(mutex_);
   std::optional<uint32_t> excluded_ RINGDIST_GUARDED_BY(mutex_);  // from that generation
 };

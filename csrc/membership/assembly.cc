@@ -30,7 +30,7 @@ void Assembly::enroll(Origin origin, std::shared_ptr<LineageOwner> owner) {
   enrolled_.insert_or_assign(nonce, Enrolled{std::move(origin), std::move(owner)});
 }
 
-void Assembly::withdraw(uint64_t lineage) {
+void Assembly::withdraw(uint64_t lineage, bool for_good) {
   if (mark_.forked()) return;
   std::shared_ptr<LineageOwner> owner;
   {
@@ -39,6 +39,7 @@ void Assembly::withdraw(uint64_t lineage) {
     if (one == enrolled_.end()) return;
     owner = std::move(one->second.owner);
     enrolled_.erase(one);
+    if (for_good) left_.insert(lineage);
     withdrawn_.emplace_back(lineage, owner->recipients());
     if (withdrawn_.size() > kMostWithdrawn) withdrawn_.pop_front();
   }
@@ -83,7 +84,7 @@ bool Assembly::admits(const Hello& hello) {
   const auto one = enrolled_.find(hello.nonce);
   if (one == enrolled_.end()) return false;
   const auto known = one->second.owner->recipient(hello.from);
-  return known ? known->kind == LinkKind::kTcp : one->second.owner->lets_in();
+  return known || one->second.owner->lets_in();
 }
 
 void Assembly::adopt(FrameStream stream, const Hello& hello, LinkKind kind) {

@@ -41,7 +41,13 @@ class Assembly final : private Post::Owner {
   // who asks after that is told that it has no part in it any more. Of a candidate begin() makes it
   // knock.
   void enroll(Origin origin, std::shared_ptr<LineageOwner> owner);
-  void withdraw(uint64_t lineage);
+  // `for_good`: this process was a member, whose votes may count in what is decided yet. It cannot
+  // be another one.
+  void withdraw(uint64_t lineage, bool for_good);
+  bool was_member(uint64_t lineage) const {
+    std::lock_guard lock(mutex_);
+    return left_.contains(lineage);
+  }
 
   // Somebody here wants the generation after that one. Error: kSystem, there is no thread to be
   // had; kInvalidArgument, the lineage is not known.
@@ -85,7 +91,7 @@ class Assembly final : private Post::Owner {
   const Sweep sweep_;
   ForkMark mark_;
 
-  std::mutex mutex_;  // before those of owners
+  mutable std::mutex mutex_;  // before those of owners
   std::map<uint64_t, Enrolled> enrolled_ RINGDIST_GUARDED_BY(mutex_);
   std::set<ProcessId> given_up_ RINGDIST_GUARDED_BY(mutex_);
   // What they said was not all taken in: their deaths prove nothing.
@@ -93,6 +99,7 @@ class Assembly final : private Post::Owner {
   // Lineages, and their processes: the latest.
   std::deque<std::pair<uint64_t, std::map<ProcessId, Recipient>>> withdrawn_
       RINGDIST_GUARDED_BY(mutex_);
+  std::set<uint64_t> left_ RINGDIST_GUARDED_BY(mutex_);  // for good
   bool stopping_ RINGDIST_GUARDED_BY(mutex_) = false;
   const std::shared_ptr<Tasks> tasks_ = std::make_shared<Tasks>();
   std::unique_ptr<Epoll> epoll_;  // made once, with the thread

@@ -8,6 +8,7 @@
 #include "base/describe.h"
 #include "base/serialize.h"
 #include "os/pidfd.h"
+#include "rendezvous/compare_entries.h"
 #include "rendezvous/decline.h"
 
 namespace ringdist {
@@ -23,43 +24,6 @@ std::string hash_of(const std::vector<int>& members) {
     for (int shift = 0; shift < 32; shift += 8)
       hash = (hash ^ ((static_cast<uint32_t>(member) >> shift) & 0xff)) * 1099511628211ull;
   return std::to_string(members.size()) + "-" + std::to_string(hash);
-}
-
-// What differs between two entries that must agree, or success.
-Error compare(const Entry& mine, int rank, const Entry& theirs, int peer) {
-  const auto differ = [&](const std::string& what, const std::string& a, const std::string& b) {
-    return Error(ErrorKind::kMismatch, "ranks cannot form a group: rank " + std::to_string(rank) +
-                                           " has " + what + " " + a + ", " +
-                                           describe_rank(peer, theirs.where()) + " has " + b)
-        .blame(peer);
-  };
-  if (mine.wire_version != theirs.wire_version)
-    return differ("wire version", std::to_string(mine.wire_version),
-                  std::to_string(theirs.wire_version));
-  if (mine.size != theirs.size)
-    return differ("group size", std::to_string(mine.size), std::to_string(theirs.size));
-  if (mine.options_hash != theirs.options_hash)
-    return differ("options", mine.options, theirs.options);
-  return {};
-}
-
-// Rank 0's count for all. All ranks find the same, so that each says why.
-Error compare_costs(const std::vector<Entry>& entries) {
-  const Entry& first = entries[0];
-  for (size_t rank = 1; rank < entries.size(); ++rank) {
-    const Entry& other = entries[rank];
-    if (other.costs.file.empty() || other.costs.constants == first.costs.constants) continue;
-    return Error(ErrorKind::kMismatch,
-                 "ranks cannot form a group: " + describe_rank(0, first.where()) + " plans by " +
-                     first.costs.describe() + ", " +
-                     describe_rank(static_cast<int>(rank), other.where()) + " by " +
-                     other.costs.describe() + ", whose " +
-                     describe_difference(first.costs.constants, other.costs.constants) +
-                     "; rank 0's count for all: give RINGDIST_COSTS a file with the same "
-                     "constants, or none but on rank 0")
-        .blame(static_cast<int>(rank));
-  }
-  return {};
 }
 
 // Counts a creation of the group; the prefix of its keys.
@@ -159,11 +123,11 @@ Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
   for (;;) {
     if (patience.cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
     auto there = store_->check(keys);
+    if (!there.ok() || !there.value())
+      if (const Error error = given_up ? given_up() : Error()) return error;
     if (!there.ok()) return there.error();
     if (Error error = find_withdrawal(patience)) return error;
     if (there.value()) return store_->multi_get(keys);
-    if (given_up)
-      if (Error error = given_up()) return error;
     // So that a wait lasts a quarter longer than it must, at most.
     const TimePoint now = Clock::now();
     const auto pause = std::clamp<Duration>((now - begun) / 4, kFirstPause, kLongestPause);
@@ -218,10 +182,9 @@ Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience,
     if (!entry)
       return Error(ErrorKind::kProtocol,
                    "the store's entry of rank " + std::to_string(rank) + " is not of this version");
-    if (Error error = compare(mine_, rank_, *entry, rank)) return error;
     out.push_back(std::move(*entry));
   }
-  if (Error error = compare_costs(out)) return error;
+  if (Error error = compare_entries(out, rank_)) return error;
   return out;
 }
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.pool import Pool
-from support.rank import Raised, Ranks, caught, init, same_bits, store_for
+from support.rank import Ranks, caught, same_bits, store_for
 from test_shrink import _everything_works, _leave, _run, _sum_is_right
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -25,12 +25,13 @@ import torch_ringdist
 LIMIT = timedelta(seconds=30)
 
 
-def _found(members: int) -> str:
-    """Of ranks 0 to members - 1: the default group, which takes newcomers."""
+def _found(members: int, number: int | None = None) -> str:
+    """The default group of so many, which takes newcomers; `number`: this one's rank, if that is
+    not what it is in the pool."""
     dist.init_process_group(
         "ringdist",
         store=store_for("default"),
-        rank=Ranks.rank,
+        rank=Ranks.rank if number is None else number,
         world_size=members,
         timeout=Ranks.launch.timeout,
     )
@@ -252,91 +253,47 @@ def test_the_store_is_lost_and_newcomers_find_the_next(fresh_pool):
     assert reports[3] == [torch_ringdist.JoinReport(reports[1][-1].generation, (2,))]
 
 
-def _refused(**named: Any) -> Raised | None:
-    return caught(_join, **named)
-
-
-def _refused_for_its_options() -> Raised | None:
-    return _refused(options=torch_ringdist.Options(segment_bytes=65536))
-
-
-def _count_sums(seconds: float) -> int:
-    """Sums for that time at least, all alike; raises if one fails."""
-    end, count = time.monotonic() + seconds, 0
+def _decide_and_leave(how: str) -> None:
+    """A newcomer comes; this process has voted, and is gone before it has called shrink()."""
     while True:
-        tensor = torch.tensor([1.0, float(time.monotonic() < end)])
-        dist.all_reduce(tensor)
-        count += 1
-        if tensor[1] == 0:
-            return count
+        error = caught(dist.all_reduce, torch.ones(3))
+        if error:
+            assert "newcomers wait" in error.text, error
+            break
+    time.sleep(0.5)  # it is decided
+    if how == "exit":
+        os._exit(0)
+    dist.destroy_process_group()
 
 
-def test_others_do_not_notice_one_that_is_refused(fresh_pool):
-    pool = _pool(fresh_pool, 2, 1)
-    _start(pool, {0, 1}, _count_sums, 1.5)
-    _start(pool, {2}, _refused_for_its_options)
-    error = pool.collect(without=(0, 1))[2]
-    assert error is not None and "segment_bytes=65536" in error.text, error
-    assert "the group has options" in error.text, error
-    assert all(count > 0 for count in pool.collect(without=(2,)).values())
-    _run(pool, {0, 1}, _leave)
+def _go_on(size: int) -> Reports:
+    reports: Reports = []
+    while not any(one.joined for one in reports) or not any(one.lost for one in reports):
+        _until_an_error_or(size)
+        reports.append(torch_ringdist.shrink(timeout=LIMIT)[1])
+    return _member(size, reports)
 
 
-def _time_out(job: str) -> Raised | None:
-    return _refused(job=job, timeout=timedelta(seconds=1))
+def _until_an_error_or(size: int) -> None:
+    with contextlib.suppress(dist.DistNetworkError):
+        while True:
+            dist.all_reduce(torch.ones(3))
 
 
-def test_where_nobody_admits_there_is_an_error(fresh_pool):
-    pool = _pool(fresh_pool, 1, 1)
-    error = _run(pool, {1}, _time_out, "another job")[1]
-    assert error is not None and error.kinds[0] == "DistBackendError", error
-    assert "no group of a job 'another job' takes newcomers" in error.text, error
-    assert "torch_ringdist.admit()" in error.text, error
-
-
-def test_where_all_members_have_ended_there_is_an_error(fresh_pool):
-    pool = _pool(fresh_pool, 2, 1)
-    _run(pool, {0, 1}, _leave)
-    error = _run(pool, {2}, _time_out, pool.launch.prefix)[2]
-    assert error is not None and "has not let this process in" in error.text, error
-
-
-def _bad_arguments() -> None:
-    cases: list[tuple[Any, dict[str, Any], str, str]] = [
-        (torch_ringdist.join, {"rendezvous": 5}, "TypeError", 'rendezvous must be "host:port"'),
-        (torch_ringdist.join, {"rendezvous": "host"}, "ArgumentError", "got 'host'"),
-        (torch_ringdist.join, {"rendezvous": ":29500"}, "ArgumentError", "got ':29500'"),
-        (torch_ringdist.join, {"rendezvous": "h:99999"}, "ArgumentError", "got 'h:99999'"),
-        (torch_ringdist.join, {"timeout": 5}, "TypeError", "timeout must be a datetime.timedelta"),
-        (torch_ringdist.join, {"timeout": timedelta(0)}, "ArgumentError", "above 0, or None"),
-        (torch_ringdist.join, {"options": {}}, "TypeError", "options must be a torch_ringdist.Op"),
-        (torch_ringdist.join, {"job": 3}, "TypeError", "job must be a str, got int"),
-        (torch_ringdist.admit, {}, "ArgumentError", "there is no default group yet"),
-    ]
-    for function, given, kind, text in cases:
-        if function is torch_ringdist.join:
-            given = {"rendezvous": Ranks.store, **given}
-        error = caught(function, **given)
-        assert error is not None and error.kinds[0] == kind and text in error.text, (given, error)
-    init()
-    _sum_is_right()
-    error = caught(torch_ringdist.join, Ranks.store)
-    assert error is not None and "is in a default group already" in error.text, error
-    error = caught(torch_ringdist.admit, 3)
-    assert error is not None and "job must be a str, got int" in error.text, error
-    gloo = dist.new_group(backend="gloo")
-    dist.barrier(gloo)
-    _leave()
-    dist.init_process_group(
-        "gloo", store=store_for("gloo"), rank=Ranks.rank, world_size=Ranks.launch.size
-    )
-    error = caught(torch_ringdist.admit)
-    assert error is not None and error.kinds[0] == "ArgumentError", error
-    assert "admit" in error.text and "gloo" in error.text, error
-
-
-def test_bad_arguments(fresh_pool):
-    fresh_pool(2, init=False).run(_bad_arguments)
+@pytest.mark.parametrize("how", ["destroy", "exit", "kill"])
+def test_one_leaves_when_a_newcomer_was_let_in(fresh_pool, how: str):
+    pool = _pool(fresh_pool, 3, 1, environment={"RINGDIST_PEER_TIMEOUT": "3"})
+    _start(pool, {0, 1}, _go_on, 3)
+    _start(pool, {2}, _decide_and_leave, "stay" if how == "kill" else how)
+    _start(pool, {3}, _newcomer, 3)
+    if how == "kill":
+        time.sleep(0.7)
+        pool.kill(2)
+    begin = time.monotonic()
+    reports = pool.collect(without=(2,))
+    assert time.monotonic() - begin < 30
+    assert reports[0] == reports[1], reports
+    assert [one.rank for report in reports[0] for one in report.lost] == [2], reports
 
 
 STEPS = 40

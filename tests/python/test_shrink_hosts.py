@@ -114,10 +114,13 @@ Start = Callable[..., tuple[Network, Pool]]
 
 @pytest.fixture
 def start(fresh_pool: Callable[..., Pool]) -> Iterator[Start]:
-    """start(hosts): a network of hosts, and a pool of SIZE ranks, as many on each of them."""
+    """start(hosts): a network of hosts, and a pool of SIZE ranks, as many on each of them; with
+    forms=False they have no group yet."""
     with contextlib.ExitStack() as stack:  # leaving it kills what still runs there
 
-        def make(hosts: int, peer_timeout: float = PEER_TIMEOUT) -> tuple[Network, Pool]:
+        def make(
+            hosts: int, peer_timeout: float = PEER_TIMEOUT, forms: bool = True
+        ) -> tuple[Network, Pool]:
             network = stack.enter_context(Network(hosts))
             namespaces = [network.enter(rank * hosts // SIZE)[-1] for rank in range(SIZE)]
             pool = fresh_pool(
@@ -126,8 +129,10 @@ def start(fresh_pool: Callable[..., Pool]) -> Iterator[Start]:
                 store_address=network.address(0),
                 enter=functools.partial(_enter, namespaces),
                 environment={"RINGDIST_PEER_TIMEOUT": str(peer_timeout)},
+                init=forms,
             )
-            pool.run(_prepare)
+            if forms:
+                pool.run(_prepare)
             return network, pool
 
         yield make

@@ -10,7 +10,7 @@
 
 namespace ringdist {
 
-inline constexpr uint16_t kWireVersion = 7;
+inline constexpr uint16_t kWireVersion = 8;
 
 enum class MessageType : uint8_t {
   kData = 0,

@@ -1,0 +1,152 @@
+#include "engine/entry_formation.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/closed_by_peer.h"
+#include "base/describe.h"
+#include "base/log.h"
+#include "engine/formed_text.h"
+#include "os/interfaces.h"
+#include "os/socket.h"
+
+namespace ringdist {
+namespace {
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("::1");
+}
+
+std::vector<ControlMember> control_members(const std::vector<Entry>& entries,
+                                           const Topology& topology) {
+  std::vector<ControlMember> out;
+  for (size_t rank = 0; rank < entries.size(); ++rank) {
+    const Entry& entry = entries[rank];
+    out.push_back({static_cast<int>(rank), entry.context_id, topology.host_of[rank],
+                   entry.unix_name, entry.tcp_address, entry.pid, entry.host_name});
+  }
+  return out;
+}
+
+// The user as whom it listens, if it does.
+std::optional<uid_t> user_of(const Entry& process) {
+  const Connecting attempt = connect_unix(process.unix_name);
+  if (attempt.failure) return std::nullopt;
+  const auto who = peer_credentials(attempt.fd);
+  return who.ok() ? std::optional(who.value().uid) : std::nullopt;
+}
+
+// A rank lies on the host of another, and one of the two did not answer the other.
+Error separated(const std::vector<Entry>& entries, int rank, int other, int me) {
+  const auto name = [&](int one) { return describe_rank(one, entries[one].where()) + " "; };
+  for (const int one : {rank, other}) {
+    const auto user = one == me ? std::nullopt : user_of(entries[one]);
+    if (!user || *user == geteuid()) continue;
+    return Error(ErrorKind::kSystem,
+                 name(one) + "runs as uid " + std::to_string(*user) + ", " + name(me) + "as uid " +
+                     std::to_string(geteuid()) +
+                     ": ranks of one host must run as one user, or set RINGDIST_SOCKET_IFNAME to "
+                     "an interface other than the loopback")
+        .blame(one);
+  }
+  return Error(ErrorKind::kPeerLost, name(rank) + "is lost: " + std::string(kClosedByPeer) +
+                                         "it does not answer on its control socket, though it " +
+                                         "lies on the host of rank " + std::to_string(other) +
+                                         ": its process has most likely died")
+      .blame(rank);
+}
+
+}  // namespace
+
+EntryFormation::EntryFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
+                               TimePoint deadline)
+    : Formation(std::move(context), options.name, options.rank, options.size, deadline),
+      options_(options) {}
+
+Result<Entry> EntryFormation::own_entry() {
+  auto entry = context().entry();
+  if (!entry.ok()) return entry;
+  entry.value().size = size();
+  options_.state_in(entry.value());
+  return entry;
+}
+
+// Processes of other hosts cannot reach a loopback address; this host's own can, so it must be
+// said.
+Error EntryFormation::check_addresses(const Topology& topology) const {
+  if (topology.hosts.size() < 2) return {};
+  for (int one = 0; one < size(); ++one)
+    for (int other = 0; other < one; ++other)
+      if (entries_[one].host_key == entries_[other].host_key &&
+          is_loopback(entries_[one].tcp_address) && !topology.same_host(one, other))
+        return separated(entries_, one, other, rank());
+  for (int one = 0; one < size(); ++one) {
+    const Entry& entry = entries_[one];
+    if (!is_loopback(entry.tcp_address)) continue;
+    auto candidates = list_interfaces();
+    return Error(ErrorKind::kSystem,
+                 describe_rank(one, entry.where()) + " offers the loopback address " +
+                     entry.tcp_address +
+                     " in a group of several hosts; set RINGDIST_SOCKET_IFNAME there. This " +
+                     "rank's interfaces: " +
+                     (candidates.ok() ? format_interfaces(candidates.value()) : "unknown"))
+        .blame(one);
+  }
+  return {};
+}
+
+Error EntryFormation::check_room(uint64_t nonce) {
+  std::vector<ContextId> here;
+  for (const Entry& entry : entries_)
+    if (entry.host_key == entries_[rank()].host_key) here.push_back(entry.context_id);
+  const Error error = context().room_for(here);
+  if (error) flood(abort_notice(nonce, /*generation=*/0, rank(), /*op=*/0, error));
+  return error;
+}
+
+Error EntryFormation::prove(const Entry& peer) {
+  return context().prove_same_host(peer.context_id, peer.unix_name);
+}
+
+FoundGroup EntryFormation::alone(uint64_t nonce) {
+  FoundGroup out;
+  out.membership.nonce = nonce;
+  out.membership.members.push_back({context().id(), nullptr, ""});
+  out.membership.topology = Topology::one_host(1);
+  out.costs = options_.costs;
+  return out;
+}
+
+FoundGroup EntryFormation::found(uint64_t nonce, Topology topology) const {
+  FoundGroup out;
+  Membership& membership = out.membership;
+  membership.rank = rank();
+  membership.nonce = nonce;
+  out.costs = entries_[0].costs;
+  membership.plans_by = out.costs.describe() + (out.costs.file.empty() ? "" : ", a file of rank 0");
+  membership.topology = std::move(topology);
+  for (const Entry& entry : entries_)
+    membership.members.push_back({entry.context_id, nullptr, entry.where()});
+  out.processes = control_members(entries_, membership.topology);
+  return out;
+}
+
+Error EntryFormation::reach(FoundGroup& formed) {
+  Error unreachable;
+  for (int peer = 0; peer < size(); ++peer) {
+    const bool same_host = formed.membership.topology.same_host(rank(), peer);
+    auto transport = context().reach(entries_[peer], same_host, options_.config.transport);
+    if (transport.ok())
+      formed.membership.members[peer].transport = transport.value();
+    else if (!unreachable)
+      unreachable = transport.error().prefixed("rank " + std::to_string(peer) + ": ").blame(peer);
+  }
+  return unreachable;
+}
+
+void EntryFormation::log_formed(const FoundGroup& formed) const {
+  log(LogLevel::kInfo, describe_formed(name(), options_.config, entries_, formed.membership));
+}
+
+}  // namespace ringdist

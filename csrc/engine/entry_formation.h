@@ -1,0 +1,44 @@
+// Formation of ranks that know each other's entries, wherever those come from.
+#pragma once
+
+#include <vector>
+
+#include "base/topology.h"
+#include "engine/communicator_options.h"
+#include "engine/formation.h"
+
+namespace ringdist {
+
+class EntryFormation : public Formation {
+ public:
+  bool has_generations() const override { return true; }
+
+ protected:
+  EntryFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
+                 TimePoint deadline);
+
+  const CommunicatorOptions& options() const { return options_; }
+  // By rank; set them before what follows, which is called by run() only.
+  std::vector<Entry>& entries() { return entries_; }
+  // What this rank says of itself. Errors: of a context that has no transports.
+  Result<Entry> own_entry();
+
+  // For connections to the processes of this host. Who has all entries already, and looks for them
+  // no more, is told over the control plane.
+  Error check_room(uint64_t nonce);
+  Error check_addresses(const Topology& topology) const;
+  // Whether that process shares this host, as it claims.
+  Error prove(const Entry& peer);
+  // A group of one.
+  FoundGroup alone(uint64_t nonce);
+  FoundGroup found(uint64_t nonce, Topology topology) const;
+
+ private:
+  Error reach(FoundGroup& formed) override;
+  void log_formed(const FoundGroup& formed) const override;
+
+  const CommunicatorOptions options_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,33 @@
+#include "engine/group_store.h"
+
+namespace ringdist {
+
+GroupStore::GroupStore(Context& context, const CommunicatorOptions& options)
+    : context_(context),
+      first_(options.whole_store ? options.whole_store : options.store),
+      home_(options.store_home),
+      store_(at("")) {}
+
+std::shared_ptr<LateStore> GroupStore::at(const std::string& address) const {
+  return std::make_shared<LateStore>(
+      [first = first_, home = home_, address]() -> Result<std::shared_ptr<Store>> {
+        if (address.empty() && first) return first;
+        if (address.empty() || !home) return Error(ErrorKind::kSystem, "the group has no store");
+        return home->open(address);
+      });
+}
+
+void GroupStore::move_to(const std::string& address) {
+  std::lock_guard lock(mutex_);
+  if (address_ == address) return;
+  address_ = address;
+  store_ = at(address);
+}
+
+std::string GroupStore::offer() const {
+  if (!home_) return "";
+  const std::string own = context_.control().tcp_address();
+  return home_->offer(own.substr(0, own.rfind(':')));
+}
+
+}  // namespace ringdist

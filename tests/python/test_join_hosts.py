@@ -1,0 +1,71 @@
+"""Newcomers come from other hosts. The store is in the process of rank 0, on host 0."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+
+import pytest
+from support.rank import Ranks
+from test_join import _found, _join_and_wait, _member, _newcomer, _start
+from test_shrink import _leave, _run
+from test_shrink_hosts import REASON, SIZE, Start
+from test_shrink_hosts import start as start
+
+import torch_ringdist
+
+pytestmark = [
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+    pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone"),
+]
+
+
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_newcomers_of_other_hosts(start: Start, members: int):
+    _, pool = start(hosts=4, forms=False)
+    _run(pool, set(range(members)), _found, members)
+    _start(pool, set(range(members)), _member, SIZE)
+    _start(pool, set(range(members, SIZE)), _newcomer, SIZE)
+    reports = pool.collect()
+    assert [rank for one in reports[0] for rank in one.joined] == list(range(members, SIZE))
+    assert not any(one.lost for one in reports[0])
+    pool.run(_leave)
+
+
+def test_one_beside_a_member_and_one_of_another_host(start: Start):
+    _, pool = start(hosts=2, forms=False)
+    _run(pool, {0, 2}, _found_by_the_even)
+    _start(pool, {0, 2}, _member, SIZE)
+    _start(pool, {1, 3}, _newcomer, SIZE)
+    reports = pool.collect()
+    assert [rank for one in reports[0] for rank in one.joined] == [2, 3]
+    pool.run(_leave)
+
+
+def _found_by_the_even() -> str:
+    return _found(2, number=Ranks.rank // 2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_vanishes_while_it_comes(start: Start, seed: int):
+    """With its host: nobody is told."""
+    pauses = random.Random(seed)
+    network, pool = start(hosts=4, forms=False)
+    _run(pool, {0, 1}, _found, 2)
+    _start(pool, {0, 1}, _member, 3)
+    _start(pool, {3}, _join_and_wait)
+    pause = pauses.uniform(0.1, 0.8)
+    print("seed", seed, "after", pause)
+    time.sleep(pause)
+    network.pull(3)
+    pool.kill(3, signal.SIGKILL)
+    time.sleep(pauses.uniform(0, 3))
+    _start(pool, {2}, _newcomer, 3)
+    reports = pool.collect(without=(3,))
+    came = [rank for one in reports[0] for rank in one.joined]
+    gone = [lost for one in reports[0] for lost in one.lost]
+    assert len(came) == len(gone) + 1, reports
+    assert reports[0] == reports[1]
+    assert isinstance(reports[2][0], torch_ringdist.JoinReport)
+    _run(pool, {0, 1, 2}, _leave)
