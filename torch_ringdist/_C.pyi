@@ -53,6 +53,18 @@ class NextGeneration:
     def store(self) -> str:
         """Empty: the old store goes on. Else "host:port" of a TCPStore of the new rank 0."""
 
+def create_reconfigurable(
+    store: Store,
+    rank: int,
+    size: int,
+    timeout: timedelta,
+    group_name: str,
+    options: dict[str, str],
+    read_costs: Callable[[str], dict[str, dict[str, float]]] | None = None,
+) -> ProcessGroupRing:
+    """Create a group without members, which its reconfigure() (torch 2.14) chooses: until then its
+    operations raise ArgumentError. `rank` and `size` are what it says of itself until then."""
+
 class JoinedGroup:
     next: NextGeneration  # of a newcomer: nothing has stayed or is lost
     name: str  # of the first generation

@@ -98,6 +98,16 @@ def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
     native = _native.load()
     # torch gives no list for the default group, whose members are all ranks.
     members = list(dist_options.global_ranks_in_group) or list(range(dist_options.group_size))
+    if getattr(dist_options, "enable_reconfigure", False):  # torch 2.14
+        return native.create_reconfigurable(
+            dist_options.store,
+            dist_options.group_rank,
+            dist_options.group_size,
+            dist_options.timeout,
+            dist_options.group_id,
+            options,
+            read_costs,
+        )
     return native.create_backend(
         dist_options.store,
         dist_options.group_rank,

@@ -3,6 +3,7 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -122,6 +123,21 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs);
 }
 
+// Of a group without members: nobody is looked for.
+c10::intrusive_ptr<ProcessGroupRing> create_reconfigurable(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+    std::chrono::milliseconds timeout, const std::string& group_name,
+    const std::map<std::string, std::string>& options, const ReadCosts& read) {
+  auto own = of_process(store, std::max(size, 1), options, read);
+  throw_if(own.error());
+  auto& [context, wanted, codecs] = own.value();
+  wanted.name = group_name.empty() ? "default" : group_name;
+  wanted.timeout = timeout;
+  wanted.store = wrap_store(store, *context);
+  auto reconfiguration = std::make_shared<Reconfiguration>(context, std::move(wanted));
+  return c10::make_intrusive<ProcessGroupRing>(std::move(reconfiguration), rank, size);
+}
+
 ProcessGroupRing::Joined join_group(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::string& job, std::chrono::milliseconds timeout,
                                     const std::map<std::string, std::string>& options,
@@ -171,6 +187,9 @@ void bind_backend(py::module_& module) {
       .def_property_readonly("store", [](const Next& it) { return it.shrunk.store; });
   module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("group_name"), py::arg("global_ranks"), py::arg("options"),
+             py::arg("read_costs") = ReadCosts(), py::call_guard<py::gil_scoped_release>());
+  module.def("create_reconfigurable", &create_reconfigurable, py::arg("store"), py::arg("rank"),
+             py::arg("size"), py::arg("timeout"), py::arg("group_name"), py::arg("options"),
              py::arg("read_costs") = ReadCosts(), py::call_guard<py::gil_scoped_release>());
   using Joined = ProcessGroupRing::Joined;
   py::class_<Joined>(module, "JoinedGroup")

@@ -60,7 +60,9 @@ std::optional<Result<Shrunk>> Admission::wait(TimePoint until) {
   std::shared_ptr<Communicator> made;
   const auto make = [&](CommunicatorOptions options, const Prospect& prospect,
                         Succession::Place place) -> Result<std::shared_ptr<GenerationGroup>> {
-    auto group = Communicator::create(context_, std::move(options), prospect, std::move(place));
+    auto formation = prospect.formation(context_, options);
+    auto group =
+        Communicator::create(context_, std::move(options), std::move(formation), std::move(place));
     if (!group.ok()) return group.error();
     return std::shared_ptr<GenerationGroup>(made = group.value());
   };

@@ -72,13 +72,13 @@ GroupConfig Communicator::group_config() const {
 Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Context> context,
                                                            CommunicatorOptions options) {
   auto formation = std::make_shared<StoreFormation>(context, options, StoreFormation::Decided{});
-  return make(std::move(context), std::move(options), std::move(formation));
+  return create(std::move(context), std::move(options), std::move(formation));
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::make(std::shared_ptr<Context> context,
-                                                         CommunicatorOptions options,
-                                                         std::shared_ptr<Formation> formation,
-                                                         Succession::Place place) {
+Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Context> context,
+                                                           CommunicatorOptions options,
+                                                           std::shared_ptr<Formation> formation,
+                                                           Succession::Place place) {
   std::shared_ptr<Communicator> out(new Communicator(std::move(context), std::move(options),
                                                      std::move(formation), std::move(place)));
   Communicator& self = *out;
@@ -137,7 +137,8 @@ Result<Shrunk> Communicator::shrink(Milliseconds timeout) {
   const auto make_next = [&](CommunicatorOptions options, const Prospect& prospect,
                              Succession::Place place) -> Result<std::shared_ptr<GenerationGroup>> {
     options.timeout = this->timeout();
-    auto made = create(context_, std::move(options), prospect, std::move(place));
+    auto formation = prospect.formation(context_, options);
+    auto made = create(context_, std::move(options), std::move(formation), std::move(place));
     if (!made.ok()) return made.error();
     return std::shared_ptr<GenerationGroup>(next = made.value());
   };
@@ -198,7 +199,7 @@ Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& s
   uint64_t& number = siblings_made_[suffix];
   auto formation =
       std::make_shared<SiblingFormation>(context_, options, formation_, suffix, number);
-  auto made = make(context_, std::move(options), std::move(formation));
+  auto made = create(context_, std::move(options), std::move(formation));
   if (!made.ok()) return made;
   ++number;
   const Error first = failure_->add(made.value());
@@ -217,9 +218,9 @@ Result<std::shared_ptr<Communicator>> Communicator::without(const std::vector<in
   options.timeout = timeout();
   std::lock_guard one_at_a_time(making_);
   uint64_t& number = siblings_made_[options.name];
-  auto made = make(context_, options,
-                   std::make_shared<SiblingFormation>(context_, options, formation_, options.name,
-                                                      number, stay));
+  auto made = create(context_, options,
+                     std::make_shared<SiblingFormation>(context_, options, formation_, options.name,
+                                                        number, stay));
   if (made.ok()) ++number;
   return made;
 }

@@ -40,14 +40,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // Publishes this rank and begins to look for the others, in the background; waits for nobody.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
                                                       CommunicatorOptions options);
-  // Of a generation that was decided on.
+  // The same by another formation; `place`: of a generation that was decided on.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
                                                       CommunicatorOptions options,
-                                                      const Prospect& prospect,
-                                                      Succession::Place place) {
-    auto formation = prospect.formation(context, options);
-    return make(std::move(context), std::move(options), std::move(formation), std::move(place));
-  }
+                                                      std::shared_ptr<Formation> formation,
+                                                      Succession::Place place = {});
   ~Communicator() override;
 
   // Another group of the same ranks, with an order of ops of its own, which ends when this one
@@ -141,10 +138,6 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   Context& context() { return *context_; }
 
  private:
-  static Result<std::shared_ptr<Communicator>> make(std::shared_ptr<Context> context,
-                                                    CommunicatorOptions options,
-                                                    std::shared_ptr<Formation> formation,
-                                                    Succession::Place place = {});
   Communicator(std::shared_ptr<Context> context, CommunicatorOptions options,
                std::shared_ptr<Formation> formation, Succession::Place place);
   GroupConfig group_config() const;

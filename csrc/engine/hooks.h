@@ -33,6 +33,16 @@ class HookTable {
   void add(int64_t id, Hook hook) { change(id, std::make_shared<const Hook>(std::move(hook))); }
   void remove(int64_t id) { change(id, nullptr); }
   bool empty() const { return empty_.load(std::memory_order_relaxed); }
+  void clear() {
+    std::lock_guard one_at_a_time(changing_);
+    const auto old = entries();  // destroyed last
+    empty_.store(true, std::memory_order_relaxed);
+    std::lock_guard lock(mutex_);
+    entries_ = std::make_shared<const Entries>();
+  }
+  void copy_to(HookTable& other) const {
+    for (const auto& [id, hook] : *entries()) other.change(id, hook);
+  }
 
   // What they throw ends here: there may be nobody to catch it.
   void call(Args... args) const {

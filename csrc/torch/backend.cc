@@ -33,11 +33,11 @@ c10::intrusive_ptr<ProcessGroupRing> make_backend(std::shared_ptr<Communicator> 
 
 ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Communicator> communicator, CodecPair codecs)
     : Backend(communicator->rank(), communicator->size()),
-      communicator_(std::move(communicator)),
-      place_{getRank(), getSize()},
-      coder_(getSize(), std::move(codecs)),
-      runner_(std::make_shared<CallRunner>(communicator_)),
-      sparse_(communicator_) {}
+      served_(std::make_shared<Serving>(std::move(communicator), std::move(codecs))) {}
+
+ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Reconfiguration> reconfiguration, int rank,
+                                   int size)
+    : Backend(rank, size), served_(std::move(reconfiguration)) {}
 
 // Dropped without shutdown(): what is in flight may still finish, so that others are not left
 // waiting.
@@ -45,33 +45,26 @@ ProcessGroupRing::~ProcessGroupRing() = default;
 
 c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupRing::getBackendOptions() {
   auto options = c10::make_intrusive<c10d::Backend::Options>("ringdist");
-  options->group_name = communicator_->name();
-  options->timeout = communicator_->timeout();
-  for (const int rank : communicator_->members())
-    options->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
+  served_.describe(*options);
   return options;
 }
 
-void ProcessGroupRing::setTimeout(std::chrono::milliseconds timeout) {
-  communicator_->set_timeout(timeout);
+#if RINGDIST_TORCH_HAS_RECONFIGURE
+WorkPtr ProcessGroupRing::reconfigure(const c10d::ReconfigureOptions& opts) {
+  Reconfiguration::Request request;
+  request.uuid = opts.uuid;
+  request.ordered = std::holds_alternative<std::vector<std::string>>(opts.handles);
+  std::visit([&](const auto& handles) { request.handles.assign(handles.begin(), handles.end()); },
+             opts.handles);
+  request.timeout = opts.timeout.value_or(served_.timeout());
+  const auto group = served_.reconfigure(request);
+  rank_ = group->rank();
+  size_ = group->size();
+  auto done = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
+  done->markCompleted(std::vector<at::Tensor>());
+  return c10d::Work::create_from_future(done);
 }
-
-c10d::ErrorType ProcessGroupRing::getError() {
-  const Error error = communicator_->failure();
-  if (!error) return c10d::ErrorType::SUCCESS;
-  if (error.kind() == ErrorKind::kTimeout) return c10d::ErrorType::TIMEOUT;
-  const bool remote = !error.ranks().empty() && error.ranks()[0] != getRank();
-  return remote ? c10d::ErrorType::REMOTE_ERROR : c10d::ErrorType::COMM_ERROR;
-}
-
-void ProcessGroupRing::abort() {
-  communicator_->abort("rank " + std::to_string(getRank()) + " aborted the group");
-}
-
-void ProcessGroupRing::shutdown() {
-  sparse_.wait_until_idle();
-  communicator_->close();
-}
+#endif
 
 c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
     const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
@@ -87,8 +80,10 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
   // Other ranks may be split off under the same prefix of the store.
   const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   if (opts && !opts->group_name.empty()) name = opts->group_name;
-  auto communicator = communicator_->subgroup(ranks, wrap_store(own, communicator_->context()),
-                                              name, opts ? opts->timeout : kBackendDefaultTimeout);
+  const auto now = served_.in();
+  auto communicator =
+      now->communicator->subgroup(ranks, wrap_store(own, now->communicator->context()), name,
+                                  opts ? opts->timeout : kBackendDefaultTimeout);
   throw_if(communicator.error());
   return make_backend(communicator.value());
 }
@@ -106,17 +101,19 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::shrink(
                                        std::to_string(getSize() - 1)));
   }
   if (excluded.empty()) throw_error(invalid_argument("shrink_group", "ranks_to_exclude is empty"));
+  const auto now = served_.in();
   if (flags & kShrinkAbort)
-    (void)communicator_->freeze({ErrorKind::kAborted, "this rank has shrunk the group"});
-  auto communicator = communicator_->without({excluded.begin(), excluded.end()});
+    (void)now->communicator->freeze({ErrorKind::kAborted, "this rank has shrunk the group"});
+  auto communicator = now->communicator->without({excluded.begin(), excluded.end()});
   throw_if(communicator.error());
   return make_backend(communicator.value());
 }
 
 ProcessGroupRing::Next ProcessGroupRing::next_generation(std::chrono::milliseconds timeout) {
+  const auto now = served_.in();
   std::optional<Result<Shrunk>> shrunk;
   (void)wait_in_slices(timeout, [&](std::optional<Milliseconds> slice) {
-    shrunk = communicator_->shrink(slice.value_or(timeout));
+    shrunk = now->communicator->shrink(slice.value_or(timeout));
     return shrunk->ok() || shrunk->error().kind() != ErrorKind::kTimeout;
   });
   throw_if(shrunk->error());
@@ -138,123 +135,125 @@ ProcessGroupRing::Joined ProcessGroupRing::join(std::shared_ptr<Context> context
   return {{make_backend(joined->value().group), joined->value()}, by.name, by.note};
 }
 
-void ProcessGroupRing::startCoalescing() { runner_->begin_region(); }
+void ProcessGroupRing::startCoalescing() { served_.in()->runner->begin_region(); }
 
-WorkPtr ProcessGroupRing::endCoalescing() { return runner_->end_region(); }
-
-#if RINGDIST_TORCH_HAS_ABORT_HOOKS
-void ProcessGroupRing::registerAbortHook(int64_t hook_id, c10d::AbortHook hook) {
-  communicator_->hooks()->failed.add(hook_id, std::move(hook));
-}
-
-void ProcessGroupRing::unregisterAbortHook(int64_t hook_id) {
-  communicator_->hooks()->failed.remove(hook_id);
-}
-#endif
+WorkPtr ProcessGroupRing::endCoalescing() { return served_.in()->runner->end_region(); }
 
 #if RINGDIST_TORCH_HAS_COMPLETION_HOOKS
 void ProcessGroupRing::registerCompletionHook(int64_t hook_id, c10d::CompletionHook hook) {
-  communicator_->hooks()->succeeded.add(hook_id,
-                                        [hook = std::move(hook)](uint64_t key, float milliseconds) {
-                                          hook({.completionKey = key, .duration_ms = milliseconds});
-                                        });
-}
-
-void ProcessGroupRing::unregisterCompletionHook(int64_t hook_id) {
-  communicator_->hooks()->succeeded.remove(hook_id);
+  served_.add_success_hook(hook_id, [hook = std::move(hook)](uint64_t key, float milliseconds) {
+    hook({.completionKey = key, .duration_ms = milliseconds});
+  });
 }
 #endif
 
 WorkPtr ProcessGroupRing::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  return runner_->run([&] { return broadcast_call(place_, tensors, opts); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return broadcast_call(now->place, tensors, opts); });
 }
 
 WorkPtr ProcessGroupRing::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  const auto now = served_.in();
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].layout() == at::kSparse)
     return allreduce_sparse(tensors, opts);
-  return runner_->run([&] {
+  return now->runner->run([&] {
     Call call = allreduce_call(tensors, opts);
-    coder_.apply_option(call);
+    now->coder.apply_option(call);
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  return runner_->run_started([&] { return sparse_.reduce(sparse_allreduce_call(tensors, opts)); });
+  const auto now = served_.in();
+  return now->runner->run_started(
+      [&] { return now->sparse.reduce(sparse_allreduce_call(tensors, opts)); });
 }
 
 WorkPtr ProcessGroupRing::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& opts) {
-  return runner_->run_all(c10d::OpType::ALLREDUCE_COALESCED, [&] {
+  const auto now = served_.in();
+  return now->runner->run_all(c10d::OpType::ALLREDUCE_COALESCED, [&] {
     auto calls = allreduce_calls(tensors, opts);
-    for (Call& call : calls) coder_.apply_option(call);
+    for (Call& call : calls) now->coder.apply_option(call);
     return calls;
   });
 }
 
 WorkPtr ProcessGroupRing::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  return runner_->run([&] { return reduce_call(place_, tensors, opts); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return reduce_call(now->place, tensors, opts); });
 }
 
 WorkPtr ProcessGroupRing::allgather(TensorLists& outputs, Tensors& inputs,
                                     const c10d::AllgatherOptions& opts) {
-  return runner_->run([&] { return allgather_call(place_, outputs, inputs, opts); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return allgather_call(now->place, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::_allgather_base(at::Tensor& output, at::Tensor& input,
                                           const c10d::AllgatherOptions& opts) {
-  return runner_->run([&] { return allgather_into_tensor_call(place_, output, input, opts); });
+  const auto now = served_.in();
+  return now->runner->run(
+      [&] { return allgather_into_tensor_call(now->place, output, input, opts); });
 }
 
 WorkPtr ProcessGroupRing::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& opts) {
-  return runner_->run_all(c10d::OpType::ALLGATHER_COALESCED,
-                          [&] { return allgather_calls(place_, outputs, inputs, opts); });
+  const auto now = served_.in();
+  return now->runner->run_all(c10d::OpType::ALLGATHER_COALESCED,
+                              [&] { return allgather_calls(now->place, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::AllgatherOptions& opts) {
-  return runner_->run_all(c10d::OpType::ALLGATHER_COALESCED, [&] {
-    return allgather_into_tensor_calls(place_, outputs, inputs, opts);
+  const auto now = served_.in();
+  return now->runner->run_all(c10d::OpType::ALLGATHER_COALESCED, [&] {
+    return allgather_into_tensor_calls(now->place, outputs, inputs, opts);
   });
 }
 
 WorkPtr ProcessGroupRing::gather(TensorLists& outputs, Tensors& inputs,
                                  const c10d::GatherOptions& opts) {
-  return runner_->run([&] { return gather_call(place_, outputs, inputs, opts); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return gather_call(now->place, outputs, inputs, opts); });
 }
 
 #if RINGDIST_TORCH_HAS_GATHER_INTO_TENSOR
 WorkPtr ProcessGroupRing::gather_into_tensor(at::Tensor& output, at::Tensor& input,
                                              const c10d::GatherOptions& opts) {
-  return runner_->run([&] { return gather_into_tensor_call(place_, output, input, opts); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return gather_into_tensor_call(now->place, output, input, opts); });
 }
 #endif
 
 WorkPtr ProcessGroupRing::scatter(Tensors& outputs, TensorLists& inputs,
                                   const c10d::ScatterOptions& opts) {
-  return runner_->run([&] { return scatter_call(place_, outputs, inputs, opts); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return scatter_call(now->place, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                          const c10d::ReduceScatterOptions& opts) {
-  return runner_->run([&] { return reduce_scatter_call(place_, outputs, inputs, opts); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return reduce_scatter_call(now->place, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                const c10d::ReduceScatterOptions& opts) {
-  return runner_->run([&] {
-    Call call = reduce_scatter_tensor_call(place_, output, input, opts);
-    coder_.apply_option(call);
+  const auto now = served_.in();
+  return now->runner->run([&] {
+    Call call = reduce_scatter_tensor_call(now->place, output, input, opts);
+    now->coder.apply_option(call);
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::ReduceScatterOptions& opts) {
-  return runner_->run_all(reduce_scatter_coalesced<c10d::OpType>(), [&] {
-    auto calls = reduce_scatter_tensor_calls(place_, outputs, inputs, opts);
-    for (Call& call : calls) coder_.apply_option(call);
+  const auto now = served_.in();
+  return now->runner->run_all(reduce_scatter_coalesced<c10d::OpType>(), [&] {
+    auto calls = reduce_scatter_tensor_calls(now->place, outputs, inputs, opts);
+    for (Call& call : calls) now->coder.apply_option(call);
     return calls;
   });
 }
@@ -263,47 +262,55 @@ WorkPtr ProcessGroupRing::alltoall_base(at::Tensor& output, at::Tensor& input,
                                         std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits,
                                         const c10d::AllToAllOptions& opts) {
-  return runner_->run(
-      [&] { return alltoall_call(place_, output, input, output_splits, input_splits, opts); });
+  const auto now = served_.in();
+  return now->runner->run(
+      [&] { return alltoall_call(now->place, output, input, output_splits, input_splits, opts); });
 }
 
 WorkPtr ProcessGroupRing::alltoall(Tensors& outputs, Tensors& inputs,
                                    const c10d::AllToAllOptions& opts) {
-  return runner_->run([&] { return alltoall_list_call(place_, outputs, inputs, opts); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return alltoall_list_call(now->place, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::send(Tensors& tensors, int to, int tag) {
-  return runner_->run([&] { return send_call(place_, tensors, to, tag); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return send_call(now->place, tensors, to, tag); });
 }
 
 WorkPtr ProcessGroupRing::recv(Tensors& tensors, int from, int tag) {
-  return runner_->run([&] { return recv_call(place_, tensors, from, tag); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return recv_call(now->place, tensors, from, tag); });
 }
 
 WorkPtr ProcessGroupRing::recvAnysource(Tensors& tensors, int tag) {
-  return runner_->run([&] { return recv_any_call(place_, tensors, tag); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return recv_any_call(now->place, tensors, tag); });
 }
 
 WorkPtr ProcessGroupRing::barrier(const c10d::BarrierOptions& opts) {
-  return runner_->run([&] { return barrier_call(opts); });
+  const auto now = served_.in();
+  return now->runner->run([&] { return barrier_call(opts); });
 }
 
 void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) {
-  monitored_barrier(*communicator_, opts, all_ranks);
+  monitored_barrier(*served_.in()->communicator, opts, all_ranks);
 }
 
 WorkPtr ProcessGroupRing::allreduce_coded(const at::Tensor& tensor,
                                           const c10d::AllreduceOptions& opts,
                                           const Coding& coding) {
-  return runner_->run([&] {
+  const auto now = served_.in();
+  return now->runner->run([&] {
     Call call = allreduce_call({tensor}, opts);
-    coder_.apply(call, tensor, coding, {tensor});
+    now->coder.apply(call, tensor, coding, {tensor});
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::allreduce_of_state(const at::Tensor& tensor) {
-  return runner_->run([&] {
+  const auto now = served_.in();
+  return now->runner->run([&] {
     Call call = allreduce_call({tensor}, {});
     call.request.of_state = true;
     return call;
@@ -313,9 +320,10 @@ WorkPtr ProcessGroupRing::allreduce_of_state(const at::Tensor& tensor) {
 WorkPtr ProcessGroupRing::allgather_coded(const at::Tensor& output, const at::Tensor& input,
                                           const c10d::AllgatherOptions& opts,
                                           const Coding& coding) {
-  return runner_->run([&] {
-    Call call = allgather_into_tensor_call(place_, output, input, opts);
-    coder_.apply(call, input, coding, {});
+  const auto now = served_.in();
+  return now->runner->run([&] {
+    Call call = allgather_into_tensor_call(now->place, output, input, opts);
+    now->coder.apply(call, input, coding, {});
     return call;
   });
 }
@@ -323,9 +331,10 @@ WorkPtr ProcessGroupRing::allgather_coded(const at::Tensor& output, const at::Te
 WorkPtr ProcessGroupRing::reduce_scatter_coded(const at::Tensor& output, const at::Tensor& input,
                                                const c10d::ReduceScatterOptions& opts,
                                                const Coding& coding) {
-  return runner_->run([&] {
-    Call call = reduce_scatter_tensor_call(place_, output, input, opts);
-    coder_.apply(call, input, coding, {input, output});
+  const auto now = served_.in();
+  return now->runner->run([&] {
+    Call call = reduce_scatter_tensor_call(now->place, output, input, opts);
+    now->coder.apply(call, input, coding, {input, output});
     return call;
   });
 }
@@ -333,7 +342,8 @@ WorkPtr ProcessGroupRing::reduce_scatter_coded(const at::Tensor& output, const a
 WorkPtr ProcessGroupRing::allreduce_blocks(const Tensors& pieces,
                                            const c10d::AllreduceOptions& opts,
                                            std::shared_ptr<const BlockMap> blocks) {
-  return runner_->run([&] {
+  const auto now = served_.in();
+  return now->runner->run([&] {
     Call call = allreduce_list_call(pieces, "tensor", opts);
     call.request.blocks = std::move(blocks);
     return call;

@@ -9,13 +9,10 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "engine/communicator.h"
-#include "torch/call_runner.h"
+#include "engine/reconfiguration.h"
 #include "torch/errors.h"
 #include "torch/features.h"
-#include "torch/ops/call.h"
-#include "torch/ops/call_coder.h"
-#include "torch/sparse_reducer.h"
+#include "torch/served_group.h"
 
 namespace ringdist {
 
@@ -24,17 +21,20 @@ class ProcessGroupRing final : public c10d::Backend {
   // `codecs` compress the group's float SUMs and AVGs of at least kMinCompressed elements, without
   // error feedback.
   ProcessGroupRing(std::shared_ptr<Communicator> communicator, CodecPair codecs);
+  // Of a group whose members reconfigure() chooses; before that it has none, and no operation
+  // works.
+  ProcessGroupRing(std::shared_ptr<Reconfiguration> reconfiguration, int rank, int size);
   ~ProcessGroupRing() override;
 
   const std::string getBackendName() const override { return "ringdist"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
-  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setTimeout(std::chrono::milliseconds timeout) override { served_.set_timeout(timeout); }
   void setSequenceNumberForGroup() override {}  // counted from creation on, the same on all ranks
-  uint64_t getSequenceNumberForGroup() override { return communicator_->sequence_number(); }
-  c10d::ErrorType getError() override;
-  void abort() override;
+  uint64_t getSequenceNumberForGroup() override { return served_.sequence_number(); }
+  c10d::ErrorType getError() override { return served_.error(getRank()); }
+  void abort() override { served_.abort(getRank()); }
   // Waits for the ops in flight, each of which ends by its timeout, and leaves the group.
-  void shutdown() override;
+  void shutdown() override { served_.shutdown(); }
 
   // A group of some of these ranks, given as ranks of this one; null on the others. All of `ranks`
   // call it, in the same order as other splits.
@@ -42,6 +42,19 @@ class ProcessGroupRing final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
       const c10::intrusive_ptr<c10d::Backend::Options>& opts) override;
+
+#if RINGDIST_TORCH_HAS_RECONFIGURE
+  // Of init_process_group(enable_reconfigure=True). A handle is what others need to reach this
+  // process, so no store is needed: all members get the same handles by other means, and call
+  // reconfigure() with them and a new uuid. It returns when all have found each other; an attempt
+  // that fails leaves the members as they were. Ranks are the order of a list of handles, or of a
+  // set that is sorted. Raises, besides what forming a group does, ArgumentError: the uuid was used
+  // before; a handle is none, or is there twice; this process' own is missing; NotSupportedError: a
+  // group without that flag. Not while another thread does so.
+  bool supportsReconfigure() const override { return served_.is_reconfigured(); }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override { return served_.handle(); }
+  WorkPtr reconfigure(const c10d::ReconfigureOptions& opts) override;
+#endif
 
   // The group without these ranks of it, for torch.distributed.shrink_group: all others call it
   // alike. `flags`: 1, what is in flight here ends with an error first. `opts` count for nothing:
@@ -61,14 +74,16 @@ class ProcessGroupRing final : public c10d::Backend {
   // Called once, when the group has failed or was aborted, without the GIL: by a thread of ours or
   // by the first wait() that throws for this reason; all of those throw when the hooks have
   // returned.
-  void registerAbortHook(int64_t hook_id, c10d::AbortHook hook) override;
-  void unregisterAbortHook(int64_t hook_id) override;
+  void registerAbortHook(int64_t hook_id, c10d::AbortHook hook) override {
+    served_.add_failure_hook(hook_id, std::move(hook));
+  }
+  void unregisterAbortHook(int64_t hook_id) override { served_.remove_failure_hook(hook_id); }
 #endif
 #if RINGDIST_TORCH_HAS_COMPLETION_HOOKS
   bool supportsAbortHooks() const override { return true; }
   bool supportsCompletionHooks() const override { return true; }
   void registerCompletionHook(int64_t hook_id, c10d::CompletionHook hook) override;
-  void unregisterCompletionHook(int64_t hook_id) override;
+  void unregisterCompletionHook(int64_t hook_id) override { served_.remove_success_hook(hook_id); }
 #endif
 
   // Each raises ValueError or TypeError for arguments that it does not take, before anything is
@@ -141,7 +156,7 @@ class ProcessGroupRing final : public c10d::Backend {
   Next next_generation(std::chrono::milliseconds timeout);
   // Newcomers may come from now on: see Communicator::admit(), whose errors it raises.
   void admit(const std::string& job, const std::string& note) {
-    throw_if(communicator_->admit(job, note));
+    throw_if(served_.in()->communicator->admit(job, note));
   }
 
   // This process becomes a member of the group that takes newcomers at `options.store`: see
@@ -154,14 +169,11 @@ class ProcessGroupRing final : public c10d::Backend {
   static Joined join(std::shared_ptr<Context> context, CommunicatorOptions options, std::string job,
                      std::chrono::milliseconds timeout);
 
-  const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
+  // Raises where there is none yet.
+  std::shared_ptr<Communicator> communicator() const { return served_.in()->communicator; }
 
  private:
-  const std::shared_ptr<Communicator> communicator_;
-  const Place place_;
-  const CallCoder coder_;
-  const std::shared_ptr<CallRunner> runner_;
-  SparseReducer sparse_;
+  ServedGroup served_;
 };
 
 }  // namespace ringdist

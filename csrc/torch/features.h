@@ -16,6 +16,13 @@
 #define RINGDIST_TORCH_HAS_ABORT_HOOKS 0
 #endif
 
+// 2.14: groups whose members change.
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+#define RINGDIST_TORCH_HAS_RECONFIGURE 1
+#else
+#define RINGDIST_TORCH_HAS_RECONFIGURE 0
+#endif
+
 // 2.14: gather into one tensor.
 #define RINGDIST_TORCH_HAS_GATHER_INTO_TENSOR RINGDIST_TORCH_AT_LEAST(2, 14)
 

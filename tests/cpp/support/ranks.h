@@ -43,6 +43,7 @@ class Ranks {
   int size() const { return options_.size; }
   Communicator& operator[](int rank) { return *communicators_[rank]; }
   Context& context(int rank) { return *contexts_[rank]; }
+  std::shared_ptr<Context> share(int rank) { return contexts_[rank]; }
   Config config() const;
 
   // Another group of the same Contexts; ranks may have their own way to the store.

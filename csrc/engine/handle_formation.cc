@@ -1,0 +1,55 @@
+#include "engine/handle_formation.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "base/describe.h"
+#include "rendezvous/compare_entries.h"
+
+namespace ringdist {
+
+HandleFormation::HandleFormation(std::shared_ptr<Context> context,
+                                 const CommunicatorOptions& options,
+                                 const std::vector<Handle>& handles, uint64_t nonce,
+                                 TimePoint deadline)
+    : EntryFormation(std::move(context), options, deadline), nonce_(nonce) {
+  for (const Handle& handle : handles) {
+    entries().push_back(handle.entry);
+    entries().back().size = size();
+  }
+}
+
+Result<FoundGroup> HandleFormation::find() {
+  if (size() == 1) return alone(nonce_);
+  if (Error error = compare_entries(entries(), rank())) return error;
+  if (Error error = check_room(nonce_)) return error;
+  std::vector<std::vector<int>> hosts;
+  std::map<std::string, size_t> host_of;
+  for (int one = 0; one < size(); ++one) {
+    const auto [host, is_new] = host_of.emplace(entries()[one].host_key, hosts.size());
+    if (is_new) hosts.emplace_back();
+    hosts[host->second].push_back(one);
+  }
+  auto topology = Topology::from_hosts(std::move(hosts), size());
+  if (Error error = prove_neighbours(topology)) return error;
+  if (Error error = check_addresses(topology)) return error;
+  return found(nonce_, std::move(topology));
+}
+
+Error HandleFormation::prove_neighbours(const Topology& topology) {
+  for (int one = 0; one < size(); ++one) {
+    const Entry& entry = entries()[one];
+    if (!topology.same_host(rank(), one) || entry.context_id == context().id()) continue;
+    if (const Error error = prove(entry))
+      return Error(ErrorKind::kPeerLost,
+                   describe_rank(one, entry.where()) +
+                       " does not answer on its control socket: its process has most likely "
+                       "ended (" +
+                       error.message() + ")")
+          .blame(one);
+  }
+  return {};
+}
+
+}  // namespace ringdist

@@ -1,0 +1,27 @@
+// Formation of the processes that handles name: nothing is asked of a store. Who shares a host
+// follows from what the handles say, and is proven; so all members find the same.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/entry_formation.h"
+#include "engine/handle.h"
+
+namespace ringdist {
+
+class HandleFormation final : public EntryFormation {
+ public:
+  // `handles`: by rank; `nonce`: the group's name, which all give alike.
+  HandleFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
+                  const std::vector<Handle>& handles, uint64_t nonce, TimePoint deadline);
+
+ private:
+  uint64_t known_nonce() const override { return nonce_; }
+  Result<FoundGroup> find() override;
+  Error prove_neighbours(const Topology& topology);
+
+  const uint64_t nonce_;
+};
+
+}  // namespace ringdist

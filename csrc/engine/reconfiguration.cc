@@ -1,0 +1,76 @@
+#include "engine/reconfiguration.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/hash.h"
+#include "engine/handle_formation.h"
+#include "os/random.h"
+
+namespace ringdist {
+
+Reconfiguration::Reconfiguration(std::shared_ptr<Context> context, CommunicatorOptions options)
+    : context_(std::move(context)), instance_(random_id()), options_(std::move(options)) {}
+
+Result<std::string> Reconfiguration::handle() {
+  auto entry = context_->entry();
+  if (!entry.ok()) return entry.error();
+  auto addresses = context_->all_addresses();
+  if (!addresses.ok()) return addresses.error();
+  options().state_in(entry.value());
+  entry.value().transports = std::move(addresses.value());
+  return Handle{std::move(entry.value()), instance_}.encode();
+}
+
+Result<std::vector<Handle>> Reconfiguration::members(const Request& request) const {
+  auto texts = request.handles;
+  if (!request.ordered) std::ranges::sort(texts);
+  std::vector<Handle> out;
+  std::set<uint64_t> seen;
+  const auto which = [&] {
+    return "handles: " + std::to_string(out.size()) + " of " + std::to_string(texts.size()) + ": ";
+  };
+  for (const std::string& text : texts) {
+    auto handle = Handle::decode(text);
+    if (!handle.ok()) return handle.error().prefixed(which());
+    if (!seen.insert(handle.value().instance).second)
+      return Error(ErrorKind::kInvalidArgument,
+                   which() + "that of " + handle.value().entry.where() + " is there twice");
+    out.push_back(std::move(handle.value()));
+  }
+  if (!seen.contains(instance_))
+    return Error(ErrorKind::kInvalidArgument,
+                 "handles: this process' own is not among the " + std::to_string(texts.size()) +
+                     ": a process that is to be no member does not call reconfigure()");
+  return out;
+}
+
+Error Reconfiguration::claim(int64_t uuid) {
+  std::lock_guard lock(mutex_);
+  if (used_.insert(uuid).second) return {};
+  return {ErrorKind::kInvalidArgument,
+          "uuid: " + std::to_string(uuid) + " was already used: each attempt takes another"};
+}
+
+Result<Reconfiguration::Attempt> Reconfiguration::begin(const Request& request) {
+  auto handles = members(request);
+  if (!handles.ok()) return handles.error();
+  if (Error error = claim(request.uuid)) return error;
+  Hash nonce;
+  nonce.add(std::string_view("reconfigure")).add(request.uuid);
+  for (const Handle& handle : handles.value()) nonce.add(handle.instance);
+  CommunicatorOptions options = this->options();
+  const auto own = std::ranges::find(handles.value(), instance_, &Handle::instance);
+  options.rank = static_cast<int>(own - handles.value().begin());
+  options.size = static_cast<int>(handles.value().size());
+  options.members.resize(handles.value().size());
+  std::iota(options.members.begin(), options.members.end(), 0);
+  auto formation = std::make_shared<HandleFormation>(context_, options, handles.value(),
+                                                     nonce.value(), Clock::now() + request.timeout);
+  auto group = Communicator::create(context_, std::move(options), formation);
+  if (!group.ok()) return group.error();
+  return Attempt{group.value(), formation};
+}
+
+}  // namespace ringdist

@@ -1,0 +1,141 @@
+#include "torch/served_group.h"
+
+#include <optional>
+
+#include "torch/errors.h"
+#include "torch/features.h"
+#include "torch/work/interrupts.h"
+
+namespace ringdist {
+
+ServedGroup::Ref ServedGroup::in() const {
+  auto out = get();
+  if (!out)
+    throw_error(
+        Error(ErrorKind::kInvalidArgument, "ringdist: group '" + reconfiguration_->options().name +
+                                               "' has no members yet: call reconfigure() first"));
+  return out;
+}
+
+std::chrono::milliseconds ServedGroup::timeout() const {
+  const auto now = get();
+  return now ? now->communicator->timeout() : reconfiguration_->options().timeout;
+}
+
+void ServedGroup::describe(c10d::Backend::Options& options) const {
+  const auto now = get();
+  options.group_name = now ? now->communicator->name() : reconfiguration_->options().name;
+  options.timeout = timeout();
+  if (now)
+    for (const int rank : now->communicator->members())
+      options.global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
+#if RINGDIST_TORCH_HAS_RECONFIGURE
+  options.enable_reconfigure = is_reconfigured();
+#endif
+}
+
+void ServedGroup::set_timeout(std::chrono::milliseconds timeout) {
+  if (reconfiguration_) reconfiguration_->set_timeout(timeout);
+  if (const auto now = get()) now->communicator->set_timeout(timeout);
+}
+
+uint64_t ServedGroup::sequence_number() const {
+  const auto now = get();
+  return now ? now->communicator->sequence_number() : 0;
+}
+
+c10d::ErrorType ServedGroup::error(int rank) const {
+  const auto now = get();
+  const Error error = now ? now->communicator->failure() : Error();
+  // What is to be reconfigured is aborted first: that is no error of the group's.
+  if (!error || (reconfiguration_ && now->aborted_here)) return c10d::ErrorType::SUCCESS;
+  if (error.kind() == ErrorKind::kTimeout) return c10d::ErrorType::TIMEOUT;
+  const bool remote = !error.ranks().empty() && error.ranks()[0] != rank;
+  return remote ? c10d::ErrorType::REMOTE_ERROR : c10d::ErrorType::COMM_ERROR;
+}
+
+void ServedGroup::abort(int rank) {
+  const auto now = get();
+  if (!now) return;
+  now->aborted_here = true;
+  now->communicator->abort("rank " + std::to_string(rank) + " aborted the group");
+}
+
+void ServedGroup::shutdown() {
+  const auto now = get();
+  if (!now) return;
+  now->sparse.wait_until_idle();
+  now->communicator->close();
+}
+
+void ServedGroup::add_failure_hook(int64_t id, std::function<void()> hook) {
+  if (reconfiguration_) hooks_.failed.add(id, hook);
+  if (const auto now = get()) now->communicator->hooks()->failed.add(id, std::move(hook));
+}
+
+void ServedGroup::remove_failure_hook(int64_t id) {
+  hooks_.failed.remove(id);
+  if (const auto now = get()) now->communicator->hooks()->failed.remove(id);
+}
+
+void ServedGroup::add_success_hook(int64_t id, std::function<void(uint64_t, float)> hook) {
+  if (reconfiguration_) hooks_.succeeded.add(id, hook);
+  if (const auto now = get()) now->communicator->hooks()->succeeded.add(id, std::move(hook));
+}
+
+void ServedGroup::remove_success_hook(int64_t id) {
+  hooks_.succeeded.remove(id);
+  if (const auto now = get()) now->communicator->hooks()->succeeded.remove(id);
+}
+
+// ---- another one
+
+Reconfiguration& ServedGroup::reconfiguration(const char* caller) const {
+  if (!reconfiguration_)
+    throw_error(Error(ErrorKind::kNotSupported, "ringdist: " + std::string(caller) +
+                                                    ": this group was made without "
+                                                    "init_process_group(enable_reconfigure=True)"));
+  return *reconfiguration_;
+}
+
+std::string ServedGroup::handle() const {
+  auto out = reconfiguration("get_reconfigure_handle").handle();
+  throw_if(out.error());
+  return out.value();
+}
+
+std::shared_ptr<Communicator> ServedGroup::reconfigure(const Reconfiguration::Request& request) {
+  const std::string about = "ringdist: reconfigure: ";
+  const auto attempt = reconfiguration("reconfigure").begin(request);
+  if (!attempt.ok()) throw_error(attempt.error().prefixed(about));
+  const auto& outcome = attempt.value().formation->outcome();
+  // It ends by its timeout.
+  (void)wait_in_slices(std::nullopt, [&](std::optional<Milliseconds> slice) {
+    if (!slice) outcome.wait();
+    return !slice || outcome.wait_for(*slice) == std::future_status::ready;
+  });
+  if (!outcome.get().ok()) throw_error(outcome.get().error().prefixed(about));
+  take_up(attempt.value().group);
+  return attempt.value().group;
+}
+
+// What is in flight of the group before ends: its members are others now.
+void ServedGroup::take_up(const std::shared_ptr<Communicator>& group) {
+  auto codecs = parse_coding("option codec", group->config().codec, group->size());
+  throw_if(codecs.error());
+  hooks_.failed.copy_to(group->hooks()->failed);
+  hooks_.succeeded.copy_to(group->hooks()->succeeded);
+  auto next = std::make_shared<Serving>(group, codecs.value());
+  std::shared_ptr<Serving> before;
+  {
+    std::lock_guard lock(mutex_);
+    before = std::exchange(serving_, std::move(next));
+  }
+  if (!before) return;
+  before->communicator->hooks()->failed.clear();
+  before->communicator->hooks()->succeeded.clear();
+  (void)before->communicator->freeze({ErrorKind::kAborted, "the group was reconfigured"});
+  group->context().pool().run([before] { before->communicator->close(); });
+}
+
+}  // namespace ringdist

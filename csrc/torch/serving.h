@@ -1,0 +1,33 @@
+// What serves the calls of a ProcessGroupRing: a Communicator and what is made for it. A group that
+// is reconfigured gets another one.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "engine/communicator.h"
+#include "torch/call_runner.h"
+#include "torch/ops/call.h"
+#include "torch/ops/call_coder.h"
+#include "torch/sparse_reducer.h"
+
+namespace ringdist {
+
+struct Serving {
+  Serving(std::shared_ptr<Communicator> group, CodecPair codecs)
+      : communicator(std::move(group)),
+        place{communicator->rank(), communicator->size()},
+        coder(communicator->size(), std::move(codecs)),
+        runner(std::make_shared<CallRunner>(communicator)),
+        sparse(communicator) {}
+
+  const std::shared_ptr<Communicator> communicator;
+  const Place place;
+  const CallCoder coder;
+  const std::shared_ptr<CallRunner> runner;
+  SparseReducer sparse;
+  std::atomic<bool> aborted_here{false};  // by a call on this rank
+};
+
+}  // namespace ringdist
