@@ -109,7 +109,9 @@ def shrink(
     limit = checked_timeout("shrink", timeout, backend.timeout)
     outcome = backend.next_generation(limit)
     try:
-        members = dist.get_process_group_ranks(old)
+        # PyTorch does not know how many a group has that was reconfigured.
+        is_default = old is dist.group.WORLD
+        members = list(range(backend.size())) if is_default else dist.get_process_group_ranks(old)
         report = ShrinkReport(
             generation=outcome.generation,
             lost=tuple(Lost(rank, members[rank], *why) for rank, *why in outcome.lost),
