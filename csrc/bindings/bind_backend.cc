@@ -65,6 +65,10 @@ Result<GroupCosts> read_costs(const std::string& file, const ReadCosts& read) {
   return out;
 }
 
+bool is_own(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 // What a group takes of its process: all but its members, and the store that is theirs alone.
 struct OfProcess {
   std::shared_ptr<Context> context;
@@ -72,8 +76,9 @@ struct OfProcess {
   CodecPair codecs;
 };
 
-Result<OfProcess> of_process(const c10::intrusive_ptr<c10d::Store>& store, int size,
-                             const std::map<std::string, std::string>& options,
+// `host`: of the store, by which the network's interface is chosen.
+Result<OfProcess> of_process(const c10::intrusive_ptr<c10d::Store>& store, const std::string& host,
+                             int size, const std::map<std::string, std::string>& options,
                              const ReadCosts& read) {
   auto config = Config::from_environment(options);
   if (!config.ok()) return config.error();
@@ -83,7 +88,7 @@ Result<OfProcess> of_process(const c10::intrusive_ptr<c10d::Store>& store, int s
   if (!codecs.ok()) return codecs.error();
   auto costs = read_costs(config.value().costs, read);
   if (!costs.ok()) return costs.error();
-  auto context = process_context(config.value(), store_host(store));
+  auto context = process_context(config.value(), host);
   if (!context.ok()) return context.error();
   OfProcess out{context.value(), {}, codecs.value()};
   out.options.config = config.value();
@@ -105,7 +110,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
                                                        " of " + std::to_string(size) + " with " +
                                                        std::to_string(global_ranks.size()) +
                                                        " global ranks cannot be a group"));
-  auto own = of_process(store, size, options, read);
+  auto own = of_process(store, store_host(store), size, options, read);
   // The others count this creation, and wait for us. But a forked child is not the rank.
   if (!own.ok() && own.error().kind() != ErrorKind::kAborted && size > 1)
     decline(store, rank, global_ranks, own.error());
@@ -123,17 +128,19 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs);
 }
 
-// Of a group without members: nobody is looked for.
+// Of a group without members: nobody is looked for. Each process may have a store of its own, so
+// that nothing may be asked of it, nor does its address say how others are reached.
 c10::intrusive_ptr<ProcessGroupRing> create_reconfigurable(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout, const std::string& group_name,
     const std::map<std::string, std::string>& options, const ReadCosts& read) {
-  auto own = of_process(store, std::max(size, 1), options, read);
+  const std::string host = store_host(store);
+  auto own = of_process(store, is_own(host) ? "" : host, std::max(size, 1), options, read);
   throw_if(own.error());
   auto& [context, wanted, codecs] = own.value();
   wanted.name = group_name.empty() ? "default" : group_name;
   wanted.timeout = timeout;
-  wanted.store = wrap_store(store, *context);
+  wanted.whole_store = nullptr;
   auto reconfiguration = std::make_shared<Reconfiguration>(context, std::move(wanted));
   return c10::make_intrusive<ProcessGroupRing>(std::move(reconfiguration), rank, size);
 }
@@ -142,7 +149,7 @@ ProcessGroupRing::Joined join_group(const c10::intrusive_ptr<c10d::Store>& store
                                     const std::string& job, std::chrono::milliseconds timeout,
                                     const std::map<std::string, std::string>& options,
                                     const ReadCosts& read) {
-  auto own = of_process(store, /*size=*/2, options, read);
+  auto own = of_process(store, store_host(store), /*size=*/2, options, read);
   throw_if(own.error());
   own.value().options.store = own.value().options.whole_store;
   return ProcessGroupRing::join(own.value().context, std::move(own.value().options), job, timeout);

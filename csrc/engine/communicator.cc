@@ -53,7 +53,7 @@ GroupConfig Communicator::group_config() const {
                       formation = std::weak_ptr(formation_),
                       &pool = context_->pool()](const Error& error) {
     const auto siblings = failure->set(error);
-    if (const auto held = formation.lock()) held->group_failed();
+    Formation::group_failed(formation, pool);
     // Before the hooks, which need not wait for it: a thread with the GIL may wait for a device.
     if (runs)
       pool.run([devices] {

@@ -25,8 +25,7 @@ Result<FoundGroup> Formation::form(const Named& named) {
     named(nonce_);
   }
   auto found = find();
-  if (!found.ok()) return judge(found.error());
-  if (size_ == 1) return found;
+  if (!found.ok() || size_ == 1) return found;
   FoundGroup& formed = found.value();
   if (nonce_ == 0) {
     nonce_ = formed.membership.nonce;
@@ -55,6 +54,13 @@ void Formation::run(const Named& named, const Ended& ended) {
     throw;
   }
   promise_.set_value(outcome);
+}
+
+void Formation::group_failed(const std::weak_ptr<Formation>& formation, TaskPool& pool) {
+  auto held = formation.lock();
+  if (!held) return;
+  if (held->known_nonce() != 0) held->shorten(Clock::now());
+  pool.run([held = std::move(held)] {});  // a lane must not be the last to hold it, with its store
 }
 
 void Formation::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {

@@ -52,9 +52,7 @@ class Formation {
 
   // Its group has failed. One that was decided on need not find its members then; others go on, so
   // that whoever ends takes nothing along that another needs.
-  void group_failed() {
-    if (known_nonce() != 0) shorten(Clock::now());
-  }
+  static void group_failed(const std::weak_ptr<Formation>& formation, TaskPool& pool);
 
   // Tells those who look for this rank that it does not come, if they can still be told so where
   // they look: a named group's hear of it from the control plane. `process_ends`: those of its host

@@ -9,6 +9,11 @@
 #include "os/random.h"
 
 namespace ringdist {
+namespace {
+
+constexpr auto kLaneTime = std::chrono::seconds(10);
+
+}  // namespace
 
 Reconfiguration::Reconfiguration(std::shared_ptr<Context> context, CommunicatorOptions options)
     : context_(std::move(context)), instance_(random_id()), options_(std::move(options)) {}
@@ -51,6 +56,15 @@ Error Reconfiguration::claim(int64_t uuid) {
   if (used_.insert(uuid).second) return {};
   return {ErrorKind::kInvalidArgument,
           "uuid: " + std::to_string(uuid) + " was already used: each attempt takes another"};
+}
+
+std::optional<Error> Reconfiguration::Attempt::wait_for(Milliseconds time) const {
+  const auto& outcome = formation->outcome();
+  if (outcome.wait_for(time) != std::future_status::ready) return std::nullopt;
+  // Others may have given the attempt up, of which the lane hears before it forms the group.
+  (void)group->context().lane().call([] {}, Clock::now() + kLaneTime);
+  const Error first = group->failure();
+  return first ? first : outcome.get().ok() ? Error() : outcome.get().error();
 }
 
 Result<Reconfiguration::Attempt> Reconfiguration::begin(const Request& request) {

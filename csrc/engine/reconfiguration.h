@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,8 +30,11 @@ class Reconfiguration {
     bool ordered = true;               // else they are sorted
     Milliseconds timeout{0};           // until all members have found each other
   };
-  // A group that forms: `formation` says when it has. One that came to nothing need not be closed.
+  // A group that forms, by its timeout. One that came to nothing need not be closed.
   struct Attempt {
+    // Whether it has formed; nothing: it takes longer than that.
+    std::optional<Error> wait_for(Milliseconds time) const;
+
     std::shared_ptr<Communicator> group;
     std::shared_ptr<Formation> formation;
   };

@@ -73,7 +73,7 @@ Result<FoundGroup> StoreFormation::find() {
             " is looking for the others");
   const auto missing = [this, begun = Clock::now()] { return find_missing(begun); };
   auto collected = rendezvous_.collect(patience(), missing);
-  if (!collected.ok()) return collected.error();
+  if (!collected.ok()) return judge(collected.error());
   entries() = std::move(collected.value());
   log_phase("all " + std::to_string(size()) + " ranks are in the store");
   const uint64_t nonce = entries()[0].nonce;
@@ -83,7 +83,7 @@ Result<FoundGroup> StoreFormation::find() {
   const auto prove = [this](const Entry& peer) { return this->prove(peer); };
   const auto lost = [this](const Entry& peer) { return context().lost(peer.context_id); };
   auto topology = rendezvous_.agree_on_hosts(entries(), prove, lost, patience());
-  if (!topology.ok()) return topology.error();
+  if (!topology.ok()) return judge(topology.error());
   if (Error error = check_addresses(topology.value())) return error;
   log_phase("hosts agreed on: " + std::to_string(topology.value().hosts.size()));
   if (needs_late_transports(entries(), topology.value(), options().config.transport)) {
@@ -92,7 +92,7 @@ Result<FoundGroup> StoreFormation::find() {
     if (!addresses.ok()) return addresses.error();
     if (Error error =
             rendezvous_.exchange_addresses(addresses.value(), entries(), lost, patience()))
-      return error;
+      return judge(error);
   }
   return found(nonce, std::move(topology.value()));
 }

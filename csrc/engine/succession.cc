@@ -86,6 +86,7 @@ void Succession::leave(uint32_t generation) {
     std::lock_guard lock(mutex_);
     if (generation != made_) return;  // it has a successor here, or came to nothing
     is_member = !first_members_.empty() || let_in_by_;
+    left_ = true;
     release();
     const Membership& next = present_.found.membership;
     // The others count on this process, which will not make it.
@@ -242,7 +243,7 @@ void Succession::formed(uint32_t generation, const FoundGroup& found) {
 
 bool Succession::keep(std::function<void()> task) {
   std::lock_guard lock(mutex_);
-  if (made_ == 0 || present_.formed) return false;
+  if (made_ == 0 || present_.formed || left_) return false;
   kept_.push_back(std::move(task));
   return true;
 }

@@ -142,6 +142,7 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
       false;  // newcomers have no rank of the first one's
   std::optional<Decision> let_in_by_ RINGDIST_GUARDED_BY(mutex_);  // of a candidate
   std::vector<std::function<void()>> kept_ RINGDIST_GUARDED_BY(mutex_);
+  bool left_ RINGDIST_GUARDED_BY(mutex_) = false;
   GenerationSteps steps_ RINGDIST_GUARDED_BY(mutex_);
   std::optional<uint32_t> excluded_ RINGDIST_GUARDED_BY(mutex_);  // from that generation
 };

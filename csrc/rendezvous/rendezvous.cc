@@ -123,11 +123,12 @@ Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
   for (;;) {
     if (patience.cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
     auto there = store_->check(keys);
-    if (!there.ok() || !there.value())
-      if (const Error error = given_up ? given_up() : Error()) return error;
+    if (there.ok()) {
+      if (Error error = find_withdrawal(patience)) return error;
+      if (there.value()) return store_->multi_get(keys);
+    }
+    if (const Error error = given_up ? given_up() : Error()) return error;
     if (!there.ok()) return there.error();
-    if (Error error = find_withdrawal(patience)) return error;
-    if (there.value()) return store_->multi_get(keys);
     // So that a wait lasts a quarter longer than it must, at most.
     const TimePoint now = Clock::now();
     const auto pause = std::clamp<Duration>((now - begun) / 4, kFirstPause, kLongestPause);

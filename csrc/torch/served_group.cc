@@ -7,6 +7,11 @@
 #include "torch/work/interrupts.h"
 
 namespace ringdist {
+namespace {
+
+constexpr Milliseconds kSlice{1000};
+
+}  // namespace
 
 ServedGroup::Ref ServedGroup::in() const {
   auto out = get();
@@ -108,29 +113,37 @@ std::shared_ptr<Communicator> ServedGroup::reconfigure(const Reconfiguration::Re
   const std::string about = "ringdist: reconfigure: ";
   const auto attempt = reconfiguration("reconfigure").begin(request);
   if (!attempt.ok()) throw_error(attempt.error().prefixed(about));
-  const auto& outcome = attempt.value().formation->outcome();
-  // It ends by its timeout.
-  (void)wait_in_slices(std::nullopt, [&](std::optional<Milliseconds> slice) {
-    if (!slice) outcome.wait();
-    return !slice || outcome.wait_for(*slice) == std::future_status::ready;
-  });
-  if (!outcome.get().ok()) throw_error(outcome.get().error().prefixed(about));
-  take_up(attempt.value().group);
-  return attempt.value().group;
+  const auto& group = attempt.value().group;
+  std::optional<Error> error;
+  try {
+    (void)wait_in_slices(std::nullopt, [&](std::optional<Milliseconds> slice) {
+      error = attempt.value().wait_for(slice.value_or(kSlice));
+      return error.has_value();
+    });
+    while (!error) error = attempt.value().wait_for(kSlice);  // it ends by its timeout
+  } catch (...) {
+    attempt.value().formation->cancel();
+    throw;
+  }
+  if (*error) throw_error(error->prefixed(about));
+  take_up(group);
+  return group;
 }
 
 // What is in flight of the group before ends: its members are others now.
 void ServedGroup::take_up(const std::shared_ptr<Communicator>& group) {
   auto codecs = parse_coding("option codec", group->config().codec, group->size());
   throw_if(codecs.error());
-  hooks_.failed.copy_to(group->hooks()->failed);
-  hooks_.succeeded.copy_to(group->hooks()->succeeded);
   auto next = std::make_shared<Serving>(group, codecs.value());
   std::shared_ptr<Serving> before;
   {
     std::lock_guard lock(mutex_);
     before = std::exchange(serving_, std::move(next));
   }
+  // Now that whoever adds one, or sets the timeout, does so here, too.
+  hooks_.failed.copy_to(group->hooks()->failed);
+  hooks_.succeeded.copy_to(group->hooks()->succeeded);
+  group->set_timeout(reconfiguration_->options().timeout);
   if (!before) return;
   before->communicator->hooks()->failed.clear();
   before->communicator->hooks()->succeeded.clear();

@@ -73,7 +73,8 @@ PendingBucketPtr pending_of(BucketWork::Running running, bool on_cpu) {
 Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
                          AtStep at_step)
     : group_(std::move(group)),
-      probe_(group_->communicator(), wait_in(group_->communicator())),
+      made_for_(group_->communicator()),
+      probe_(made_for_, wait_in(made_for_)),
       work_(group_),
       session_(value_of(Session::create(probe_, group_of(*group_), std::move(options),
                                         owner_of(std::move(at_step))))) {}
@@ -83,11 +84,12 @@ void Compression::add_parameter(const at::Tensor& tensor, std::string name, Para
 }
 
 FuturePtr Compression::run(c10d::GradBucket& bucket) {
-  if (group_->communicator()->succeeded())
-    throw_error({ErrorKind::kAborted,
-                 "ringdist: this hook compresses for group '" + group_->communicator()->name() +
-                     "', which was shrunk: give the model a new DistributedDataParallel, and that "
-                     "a hook of its own by torch_ringdist.ddp.compress()"});
+  if (made_for_->succeeded() || group_->communicator() != made_for_)
+    throw_error({ErrorKind::kAborted, "ringdist: this hook compresses for group '" +
+                                          made_for_->name() +
+                                          "', which was shrunk or reconfigured: give the model a "
+                                          "new DistributedDataParallel, and that "
+                                          "a hook of its own by torch_ringdist.ddp.compress()"});
   try {
     throw_if(session_->begin(bucket.getIndex()));
     FuturePtr future;

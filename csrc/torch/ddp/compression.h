@@ -48,6 +48,7 @@ class Compression {
   Bucket describe(c10d::GradBucket& bucket);
 
   const c10::intrusive_ptr<ProcessGroupRing> group_;
+  const std::shared_ptr<Communicator> made_for_;
   LinkProbe probe_;  // as work_
   BucketWork work_;  // under the Session's lock
   const std::unique_ptr<Session> session_;

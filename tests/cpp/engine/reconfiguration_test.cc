@@ -49,10 +49,9 @@ class Reconfigured : public testing::Test {
                 Milliseconds timeout = std::chrono::seconds(20)) {
     const auto attempt = each_[process]->begin({uuid, handles_of(processes), ordered, timeout});
     if (!attempt.ok()) return attempt.error();
-    const auto& outcome = attempt.value().formation->outcome();
-    if (outcome.wait_for(kHang) != std::future_status::ready)
-      return {ErrorKind::kTimeout, "a formation hangs"};
-    if (!outcome.get().ok()) return outcome.get().error();
+    const auto error = attempt.value().wait_for(std::chrono::seconds(60));
+    if (!error) return {ErrorKind::kTimeout, "a formation hangs"};
+    if (*error) return *error;
     groups_[process] = attempt.value().group;
     return {};
   }
@@ -136,6 +135,19 @@ TEST_F(Reconfigured, OneThatDoesNotComeIsWaitedForUntilTheTimeout) {
   const Error error = form_on(0, 2, {0, 1, 2}, /*ordered=*/true, Milliseconds(300));
   ASSERT_TRUE(error);
   EXPECT_EQ(error.kind(), ErrorKind::kTimeout) << error.what();
+  expect_sums({0, 1});
+}
+
+// One that comes when the others have given the attempt up: its members stay as they were, too.
+TEST_F(Reconfigured, OneThatComesTooLate) {
+  ASSERT_FALSE(form(1, {0, 1}));
+  expect_sums({0, 1});
+  EXPECT_TRUE(form_on(0, 2, {0, 1}, /*ordered=*/true, Milliseconds(300)));
+  const Error late = form_on(1, 2, {0, 1}, /*ordered=*/true, Milliseconds(3000));
+  ASSERT_TRUE(late);
+  EXPECT_NE(late.message().find("rank 0 ended the group"), std::string::npos) << late.what();
+  expect_sums({0, 1});
+  ASSERT_FALSE(form(3, {0, 1}));
   expect_sums({0, 1});
 }
 
