@@ -19,7 +19,7 @@ class GenerationSteps {
     std::vector<std::string> where;  // they are
     std::string store;               // the address of the one before
 
-    // "generation 1 of group 'g': ranks 0 1 3 of 4 go on; lost: rank 2 (pid 12 on host a) died"
+    // "generation 1 of group 'g': ranks 0 1 3 of 4 go on; rank 2 (pid 12 on host a) died"
     std::string describe(const std::string& group) const;
   };
 

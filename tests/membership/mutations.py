@@ -99,6 +99,12 @@ MUTATIONS = (
         "    if (out.rank_of(process) >= 0 || out.stay > 2) continue;\n",
     ),
     Mutation(
+        "who has not found the others is taken to know them",
+        CONSENSUS + "compose.cc",
+        "    out.anew |= !standing->second.formed;\n",
+        "",
+    ),
+    Mutation(
         "a dead store goes on",
         CONSENSUS + "compose.cc",
         "  if (std::all_of(staying.begin(), staying.end(), reaches)) return old;\n",

@@ -22,7 +22,7 @@ class FakeGenerationsHost final : public GenerationsHost {
     if (!fails) send(to, message);
     return !fails;
   }
-  Standing freeze() override { return {1, "store", true, "", newcomers}; }
+  Standing freeze() override { return {1, "store", true, "", newcomers, formed}; }
   void read_vote(const Ballot&) override {}
   void cast_vote(const Ballot&, const std::optional<Accepted>&, const Accepted&) override {}
   void on_installed(const Decision& decision) override { installed.push_back(decision); }
@@ -31,6 +31,7 @@ class FakeGenerationsHost final : public GenerationsHost {
 
   std::deque<std::pair<ProcessId, ConsensusMessage>> sent;
   std::vector<Newcomer> newcomers;
+  bool formed = true;
   std::vector<Decision> installed, excluded;
   int begun = 0;
   bool is_full = false;
@@ -178,6 +179,22 @@ TEST_F(GenerationsTest, ANewcomerComesLastAndBeginsWithTheOthers) {
     EXPECT_EQ(host(rank).begun, 1) << rank;
   }
   EXPECT_EQ(host(0).installed[0].newcomers[0].entry, "entry of 5");
+  EXPECT_TRUE(host(0).installed[0].anew);
+}
+
+TEST_F(GenerationsTest, WhoseMembersKnowHowAllAreReachedNeedNotLookForThem) {
+  make(3);
+  member(0).begin(now_);
+  pass(Milliseconds(100));
+  for (const int rank : {0, 1, 2}) EXPECT_FALSE(host(rank).installed.at(0).anew) << rank;
+}
+
+TEST_F(GenerationsTest, OneThatHadNotFoundTheOthersHasAllLookForEachOther) {
+  make(3);
+  host(1).formed = false;
+  member(0).begin(now_);
+  pass(Milliseconds(100));
+  for (const int rank : {0, 1, 2}) EXPECT_TRUE(host(rank).installed.at(0).anew) << rank;
 }
 
 // Nobody who stays has begun, as one of them died in between: the newcomers vote all the same.

@@ -42,6 +42,7 @@ Standing Process::freeze() {
     frozen_->store = world_.store_name(store_);
     frozen_->reaches_store = world_.reaches_store(index_);
     frozen_->offers_store = "of process " + std::to_string(index_);
+    frozen_->formed = (ops_ + static_cast<int64_t>(index_)) % 5 != 0;
     for (const ProcessId one : candidates_) frozen_->newcomers.push_back({one, "entry"});
     frozen_at_[lineage_] = ops_ + 1;
   }

@@ -90,6 +90,7 @@ void Rules::on_composed(int index, const Decision& decision) {
 // What those who stay have said is in it: who wants to come, and which store can go on.
 void Rules::check_standings(const Decision& decision) {
   bool all_reach = true, is_old = false, is_offered = false, any_offer = false;
+  bool all_formed = true;
   for (uint32_t rank = 0; rank < decision.stay; ++rank) {
     const Process& member = world_.process(Process::index_of(decision.members[rank]));
     const auto& said = member.standing();
@@ -97,10 +98,13 @@ void Rules::check_standings(const Decision& decision) {
     for (const Newcomer& one : said->newcomers)
       if (decision.rank_of(one.process) < 0) fail("a newcomer is left out");
     all_reach = all_reach && said->reaches_store;
+    all_formed = all_formed && said->formed;
     is_old = is_old || decision.store == said->store;
     is_offered = is_offered || decision.store == said->offers_store;
     any_offer = any_offer || !said->offers_store.empty();
   }
+  if (decision.anew != (!all_formed || !decision.newcomers.empty()))
+    fail("members look for each other without need, or do not know all others");
   if (all_reach ? !is_old : any_offer && !is_offered) fail("a wrong store goes on");
 }
 
