@@ -7,8 +7,8 @@
 For each version: makes a virtual environment, installs that torch and nothing it depends on but
 what importing it needs, builds a copy of the sources against its headers, runs 20 steps of the
 digits demo and then every operation (smoke.py) and what the flight recorder sees of some
-(smoke_flight_recorder.py) on 2 ranks, from 2.14 on what reconfigure() does (smoke_reconfigure.py)
-on 4, and removes the environment (1.4 GB).
+(smoke_flight_recorder.py) on 2 ranks, newcomers and losses (smoke_generations.py) on 3, from 2.14
+on what reconfigure() does (smoke_reconfigure.py) on 4, and removes the environment (1.4 GB).
 Ends with a table, and status 1 if a version failed. Logs stay in the folder.
 
 The wheels of most versions are for CUDA. On a machine without its libraries they can be imported by
@@ -138,6 +138,7 @@ class Trial:
     def smoke(self) -> None:
         self._torchrun(ROOT / "tools" / "smoke.py")
         self._torchrun(ROOT / "tools" / "smoke_flight_recorder.py")
+        self._call([str(self.python), str(ROOT / "tools" / "smoke_generations.py")], limit=300)
         if tuple(int(part) for part in self.version.split(".")[:2]) >= (2, 14):
             self._call([str(self.python), str(ROOT / "tools" / "smoke_reconfigure.py")], limit=300)
 
