@@ -304,12 +304,9 @@ def _train(comes: bool) -> tuple[list[torch.Tensor], int]:
     torch.manual_seed(Ranks.rank)
     module = nn.Sequential(nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 2))
     optimizer = torch.optim.Adam(module.parameters())
-    step = 0
+    model, step = None, 0  # newcomers may come while it is made
     if comes:
         _join()
-        model = None
-    else:
-        model = DistributedDataParallel(module)
     while step < STEPS:
         try:
             if model is None:
