@@ -69,7 +69,7 @@ bool is_own(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-// What a group takes of its process: all but its members, and the store that is theirs alone.
+// What a group takes of its process: all but its members and their store.
 struct OfProcess {
   std::shared_ptr<Context> context;
   CommunicatorOptions options;
@@ -77,8 +77,8 @@ struct OfProcess {
 };
 
 // `host`: of the store, by which the network's interface is chosen.
-Result<OfProcess> of_process(const c10::intrusive_ptr<c10d::Store>& store, const std::string& host,
-                             int size, const std::map<std::string, std::string>& options,
+Result<OfProcess> of_process(const std::string& host, int size,
+                             const std::map<std::string, std::string>& options,
                              const ReadCosts& read) {
   auto config = Config::from_environment(options);
   if (!config.ok()) return config.error();
@@ -96,7 +96,6 @@ Result<OfProcess> of_process(const c10::intrusive_ptr<c10d::Store>& store, const
   out.options.make_runner = [path = config.value().device_path](RunnerGroup& group) {
     return make_cuda_runner(group, path);
   };
-  out.options.whole_store = wrap_store(whole_store(store), *out.context);
   out.options.store_home = process_store_home();
   return out;
 }
@@ -110,7 +109,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
                                                        " of " + std::to_string(size) + " with " +
                                                        std::to_string(global_ranks.size()) +
                                                        " global ranks cannot be a group"));
-  auto own = of_process(store, store_host(store), size, options, read);
+  auto own = of_process(store_host(store), size, options, read);
   // The others count this creation, and wait for us. But a forked child is not the rank.
   if (!own.ok() && own.error().kind() != ErrorKind::kAborted && size > 1)
     decline(store, rank, global_ranks, own.error());
@@ -123,6 +122,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   wanted.members = std::move(global_ranks);
   wanted.timeout = timeout;
   wanted.store = wrap_store(store, *context);
+  wanted.whole_store = wrap_store(whole_store(store), *context);
   auto communicator = Communicator::create(context, std::move(wanted));
   throw_if(communicator.error());
   return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs);
@@ -135,12 +135,11 @@ c10::intrusive_ptr<ProcessGroupRing> create_reconfigurable(
     std::chrono::milliseconds timeout, const std::string& group_name,
     const std::map<std::string, std::string>& options, const ReadCosts& read) {
   const std::string host = store_host(store);
-  auto own = of_process(store, is_own(host) ? "" : host, std::max(size, 1), options, read);
+  auto own = of_process(is_own(host) ? "" : host, std::max(size, 1), options, read);
   throw_if(own.error());
   auto& [context, wanted, codecs] = own.value();
   wanted.name = group_name.empty() ? "default" : group_name;
   wanted.timeout = timeout;
-  wanted.whole_store = nullptr;
   auto reconfiguration = std::make_shared<Reconfiguration>(context, std::move(wanted));
   return c10::make_intrusive<ProcessGroupRing>(std::move(reconfiguration), rank, size);
 }
@@ -149,10 +148,11 @@ ProcessGroupRing::Joined join_group(const c10::intrusive_ptr<c10d::Store>& store
                                     const std::string& job, std::chrono::milliseconds timeout,
                                     const std::map<std::string, std::string>& options,
                                     const ReadCosts& read) {
-  auto own = of_process(store, store_host(store), /*size=*/2, options, read);
+  auto own = of_process(store_host(store), /*size=*/2, options, read);
   throw_if(own.error());
-  own.value().options.store = own.value().options.whole_store;
-  return ProcessGroupRing::join(own.value().context, std::move(own.value().options), job, timeout);
+  auto& [context, wanted, codecs] = own.value();
+  wanted.store = wrap_store(whole_store(store), *context);
+  return ProcessGroupRing::join(context, std::move(wanted), job, timeout);
 }
 
 // (rank, how, where)

@@ -1,7 +1,5 @@
 #include "engine/address_book.h"
 
-#include "base/describe.h"
-
 namespace ringdist {
 
 // Who was seen to share the host does so for good.
@@ -17,8 +15,7 @@ void AddressBook::add(const Invitation::Member& process, bool shares_host) {
 void AddressBook::add(const FoundGroup& found) {
   const Topology& topology = found.membership.topology;
   for (const ControlMember& one : found.processes)
-    add({one.context_id, one.unix_name, one.tcp_address, describe_process(one.pid, one.host_name)},
-        topology.same_host(found.membership.rank, one.rank));
+    add(Invitation::Member::of(one), topology.same_host(found.membership.rank, one.rank));
 }
 
 std::optional<Recipient> AddressBook::find(ProcessId process) const {

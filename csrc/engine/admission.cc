@@ -23,11 +23,10 @@ Error Admission::prepare() {
 }
 
 Error Admission::read_invitation() {
-  const auto there = options_.store->check({Invitation::key(job_)});
-  if (!there.ok() || !there.value()) return there.error();
-  const auto value = options_.store->multi_get({Invitation::key(job_)});
+  const auto value = options_.store->find(Invitation::key(job_));
   if (!value.ok()) return value.error();
-  auto read = Invitation::decode(value.value().front(), kWireVersion);
+  if (!value.value()) return {};
+  auto read = Invitation::decode(*value.value(), kWireVersion);
   if (!read) return {ErrorKind::kProtocol, "the store's invitation is not of this version"};
   invitation_ = std::move(read);
   return {};

@@ -20,17 +20,16 @@ void Formation::log_phase(const std::string& text) const {
 }
 
 Result<FoundGroup> Formation::form(const Named& named) {
-  if (size_ > 1 && known_nonce() != 0) {
-    nonce_ = known_nonce();
-    named(nonce_);
-  }
+  const auto name = [&](uint64_t nonce) {
+    if (nonce_ != 0 || nonce == 0) return;
+    nonce_ = nonce;
+    named(nonce);
+  };
+  if (size_ > 1) name(known_nonce());
   auto found = find();
   if (!found.ok() || size_ == 1) return found;
   FoundGroup& formed = found.value();
-  if (nonce_ == 0) {
-    nonce_ = formed.membership.nonce;
-    named(nonce_);
-  }
+  name(formed.membership.nonce);
   const Error unreachable = reach(formed);
   if (Error error = connect(formed)) return judge(error);
   log_phase("linked to the others' control planes, as they are");

@@ -8,6 +8,12 @@
 
 namespace ringdist {
 
+std::vector<ContextId> FoundGroup::contexts() const {
+  std::vector<ContextId> out;
+  for (const GroupMember& member : membership.members) out.push_back(member.context);
+  return out;
+}
+
 FoundGroup FoundGroup::of(const std::vector<int>& ranks, int own) const {
   const int size = static_cast<int>(ranks.size());
   FoundGroup out;

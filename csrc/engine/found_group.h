@@ -14,6 +14,9 @@ struct FoundGroup {
   std::vector<ControlMember> processes;  // by rank
   GroupCosts costs;                      // rank 0's
 
+  // Of the members, by rank.
+  std::vector<ContextId> contexts() const;
+
   // A group of some of its ranks, in that order, on the one that was `own` of them; it has no
   // nonce yet. All that is known of them stays.
   FoundGroup of(const std::vector<int>& ranks, int own) const;

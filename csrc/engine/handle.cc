@@ -1,6 +1,6 @@
 #include "engine/handle.h"
 
-#include <array>
+#include <string_view>
 #include <utility>
 #include <vector>
 

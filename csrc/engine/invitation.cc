@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/describe.h"
 #include "base/serialize.h"
 
 namespace ringdist {
@@ -10,6 +11,15 @@ namespace {
 constexpr uint32_t kMostMembers = 1 << 20;
 
 }  // namespace
+
+Invitation::Member Invitation::Member::of(const ControlMember& process) {
+  return {process.context_id, process.unix_name, process.tcp_address,
+          describe_process(process.pid, process.host_name)};
+}
+
+Invitation::Member Invitation::Member::of(const Entry& process) {
+  return {process.context_id, process.unix_name, process.tcp_address, process.where()};
+}
 
 std::vector<std::byte> Invitation::encode() const {
   Writer out;

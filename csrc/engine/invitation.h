@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "control/member.h"
 #include "rendezvous/entry.h"
 
 namespace ringdist {
@@ -22,6 +23,9 @@ struct Invitation {
     std::string unix_name;    // where its control plane listens: inside its host,
     std::string tcp_address;  // and for other hosts
     std::string where;        // "pid 123 on host x"
+
+    static Member of(const ControlMember& process);
+    static Member of(const Entry& process);
   };
 
   Entry first;  // rank 0's: its wire version, options and costs are the group's

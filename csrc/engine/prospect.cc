@@ -10,11 +10,9 @@ namespace ringdist {
 std::shared_ptr<Formation> Prospect::formation(std::shared_ptr<Context> context,
                                                const CommunicatorOptions& options) const {
   if (!anew) return std::make_shared<DecidedFormation>(std::move(context), options, found);
-  std::vector<ContextId> members;
-  for (const GroupMember& member : found.membership.members) members.push_back(member.context);
   return std::make_shared<StoreFormation>(
       std::move(context), options,
-      StoreFormation::Decided{found.membership.nonce, std::move(members), stay});
+      StoreFormation::Decided{found.membership.nonce, found.contexts(), stay});
 }
 
 }  // namespace ringdist

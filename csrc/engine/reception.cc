@@ -3,7 +3,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/describe.h"
 #include "base/log.h"
 #include "engine/op/message.h"
 
@@ -20,10 +19,6 @@ std::optional<Entry> entry_of(const Newcomer& newcomer) {
   const bool good = entry && entry->wire_version == kWireVersion &&  // else it holds no more
                     entry->context_id == newcomer.process;
   return good ? entry : std::nullopt;
-}
-
-Invitation::Member member_of(const Entry& entry) {
-  return {entry.context_id, entry.unix_name, entry.tcp_address, entry.where()};
 }
 
 }  // namespace
@@ -89,9 +84,8 @@ Result<Invitation> Reception::invitation() const {
   out.generation = present_->generation;
   out.first.costs = present_->found.costs;
   for (const ControlMember& one : present_->found.processes)
-    out.members.push_back(
-        {one.context_id, one.unix_name, one.tcp_address, describe_process(one.pid, one.host_name)});
-  if (out.members.empty()) out.members.push_back(member_of(out.first));  // alone
+    out.members.push_back(Invitation::Member::of(one));
+  if (out.members.empty()) out.members.push_back(Invitation::Member::of(out.first));  // alone
   return out;
 }
 
@@ -118,7 +112,7 @@ std::vector<Newcomer> Reception::waiting() const {
 
 void Reception::look_at(const Entry& newcomer) {
   if (context_.lost(newcomer.context_id)) return;
-  book_->add(member_of(newcomer),
+  book_->add(Invitation::Member::of(newcomer),
              !context_.prove_same_host(newcomer.context_id, newcomer.unix_name));
   std::lock_guard lock(mutex_);
   door_.accept(newcomer.context_id);
@@ -128,7 +122,8 @@ void Reception::let_in(const Decision& decision) {
   for (const Newcomer& one : decision.newcomers)
     // Who does not know a process of its host as that could take another's death for the last.
     if (const auto entry = entry_of(one); entry && !book_->find(one.process))
-      book_->add(member_of(*entry), !context_.prove_same_host(one.process, entry->unix_name));
+      book_->add(Invitation::Member::of(*entry),
+                 !context_.prove_same_host(one.process, entry->unix_name));
   std::lock_guard lock(mutex_);
   door_.let_in(decision.members, Clock::now());
 }

@@ -30,12 +30,10 @@ Result<std::optional<Accepted>> StoreVotes::ask(Store& store, const GenerationId
   if (!marked.ok()) return marked.error();
   if (!marked.value())
     return Error(ErrorKind::kSystem, "the store does not have the votes of this generation");
-  const auto there = store.check({key});
-  if (!there.ok()) return there.error();
-  if (!there.value()) return std::optional<Accepted>();
-  const auto values = store.multi_get({key});
-  if (!values.ok()) return values.error();
-  const auto& bytes = values.value().front();
+  const auto value = store.find(key);
+  if (!value.ok()) return value.error();
+  if (!value.value()) return std::optional<Accepted>();
+  const auto& bytes = *value.value();
   auto vote = decode_vote({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (!vote.ok()) return vote.error();
   return std::optional<Accepted>(std::move(vote.value()));

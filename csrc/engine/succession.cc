@@ -30,16 +30,10 @@ std::string as_text(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::vector<ContextId> members_of(const FoundGroup& found) {
-  std::vector<ContextId> out;
-  for (const GroupMember& member : found.membership.members) out.push_back(member.context);
-  return out;
-}
-
 }  // namespace
 
 bool Succession::can_have(const FoundGroup& found) {
-  const auto members = members_of(found);
+  const auto members = found.contexts();
   return std::set<ContextId>(members.begin(), members.end()).size() == members.size();
 }
 
@@ -48,7 +42,7 @@ Succession::Succession(Context& context, const CommunicatorOptions& options,
     : context_(context),
       options_(options),
       lineage_(found.membership.nonce),
-      first_members_(members_of(found)),
+      first_members_(found.contexts()),
       store_(context, options),
       reception_(std::make_shared<Reception>(context, options, lineage_, book_)) {
   present_.found = found;
@@ -171,7 +165,7 @@ std::optional<Result<Shrunk>> Succession::make_present(uint32_t after, const Mak
 }
 
 Shrunk Succession::report(uint32_t after) const {
-  const auto members = members_of(present_.found);
+  const auto members = present_.found.contexts();
   if (!let_in_by_ || made_ > 0) return steps_.report(after, members, store_.address());
   Shrunk out;  // of one that comes
   out.store = store_.address();
@@ -266,7 +260,7 @@ void Succession::learn(const Invitation& invitation) {
 bool Succession::on_knock(const Newcomer& newcomer) {
   {
     std::lock_guard lock(mutex_);
-    if (rank_of(newcomer.process, members_of(present_.found)) >= 0) return false;
+    if (rank_of(newcomer.process, present_.found.contexts()) >= 0) return false;
   }
   if (!reception_->on_knock(newcomer)) return false;
   std::lock_guard lock(mutex_);
@@ -331,7 +325,7 @@ void Succession::on_installed(const Decision& decision) {
 }
 
 void Succession::add_step(const Decision& decision) {
-  GenerationSteps::Step step{decision, members_of(present_.found), {}, store_.address()};
+  GenerationSteps::Step step{decision, present_.found.contexts(), {}, store_.address()};
   for (const ProcessId process : step.before) step.where.push_back(book_->where(process));
   log(LogLevel::kInfo, step.describe(options_.name));
   steps_.add(std::move(step));
@@ -352,7 +346,7 @@ Succession::Generation Succession::made_by(const Decision& decision) const {
   } else {
     std::vector<int> stay;
     for (const ProcessId process : decision.members)
-      stay.push_back(rank_of(process, members_of(before)));
+      stay.push_back(rank_of(process, before.contexts()));
     out.found = before.of(stay, before.membership.rank);
   }
   out.found.membership.nonce = decision.id().nonce;

@@ -77,18 +77,8 @@ Error Rendezvous::withdraw(ErrorKind kind, const std::string& why, bool process_
   return write_withdrawal(*store_, prefix_, rank_, kind, why, process_ends);
 }
 
-// A key's value, if it is there: a get would wait for it.
-Result<std::optional<std::vector<std::byte>>> Rendezvous::find(const std::string& key) {
-  const auto there = store_->check({key});
-  if (!there.ok()) return there.error();
-  if (!there.value()) return std::optional<std::vector<std::byte>>();
-  auto values = store_->multi_get({key});
-  if (!values.ok()) return values.error();
-  return std::optional(std::move(values.value()[0]));
-}
-
 Error Rendezvous::find_withdrawal(const Patience& patience) {
-  const auto note = find(prefix_ + "withdrawn");
+  const auto note = store_->find(prefix_ + "withdrawn");
   if (!note.ok() || !note.value()) return note.error();
   Reader in(*note.value());
   const int rank = in.get<int32_t>();
@@ -96,7 +86,7 @@ Error Rendezvous::find_withdrawal(const Patience& patience) {
   const auto kind = in.get<ErrorKind>();
   const bool process_ends = in.get<bool>();
   std::optional<Entry> entry;  // who could not create the group has none
-  if (const auto bytes = find(key("entry", rank)); bytes.ok() && bytes.value())
+  if (const auto bytes = store_->find(key("entry", rank)); bytes.ok() && bytes.value())
     entry = Entry::decode(*bytes.value(), mine_.wire_version);
   if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid, patience);
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,

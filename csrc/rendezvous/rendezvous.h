@@ -62,7 +62,6 @@ class Rendezvous {
   // Of those ranks, the first to be lost.
   static Error find_lost(const std::vector<Entry>& entries, const std::vector<int>& ranks,
                          const std::function<Error(const Entry&)>& lost);
-  Result<std::optional<std::vector<std::byte>>> find(const std::string& key);
   Error find_withdrawal(const Patience& patience);
   static void await_end(int pid, const Patience& patience);
   std::string key(const std::string& what, int rank) const;

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -26,6 +28,16 @@ class Store {
                                           const std::string& desired) = 0;
   // Whether all of the keys exist.
   virtual Result<bool> check(const std::vector<std::string>& keys) = 0;
+
+  // A key's value, if it is there: a get would wait for it.
+  Result<std::optional<std::vector<std::byte>>> find(const std::string& key) {
+    const auto there = check({key});
+    if (!there.ok()) return there.error();
+    if (!there.value()) return std::optional<std::vector<std::byte>>();
+    auto values = multi_get({key});
+    if (!values.ok()) return values.error();
+    return std::optional(std::move(values.value().front()));
+  }
 };
 
 }  // namespace ringdist

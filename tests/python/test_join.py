@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from support.pool import Pool
 from support.rank import Ranks, caught, same_bits, store_for
-from test_shrink import _everything_works, _leave, _run, _sum_is_right
+from test_shrink import _as_rank_0, _everything_works, _leave, _run, _start, _sum_is_right
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -84,11 +84,6 @@ def _pool(fresh_pool, members: int, newcomers: int, **launch: Any) -> Pool:
     pool = fresh_pool(members + newcomers, init=False, **launch)
     _run(pool, set(range(members)), _found, members)
     return pool
-
-
-def _start(pool: Pool, ranks: set[int], function: Any, *args: Any) -> None:
-    for rank in ranks:
-        pool.pipes[rank].send((function.__module__, function.__qualname__, args))
 
 
 def test_one_comes_to_two(fresh_pool):
@@ -310,11 +305,7 @@ def _train(comes: bool) -> tuple[list[torch.Tensor], int]:
     while step < STEPS:
         try:
             if model is None:
-                state = [module.state_dict(), optimizer.state_dict(), step]
-                dist.broadcast_object_list(state, src=0)
-                module.load_state_dict(state[0])
-                optimizer.load_state_dict(state[1])
-                step = state[2]
+                step = _as_rank_0(module, optimizer, step)
                 model = DistributedDataParallel(module)
             optimizer.zero_grad()
             model(torch.randn(8, 40)).square().mean().backward()

@@ -8,8 +8,8 @@ import time
 
 import pytest
 from support.rank import Ranks
-from test_join import _found, _join_and_wait, _member, _newcomer, _start
-from test_shrink import _leave, _run
+from test_join import _found, _join_and_wait, _member, _newcomer
+from test_shrink import _leave, _run, _start
 from test_shrink_hosts import REASON, SIZE, Start
 from test_shrink_hosts import start as start
 

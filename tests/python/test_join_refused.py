@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from support.rank import Raised, Ranks, caught, init, store_for
-from test_join import Reports, _join, _newcomer, _pool, _start, _sum_until
-from test_shrink import _everything_works, _leave, _run, _sum_is_right
+from test_join import Reports, _join, _newcomer, _pool, _sum_until
+from test_shrink import _everything_works, _leave, _run, _start, _sum_is_right
 
 import torch_ringdist
 

@@ -93,10 +93,15 @@ def _leave() -> None:
     assert not dist.is_initialized()
 
 
-def _run(pool: Pool, ranks: set[int], function: Callable[..., Any], *args: Any) -> dict[int, Any]:
-    """As pool.run, of those ranks."""
+def _start(pool: Pool, ranks: set[int], function: Callable[..., Any], *args: Any) -> None:
+    """As pool.start, of those ranks."""
     for rank in ranks:
         pool.pipes[rank].send((function.__module__, function.__qualname__, args))
+
+
+def _run(pool: Pool, ranks: set[int], function: Callable[..., Any], *args: Any) -> dict[int, Any]:
+    """As pool.run, of those ranks."""
+    _start(pool, ranks, function, *args)
     return pool.collect(without=tuple(set(range(pool.size)) - ranks))
 
 
@@ -303,6 +308,15 @@ def test_the_others_are_told_of_a_failure_after_the_agreement(fresh_pool):
 STEPS, VICTIM = 12, 1
 
 
+def _as_rank_0(module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
+    """All go on from where rank 0 is: the step."""
+    state = [module.state_dict(), optimizer.state_dict(), step]
+    dist.broadcast_object_list(state, src=0)
+    module.load_state_dict(state[0])
+    optimizer.load_state_dict(state[1])
+    return state[2]
+
+
 def _train() -> list[torch.Tensor]:
     """The loop of docs/membership.md."""
     torch.manual_seed(dist.get_rank())  # DDP makes models alike, and nobody the optimizers
@@ -312,11 +326,7 @@ def _train() -> list[torch.Tensor]:
     while step < STEPS:
         try:
             if model is None:
-                state = [module.state_dict(), optimizer.state_dict(), step]
-                dist.broadcast_object_list(state, src=0)
-                module.load_state_dict(state[0])
-                optimizer.load_state_dict(state[1])
-                step = state[2]
+                step = _as_rank_0(module, optimizer, step)
                 model = DistributedDataParallel(module)
             if (step, dist.get_rank(), dist.get_world_size()) == (5, VICTIM, 3):
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -250,8 +250,7 @@ void lose_and_take(uint64_t seed) {
 }
 
 TEST(Join, LossesAndNewcomersInAnyOrder) {
-  const char* const given = std::getenv("RINGDIST_TEST_SEEDS");
-  const uint64_t seeds = given ? std::stoull(given) : 10;
+  const uint64_t seeds = wanted_seeds(10);
   for (uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) lose_and_take(seed);
 }
 

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <barrier>
-#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <random>
@@ -282,10 +281,8 @@ void lose_one(uint64_t seed) {
   }
 }
 
-// RINGDIST_TEST_SEEDS=1000 engine_test --gtest_filter='Shrink.*': that many.
 TEST(Shrink, WhoeverEndsAtWhateverMessage) {
-  const char* const given = std::getenv("RINGDIST_TEST_SEEDS");
-  const uint64_t seeds = given ? std::stoull(given) : 50;
+  const uint64_t seeds = wanted_seeds(50);
   for (uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) lose_one(seed);
 }
 
