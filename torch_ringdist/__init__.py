@@ -23,6 +23,7 @@ Public names:
     shrink    after members of a group were lost: a new group of those who are left
     admit     lets newcomers into the default group: shrink() takes them
     join      in place of init_process_group: becomes a member of a group that lets newcomers in
+    elastic   training that loses ranks and takes new ones without losing a step
     ShrinkReport, JoinReport
               what they say of who is lost, who stayed and who has come
     ArgumentError, NotSupportedError
@@ -38,6 +39,7 @@ from torch_ringdist import _registration
 
 if TYPE_CHECKING:
     from torch_ringdist import ddp as ddp
+    from torch_ringdist import elastic as elastic
     from torch_ringdist import fsdp as fsdp
     from torch_ringdist._collectives import all_gather_into_tensor as all_gather_into_tensor
     from torch_ringdist._collectives import all_reduce as all_reduce
@@ -80,7 +82,7 @@ _LAZY = {
     "shrink": "torch_ringdist._shrink",
     "stats": "torch_ringdist._inspect",
 }
-_MODULES = ("ddp", "fsdp")
+_MODULES = ("ddp", "elastic", "fsdp")
 
 __all__ = [
     "ArgumentError",
@@ -95,6 +97,7 @@ __all__ = [
     "compress_hook",
     "ddp",
     "dump",
+    "elastic",
     "fsdp",
     "info",
     "join",

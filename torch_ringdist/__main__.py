@@ -9,8 +9,12 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from torch_ringdist import _codecs, _dump, _inspect, _plan, _show, _tune
+from torch_ringdist._launch import arguments as _run_arguments
 
-_DESCRIPTION = "Look at the ringdist backend of torch.distributed, and at processes that use it."
+_DESCRIPTION = (
+    "Look at the ringdist backend of torch.distributed, and at processes that use it; and launch "
+    "training that loses ranks and goes on."
+)
 
 _EXAMPLES = """\
 examples:
@@ -30,6 +34,9 @@ examples:
 
   python -m torch_ringdist tune --out costs.json
       Measure what messages cost on this host, or on several, for RINGDIST_COSTS: a minute.
+
+  python -m torch_ringdist run --nproc-per-node=4 train.py
+      Train with four ranks by torch_ringdist.elastic; those that die are started again, and join.
 
   python -m torch_ringdist dump 4711
       A run hangs: ask process 4711 for its operations in flight, their step, and the peers that
@@ -67,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     _tune.add_arguments(
         commands.add_parser("tune", help="measure what messages cost here, for the planner")
     )
+    _run_arguments.add(
+        commands.add_parser("run", help="start the ranks of a script, and again those that die")
+    )
     dump = commands.add_parser("dump", help="what a running process is doing in ringdist")
     which = dump.add_mutually_exclusive_group(required=True)
     which.add_argument("pid", type=int, nargs="?", metavar="PID", help="a process of this machine")
@@ -87,6 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _plan.run(args)
         elif args.command == "tune":
             _tune.run(args)
+        elif args.command == "run":
+            from torch_ringdist._launch import launcher
+
+            return launcher.run(args)
         else:
             states, problems = _dump.ask_all() if args.all else (_dump.ask(args.pid), [])
             print(_show.states_as_text(states))
@@ -98,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     # ValueError: an option or a RINGDIST_* variable with a value that is not accepted.
-    except (_dump.DumpError, _tune.TuneError, ImportError, ValueError) as error:
+    except (_dump.DumpError, _tune.TuneError, ImportError, OSError, ValueError) as error:
         print(f"torch_ringdist {args.command}: {error}", file=sys.stderr)
         return 1
     return 0

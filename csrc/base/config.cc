@@ -18,7 +18,11 @@ namespace ringdist {
 namespace {
 
 constexpr std::string_view kPrefix = "RINGDIST_";
-constexpr std::string_view kBuildVariable = "RINGDIST_WERROR";  // the build scripts' own
+// By the build scripts, by the launcher and what it launches.
+constexpr std::string_view kReadElsewhere[] = {"RINGDIST_WERROR",      "RINGDIST_RDZV",
+                                               "RINGDIST_START_RANKS", "RINGDIST_MIN_RANKS",
+                                               "RINGDIST_MAX_RANKS",   "RINGDIST_JOB",
+                                               "RINGDIST_EVENTS"};
 constexpr int64_t kMinSegment = 4096;
 constexpr int64_t kMaxSegment = 252 * 1024;
 constexpr double kMaxSeconds = 1e9;  // a Duration holds nine times as much
@@ -263,7 +267,8 @@ Result<Config> Config::parse(const std::map<std::string, std::string>& environme
   for (const auto& [name, text] : environment) {
     bool ours = std::any_of(rows().begin(), rows().end(),
                             [&](const Row& row) { return variable_name(row.field) == name; });
-    if (!ours && name.starts_with(kPrefix) && name != kBuildVariable) out.unknown_.push_back(name);
+    const bool elsewhere = std::ranges::find(kReadElsewhere, name) != std::end(kReadElsewhere);
+    if (!ours && !elsewhere && name.starts_with(kPrefix)) out.unknown_.push_back(name);
   }
   return out;
 }

@@ -1,0 +1,123 @@
+"""A job of ``python -m torch_ringdist run``, watched through the events that it writes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch_ringdist
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+# Where the package is, also for a script that is somewhere else.
+_PACKAGES = str(Path(torch_ringdist.__file__).resolve().parents[1])
+_POLL = 0.02
+
+
+class Launched:
+    """A context; when it ends, so has all that it started."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: list[str],
+        script: list[str],
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self._folder = folder
+        self._events = folder / "events.jsonl"
+        self._output = folder / "launcher.out"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = os.environ.get("PYTHONPATH", "")
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": f"{_PACKAGES}{os.pathsep}{path}" if path else _PACKAGES,
+            **(variables or {}),
+        }
+        command = [sys.executable, "-m", "torch_ringdist", "run", f"--log-dir={folder}"]
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [*command, *options, *script],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=folder,
+            )
+
+    def __enter__(self) -> Launched:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in {self._process.pid, *self.pids()}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+    @property
+    def address(self) -> str:
+        """Of the store, for --rdzv."""
+        return self.wait_for(lambda: self.events("launched"))[0]["address"]
+
+    def events(self, name: str, **fields: Any) -> list[dict[str, Any]]:
+        """Those of that name with these fields."""
+        text = self._events.read_text() if self._events.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines()]
+        return [
+            line
+            for line in lines
+            if line["event"] == name and all(line.get(key) == fields[key] for key in fields)
+        ]
+
+    def pids(self) -> list[int]:
+        """Of all workers, the dead among them."""
+        return [one["worker_pid"] for one in self.events("worker_started")]
+
+    def members(self) -> dict[int, int]:
+        """Process ids by rank, as of the newest generation that a rank has told of."""
+        told = self.events("generation")
+        newest = max((one["generation"] for one in told), default=-1)
+        return {one["rank"]: one["pid"] for one in told if one["generation"] == newest}
+
+    def wait_for(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+        """What it returns once that is true."""
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {seconds:g} s\n{self.output()}")
+            if self._process.poll() is not None and not condition():
+                raise AssertionError(f"the launcher has ended before\n{self.output()}")
+            time.sleep(_POLL)
+        return value
+
+    def wait_for_size(self, size: int, seconds: float = 60.0) -> dict[int, int]:
+        """Until a generation of so many ranks has begun on all of them."""
+        return self.wait_for(lambda: len(m := self.members()) == size and m, seconds)
+
+    def send(self, number: signal.Signals) -> None:
+        """To the launcher."""
+        self._process.send_signal(number)
+
+    def end(self, seconds: float = 90.0) -> int:
+        """The launcher's exit status."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            for pid in self.pids():  # ringdist's dump
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)
+            time.sleep(1)
+            raise AssertionError(f"no end within {seconds:g} s\n{self.output()}") from None
+
+    def output(self) -> str:
+        """Of the launcher, and what each worker has written."""
+        files = [self._output, *sorted(self._folder.glob("worker-*.log"))]
+        texts = [f"---- {file.name}\n{file.read_text(errors='replace')}" for file in files]
+        return "\n".join(texts)

@@ -1,0 +1,276 @@
+"""elastic.State in one process: what a step has changed is undone, saved and loaded."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.rank import same_bits
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from torch_ringdist import ArgumentError, NotSupportedError, elastic
+from torch_ringdist.elastic._parts import RandomNumbers
+from torch_ringdist.elastic._residuals import Residuals
+
+
+def _net() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
+
+
+class Training:
+    """A little of everything."""
+
+    def __init__(self, copy: bool = True, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        net = _net()
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+        self.state = elastic.State(
+            copy=copy,
+            net=net,
+            optimizer=optimizer,
+            scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5),
+            scaler=torch.amp.GradScaler("cpu"),
+            sampler=elastic.Sampler(range(100), global_batch=10),
+            epoch=0,
+            best={"loss": 1e9, "of": torch.zeros(2)},
+        )
+
+    def forward(self) -> torch.Tensor:
+        state = self.state
+        loss = state.net(torch.rand(8, 4)).square().mean() * random.random()
+        loss.backward()
+        return loss
+
+    def step(self) -> None:
+        state, loss = self.state, self.forward()
+        state.optimizer.step()
+        state.scheduler.step()
+        state.best = {"loss": loss.item(), "of": torch.full((2,), loss.item())}
+
+    def content(self) -> dict[str, Any]:
+        """Of all that a step changes."""
+        state = self.state
+        return {
+            "net": {name: one.clone() for name, one in state.net.state_dict().items()},
+            "optimizer": torch.utils._pytree.tree_map(
+                lambda one: one.clone() if isinstance(one, torch.Tensor) else one,
+                state.optimizer.state_dict(),
+            ),
+            "scheduler": dict(state.scheduler.state_dict()),
+            "sampler": state.sampler.state_dict(),
+            "best": dict(state.best),
+            "random": RandomNumbers().read(),
+        }
+
+
+def _same(ours: Any, theirs: Any, what: str = "") -> None:
+    ours, tree = torch.utils._pytree.tree_flatten_with_path(ours)
+    theirs, other = torch.utils._pytree.tree_flatten_with_path(theirs)
+    assert tree == other, what
+    for (path, one), (_, two) in zip(ours, theirs, strict=True):
+        if isinstance(one, torch.Tensor):
+            same_bits(one, two, f"{what} {path}")
+        else:
+            assert one == two, f"{what} {path}"
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_step_is_undone(steps: int):
+    training = Training()
+    for _ in range(steps):
+        training.step()
+        training.state.commit()
+    before = training.content()
+    training.step()
+    assert training.state.net[0].weight.grad is not None
+    training.state._put_back()
+    _same(training.content(), before)
+    assert training.state.net[0].weight.grad is None
+    assert training.state.steps == steps
+
+
+def test_a_step_that_is_repeated_is_the_same():
+    training = Training()
+    training.step()
+    training.state.commit()
+    training.step()
+    once = training.content()
+    training.state._put_back()
+    training.step()
+    _same(training.content(), once)
+
+
+def test_without_copies_a_step_before_the_optimizers_is_undone():
+    training = Training(copy=False)
+    training.step()
+    training.state.commit()
+    before = training.content()
+    training.forward()  # buffers and random numbers have changed
+    training.state._put_back()
+    _same(training.content(), before)
+
+
+def test_without_copies_a_changed_parameter_is_named():
+    training = Training(copy=False)
+    training.state.commit()
+    training.step()
+    with pytest.raises(ArgumentError, match=r"\['0.weight'\] of net has changed since the last"):
+        training.state._put_back()
+
+
+def test_without_copies_a_changed_optimizer_is_named():
+    training = Training(copy=False)
+    training.step()
+    training.state.commit()
+    optimizer = training.state.optimizer
+    next(iter(optimizer.state.values()))["exp_avg"].zero_()
+    with pytest.raises(ArgumentError, match=r"exp_avg.* of optimizer has changed"):
+        training.state._put_back()
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_saved_and_loaded(tmp_path: Path, copy: bool):
+    training = Training(copy)
+    assert not training.state.load(tmp_path / "nothing")
+    for _ in range(3):
+        training.step()
+        training.state.commit()
+        where = training.state.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"step-{step:09d}" for step in (1, 2, 3)
+    ]
+    assert where == str(tmp_path / "step-000000003")
+    other = Training(copy, seed=1)
+    assert other.state.load(tmp_path)
+    ours, theirs = other.content(), training.content()
+    del ours["random"], theirs["random"]  # each process has its own
+    _same(ours, theirs)
+    assert other.state.steps == 3
+
+
+def test_another_state_is_not_loaded(tmp_path: Path):
+    training = Training()
+    training.state.save(tmp_path)
+    other = elastic.State(net=nn.Linear(4, 4), epoch=0)
+    with pytest.raises(ArgumentError, match="differs from this State in entry 'best'"):
+        other.load(tmp_path)
+
+
+def test_what_a_file_system_refuses_is_said(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RuntimeError, match="could not write"):
+        Training().state.save(tmp_path / "file")
+
+
+def test_entries_are_attributes():
+    state = elastic.State(net=nn.Linear(1, 1), epoch=3)
+    state.epoch += 1
+    assert state.epoch == 4
+    state._put_back()
+    assert state.epoch == 3
+    with pytest.raises(AttributeError, match="no entry 'epochs'; it has net, epoch"):
+        _ = state.epochs
+    with pytest.raises(AttributeError, match="no entry 'epochs': name it when"):
+        state.epochs = 4
+    with pytest.raises(AttributeError, match="'net' of this State is a Linear"):
+        state.net = nn.Linear(1, 1)
+    with pytest.raises(ArgumentError, match=r"epoch must be a module.* got object"):
+        state.epoch = object()
+
+
+@pytest.mark.parametrize(
+    ("entries", "error", "said"),
+    [
+        ({"commit": 1}, ArgumentError, "'commit' is a name of State's own"),
+        ({"_epoch": 1}, ArgumentError, "'_epoch' is a name of State's own"),
+        ({"net": object()}, ArgumentError, "net must be a module, an optimizer.* got object"),
+        ({"net": {"a": [object()]}}, ArgumentError, "net must be a module"),
+    ],
+)
+def test_bad_entries(entries: dict[str, Any], error: type[Exception], said: str):
+    with pytest.raises(error, match=said):
+        elastic.State(**entries)
+
+
+def test_two_samplers_are_refused():
+    one, two = (elastic.Sampler(range(3), global_batch=1) for _ in range(2))
+    with pytest.raises(ArgumentError, match="one Sampler at most, got 2"):
+        elastic.State(one=one, two=two)
+
+
+def _refuse_what_others_hold() -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    with pytest.raises(NotSupportedError, match=r"net is sharded \(DTensor\)"):
+        elastic.State(net=fully_shard(nn.Linear(4, 4)))
+    with pytest.raises(ArgumentError, match=r"give the module itself \(net.module\)"):
+        elastic.State(net=DistributedDataParallel(nn.Linear(4, 4)))
+
+
+def test_modules_of_a_generation_and_sharded_ones_are_refused(pools):
+    pools(1).run(_refuse_what_others_hold)
+
+
+class FakeHandle:
+    """Of compress()."""
+
+    def __init__(self, owed: dict[str, torch.Tensor] | None = None) -> None:
+        self.owed, self.steps = owed or {}, 0
+
+    def state_dict(self, *, local: bool) -> dict[str, Any]:
+        assert local
+        owed = {name: one.clone() for name, one in self.owed.items()}
+        return {"version": 1, "steps": self.steps, "scale": 1, "world_size": 1, "residuals": owed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.owed, self.steps = dict(state["residuals"]), state["steps"]
+
+
+def _owing(size: int, value: float) -> tuple[Residuals, FakeHandle]:
+    residuals, handle = Residuals(), FakeHandle({"w": torch.full((3,), value)})
+    residuals.begin(size)
+    residuals.add(handle)  # type: ignore[arg-type]
+    handle.owed = {"w": torch.full((3,), value)}
+    handle.steps = 7
+    residuals.take()
+    return residuals, handle
+
+
+def _share(residuals: Residuals) -> float:
+    return residuals.owed()[0]["residuals"]["w"][0].item()
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 3), (3, 4), (2, 2)])
+def test_the_share_of_what_is_owed_outlives_a_change_of_size(before: int, after: int):
+    residuals, _ = _owing(before, 8)
+    assert _share(residuals) == pytest.approx(8 / before)
+    residuals.begin(after)
+    handle = FakeHandle()
+    residuals.add(handle)  # type: ignore[arg-type]
+    assert handle.owed["w"][0] == pytest.approx(8 * after / before)
+    assert handle.steps == 7
+    assert _share(residuals) == pytest.approx(8 / before)  # before a commit, too
+    residuals.take()
+    assert _share(residuals) == pytest.approx(8 / before)
+
+
+def test_who_leaves_hands_over_once():
+    stays, _ = _owing(2, 4)
+    leaves, _ = _owing(2, 6)
+    for _ in range(2):  # it could not tell whether it was heard
+        stays.receive("one", *leaves.hand_over())
+    assert _share(stays) == pytest.approx(4 / 2 + 6 / 2)
+    third = Residuals()
+    third.receive("two", *stays.hand_over())
+    third.receive("one", *leaves.hand_over())  # of which "two" has had it
+    assert _share(third) == pytest.approx(5)
+
+
+def test_newcomers_owe_nothing_and_know_the_step():
+    residuals, _ = _owing(2, 4)
+    [given] = residuals.without_tensors()
+    assert (given["steps"], given["residuals"]) == (7, {})

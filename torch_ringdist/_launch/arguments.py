@@ -1,0 +1,95 @@
+"""The command line of ``python -m torch_ringdist run``."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from torch_ringdist.elastic._settings import address
+
+DESCRIPTION = """\
+Start a script's ranks on this host and hold the store in which they meet. When a rank dies the
+others go on, and it is started again: it joins them. For scripts that use torch_ringdist.elastic.
+"""
+
+EXAMPLES = """\
+examples:
+  python -m torch_ringdist run --nproc-per-node=4 train.py --epochs 3
+      Four ranks here. What they print is shown with the number of the worker before each line.
+
+  python -m torch_ringdist run --nproc-per-node=4 --min-ranks=6 --rdzv a:29500 train.py
+      The same command on hosts a, b, c, ...: the one on host a holds the store, and training
+      begins once six ranks are there. Hosts may come and go later.
+
+  srun --ntasks-per-node=1 python -m torch_ringdist run --nproc-per-node=4 --rdzv a:29500 train.py
+      Under Slurm: one launcher for each host.
+
+  jq -c 'select(.event == "generation" and .rank == 0)' logs/events.jsonl
+      What became of the group, with --log-dir=logs: a line of JSON for each event.
+
+Workers write to files, which the launcher reads: training goes on, and ends well, when the launcher
+itself is killed. SIGTERM and Ctrl-C end all workers after the step they are in; a second one at
+once. The status is 0 if training has finished.
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.epilog = EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    # `python -m torch_ringdist run OPTIONS SCRIPT ARGUMENTS`: what follows SCRIPT is the script's.
+    option = parser.add_argument
+    option("--nproc-per-node", type=_count, default=1, metavar="N", help="workers here; default: 1")
+    option("--min-ranks", type=_count, default=1, metavar="N", help="with fewer, training waits")
+    option("--max-ranks", type=_count, metavar="N", help="with so many there, others wait")
+    option(
+        "--max-restarts",
+        type=_natural,
+        default=3,
+        metavar="N",
+        help="how often each worker is started again; default: 3",
+    )
+    option(
+        "--rdzv",
+        type=_address,
+        metavar="HOST:PORT",
+        help="where the launchers of all hosts meet; the one on HOST holds the store there",
+    )
+    option("--job", default="default", help="several jobs may share a store; default: %(default)s")
+    option(
+        "--log-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="for what the workers print, and events.jsonl; default: a new one in "
+        f"{tempfile.gettempdir()}, which is removed if all goes well",
+    )
+    option(
+        "--grace",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds that workers have to leave when all are asked to end; default: 30",
+    )
+    option("-m", "--module", action="store_true", help="SCRIPT is a module, as for python -m")
+    option("script", metavar="SCRIPT")
+    option("arguments", nargs=argparse.REMAINDER, metavar="...", help="of the script")
+
+
+def _count(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
+    return value
+
+
+def _natural(text: str) -> int:
+    if (value := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text}")
+    return value
+
+
+def _address(text: str) -> tuple[str, int]:
+    try:
+        return address("the address", text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("ringdist: ")) from None

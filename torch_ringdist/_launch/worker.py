@@ -1,0 +1,86 @@
+"""One worker: a process, and those that take its place when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+# One that does not live so long is not started again at once.
+_SHORT_LIFE = 5.0  # seconds
+_PAUSE = 1.0
+
+
+class Worker:
+    def __init__(
+        self, number: int, command: Sequence[str], environment: Mapping[str, str], folder: Path
+    ) -> None:
+        self.number, self._command = number, command
+        self._environment = {**environment, "LOCAL_RANK": str(number)}
+        self._folder = folder
+        self.attempt = -1
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._unread = b""
+        self._log: Path | None = None
+        self._at = 0
+
+    def start(self) -> None:
+        self.attempt += 1
+        self._log, self._at = self._folder / f"worker-{self.number}.{self.attempt}.log", 0
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,  # Ctrl-C is for the launcher
+            )
+        self._started_at = time.monotonic()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def status(self) -> int:
+        """Of one that has ended; below 0 the signal that ended it."""
+        assert self._process is not None and self._process.returncode is not None
+        return self._process.returncode
+
+    @property
+    def may_start_at(self) -> float:
+        """By time.monotonic()."""
+        now = time.monotonic()
+        return now + _PAUSE if now - self._started_at < _SHORT_LIFE else now
+
+    def send(self, number: signal.Signals) -> None:
+        if self.runs:
+            os.kill(self.pid, number)
+
+    def show(self, *, rest: bool = False) -> None:
+        """Whole lines that it has written since, on stdout; with `rest`, what no line ends, too."""
+        if self._log is None:
+            return
+        with self._log.open("rb") as log:
+            log.seek(self._at)
+            new = log.read()
+        self._at += len(new)
+        *lines, self._unread = (self._unread + new).split(b"\n")
+        if rest and self._unread:
+            lines, self._unread = [*lines, self._unread], b""
+        out = sys.stdout.buffer
+        for line in lines:
+            out.write(b"[%d] %b\n" % (self.number, line))
+        if lines:
+            out.flush()

@@ -1,0 +1,146 @@
+"""A State in files, by torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.utils import _pytree as pytree
+
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist.elastic import _standing
+
+if TYPE_CHECKING:
+    from torch_ringdist.elastic._state import State
+
+_FOLDER = re.compile(r"step-(\d+)")
+_OUTLINE = "ringdist"  # the key of all but the tensors
+
+
+def save(state: State, folder: str | os.PathLike[str]) -> str:
+    """As State.save()."""
+    target = Path(folder) / f"step-{state.steps:09d}"
+    together = dist.is_initialized()
+    owed = _mean_owed(state, together)
+    problem = ""
+    if not together or dist.get_rank() == 0:
+        try:
+            _write(state, owed, target)
+        except (Exception, CheckpointException) as error:  # which is none
+            problem = f"{type(error).__name__}: {error}"
+    if together:
+        problems: list[Any] = [problem]
+        dist.broadcast_object_list(problems, src=0)
+        problem = problems[0]
+    if problem:
+        raise RuntimeError(f"ringdist: State.save: rank 0 could not write {target}: {problem}")
+    return str(target)
+
+
+def load(state: State, folder: str | os.PathLike[str]) -> bool:
+    """As State.load()."""
+    source = newest(folder)
+    if source is None:
+        return False
+    loaded: dict[str, Any] = {_OUTLINE: b""}
+    _alone(dcp.load, loaded, source)
+    saved = pickle.loads(loaded[_OUTLINE])
+    theirs, ours = saved["terms"], _terms(state)
+    for name in sorted({*theirs, *ours}):
+        if theirs.get(name) != ours.get(name):
+            raise ArgumentError(
+                f"ringdist: State.load: {source} differs from this State in {name}: saved "
+                f"{theirs.get(name, 'without it')!r}, here {ours.get(name, 'without it')!r}"
+            )
+    tensors = {name: torch.empty(shape, dtype=dtype) for name, shape, dtype in saved["tensors"]}
+    _alone(dcp.load, tensors, source)
+
+    def tensor_of(leaf: Any) -> Any:
+        return tensors[leaf.name] if isinstance(leaf, Key) else leaf
+
+    state._replace(pytree.tree_map(tensor_of, saved["parts"]), saved["steps"])
+    state._residuals.replace(pytree.tree_map(tensor_of, saved["owed"]))
+    return True
+
+
+def newest(folder: str | os.PathLike[str]) -> Path | None:
+    """What save() has written last."""
+    there = Path(folder)
+    found = (
+        [one for one in there.iterdir() if _FOLDER.fullmatch(one.name)] if there.is_dir() else []
+    )
+    return max(found, default=None, key=lambda one: int(one.name.partition("-")[2]))
+
+
+@dataclass(frozen=True)
+class Key:
+    """Of a tensor in the files, in its place among the rest."""
+
+    name: str
+
+
+def _terms(state: State) -> dict[str, str]:
+    terms = _standing.terms_of(state, 0)
+    return {name: terms[name] for name in terms if name.startswith("entry")}
+
+
+def _mean_owed(state: State, together: bool) -> list[dict[str, Any]]:
+    """What all ranks together owe to the mean; rank 0 has it."""
+    owed = state._residuals.owed()
+    if not together:
+        return owed
+    shapes = [{name: one["residuals"][name].shape for name in one["residuals"]} for one in owed]
+    everyone = _standing.gather(shapes)
+    for at, one in enumerate(owed):
+        # A rank that has just come owes nothing, of nothing.
+        known = {name: shape for rank in everyone for name, shape in rank[at].items()}
+        for name in sorted(known):
+            share = one["residuals"].setdefault(name, torch.zeros(known[name]))
+            dist.all_reduce(share)
+    return owed
+
+
+def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
+    tensors: dict[str, torch.Tensor] = {}
+
+    def key_of(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        key = Key(f"tensor {len(tensors)}")
+        tensors[key.name] = leaf
+        return key
+
+    given = {name: one for name, one in state._snapshots.items() if state._parts[name].given}
+    parts = {name: pytree.tree_map(key_of, one.tree()) for name, one in given.items()}
+    saved = {
+        "version": 1,
+        "steps": state.steps,
+        "terms": _terms(state),
+        "parts": parts,
+        "owed": pytree.tree_map(key_of, owed),
+        "tensors": [(name, one.shape, one.dtype) for name, one in tensors.items()],
+    }
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    # As one value: dcp makes keys of what is in dicts and lists.
+    _alone(dcp.save, {_OUTLINE: pickle.dumps(saved), **tensors}, draft)
+    shutil.rmtree(target, ignore_errors=True)
+    draft.rename(target)
+
+
+def _alone(function: Callable[..., Any], content: dict[str, Any], folder: Path) -> None:
+    """In this process, whatever group there is: dcp warns where there is none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        function(content, checkpoint_id=folder, no_dist=True)

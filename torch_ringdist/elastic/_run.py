@@ -1,0 +1,316 @@
+"""The loop around a training function: a generation of the group after the other."""
+
+from __future__ import annotations
+
+import functools
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import torch
+import torch.distributed as dist
+
+import torch_ringdist
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist.elastic import _leave, _log, _standing
+from torch_ringdist.elastic._entry import Entry
+from torch_ringdist.elastic._settings import Settings
+from torch_ringdist.elastic._standing import Company, Standing
+from torch_ringdist.elastic._state import Change, State
+from torch_ringdist.elastic._transfer import transfer
+
+_Result = TypeVar("_Result")
+_POLL = 0.05  # seconds between two looks at who waits with us
+
+
+class Run:
+    """Of one training function in this process."""
+
+    def __init__(self, settings: Settings, entry: Entry, state: State) -> None:
+        self._settings, self._entry, self._state = settings, entry, state
+        self._id = uuid.uuid4().hex
+        self._generation = 0
+        self._lost: tuple[str, ...] = ()
+        self._joined: tuple[int, ...] = ()
+        self._veteran = self._finished = self._leaves = False
+        self._result: Any = None
+        self._retried_at = -1  # steps, when the last error came for no reason that shows
+        self._rests_since = 0.0  # too few ranks
+
+    def run(self, function: Callable[[State], _Result]) -> _Result:
+        with _leave.signals():
+            generation = self._entry.enter()
+            if generation is None:
+                _log.event("too_late", "the job has finished; there is nothing to join")
+                raise SystemExit(0)
+            self._generation = generation
+            _leave.set_member(True)
+            try:
+                while not self._is_over(function):
+                    pass
+                return self._result
+            except BaseException:
+                self._give_up()
+                raise
+            finally:
+                _leave.set_member(False)
+
+    def _is_over(self, function: Callable[[State], Any]) -> bool:
+        """Whether it is after a generation, or as much of one as went well."""
+        try:
+            return self._live(function)
+        except _leave.Leave:
+            self._leaves = True
+            cause: Exception | None = None
+        except dist.DistError as error:
+            # Not with its frames, which hold a model of the generation that is over.
+            cause = error.with_traceback(None)
+        self._state._put_back()
+        self._next(cause)
+        return False
+
+    def _live(self, function: Callable[[State], Any]) -> bool:
+        """A generation: True if all have finished, False where all are to meet once more in it."""
+        state = self._state
+        company = self._meet()
+        if not company.has_trained and self._too_few(self._settings.start_ranks):
+            return self._rest("the first step", self._settings.start_ranks)
+        if not company.has_trained and dist.get_rank() == 0:
+            self._entry.begin_training()
+        if company.somebody_lacks:
+            transfer(state, company)
+        self._veteran = True
+        state._begin(dist.get_rank(), dist.get_world_size())
+        if company.all_finished:
+            if dist.get_rank() == 0:
+                self._entry.finish()
+            return True
+        self._tell(company)
+        if company.leaving:
+            self._part(company)
+        if self._too_few(self._settings.min_ranks):
+            self._save()
+            return self._rest("the next step", self._settings.min_ranks)
+        self._rests_since = 0.0
+        self._call_back()
+        if not self._finished:
+            self._result = function(state)
+            self._finished = True
+        # Nobody goes before all have come this far: whoever is lost may have had the last step.
+        dist.barrier()
+        return False
+
+    def _meet(self) -> Company:
+        """Everybody says where they stand."""
+        state = self._state
+        terms = _standing.terms_of(state, self._settings.min_ranks)
+        content = _content(state) if self._veteran else {}
+        mine = Standing(
+            id=self._id,
+            steps=state.steps,
+            veteran=self._veteran,
+            finished=self._finished,
+            leaves=self._leaves,
+            terms=_standing.hash_of(terms),
+            content=_standing.hash_of(content) if self._veteran else "",
+        )
+        company = Company(tuple(_standing.gather(mine)))
+        if company.strangers():
+            for text in _standing.refuse_strangers(company, terms, dist.get_rank()):
+                _log.event("refused", text)
+            self._until_they_go()
+        if company.differ():
+            _standing.raise_difference(company, content)
+        return company
+
+    def _part(self, company: Company) -> None:
+        """Those who leave hand over what they owe, and go; the others see them go."""
+        rank = dist.get_rank()
+        staying = [one for one in range(dist.get_world_size()) if one not in company.leaving]
+        if not staying:
+            self._save()
+            self._go()
+        self._retried_at = -1
+        for one in company.leaving:
+            objects = [self._state._residuals.hand_over() if rank == one else None]
+            dist.broadcast_object_list(objects, src=one)
+            if rank == staying[0]:
+                self._state._residuals.receive(company.standings[one].id, *objects[0])
+        if self._leaves:
+            self._go()
+        dist.barrier()  # with those who go
+        self._until_they_go()
+
+    def _go(self) -> NoReturn:
+        dist.barrier()  # all who are to hear this process have
+        rank = dist.get_rank()
+        _log.event("left", f"rank {rank} has left, as it was asked to", steps=self._state.steps)
+        dist.destroy_process_group()
+        raise SystemExit(_leave.STATUS)
+
+    def _until_they_go(self) -> None:
+        """Some end now: an operation with them fails when they have."""
+        while True:
+            dist.barrier()
+
+    def _rest(self, until: str, wanted: int) -> bool:
+        """Too few are there: until somebody comes or is lost, which raises, or leaves (False)."""
+        self._rests_since = self._rests_since or time.monotonic()
+        size, limit = dist.get_world_size(), self._settings.rejoin_timeout.total_seconds()
+        _log.event(
+            "waiting", f"{size} of {wanted} ranks are there; {until} waits for more", size=size
+        )
+        while True:
+            late = time.monotonic() - self._rests_since > limit
+            leaves = _leave.leave_was_asked() and not self._leaves
+            # The most that anybody says counts: 1 for too late, 2 for leaving.
+            said = torch.tensor([2 if leaves else int(late)])
+            dist.all_reduce(said, op=dist.ReduceOp.MAX)
+            if said == 2:
+                self._leaves = _leave.leave_was_asked()
+                return False
+            if said == 1:
+                saved = f"; the state is in {self._settings.checkpoint}" if self._veteran else ""
+                raise RuntimeError(
+                    f"ringdist: elastic: {size} of {wanted} ranks are there, and no more have come "
+                    f"in {limit:g} s (rejoin_timeout){saved}"
+                )
+            time.sleep(_POLL)
+
+    def _next(self, cause: Exception | None) -> None:
+        """Another generation, after `cause`, or because this process leaves."""
+        if cause is not None:
+            _log.event("error", "", what=str(cause), steps=self._state.steps)
+        _, report = torch_ringdist.shrink(timeout=self._settings.rejoin_timeout)
+        self._generation = report.generation
+        self._lost = tuple(f"rank {one.rank} ({one.cause})" for one in report.lost)
+        self._joined = report.joined
+        if cause is None or self._lost or self._joined or report.store:
+            return
+        # Somebody may leave; a connection may have broken, and come again. But not twice.
+        if self._retried_at == self._state.steps:
+            raise cause
+        self._retried_at = self._state.steps
+
+    def _too_few(self, wanted: int) -> bool:
+        return dist.get_world_size() < wanted
+
+    def _save(self) -> None:
+        folder = self._settings.checkpoint
+        if dist.get_rank() == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+        where = self._state.save(folder)
+        if dist.get_rank() == 0:
+            _log.event("saved", f"saved step {self._state.steps} in {where}", where=where)
+
+    def _tell(self, company: Company) -> None:
+        rank, size = dist.get_rank(), dist.get_world_size()
+        if rank == 0:
+            self._entry.say_size(size)
+        joined = [one for one, standing in enumerate(company.standings) if not standing.veteran]
+        text = f"generation {self._generation}: {size} ranks, {self._state.steps} steps committed"
+        text += f"; lost {', '.join(self._lost)}" if self._lost else ""
+        text += f"; joined {_ranks(joined)}" if joined else ""
+        text += f"; {_ranks(company.leaving)} leaving" if company.leaving else ""
+        _log.event(
+            "generation",
+            text if rank == 0 else "",
+            generation=self._generation,
+            rank=rank,
+            size=size,
+            steps=self._state.steps,
+            lost=self._lost,
+            joined=joined,
+            leaving=company.leaving,
+        )
+
+    def _call_back(self) -> None:
+        change = Change(
+            self._generation,
+            dist.get_rank(),
+            dist.get_world_size(),
+            self._state.steps,
+            self._lost,
+            self._joined,
+        )
+        for function in self._state._callbacks:
+            function(change)
+
+    @staticmethod
+    def _give_up() -> None:
+        """The others are not to wait for this process, which may live on."""
+        if dist.is_initialized():
+            dist.distributed_c10d._abort_process_group()
+
+
+class _Job:
+    """What elastic.init() has found."""
+
+    settings: Settings | None = None
+    entry: Entry | None = None
+
+
+_job = _Job()
+
+
+def set_job(settings: Settings) -> None:
+    _job.entry = Entry(settings)
+    _job.settings = settings
+
+
+def run(function: Callable[[State], _Result]) -> Callable[[State], _Result]:
+    """A decorator: the training function is entered anew in each generation of the group.
+
+    Called with a State, the function becomes part of the job's group, or founds it, and runs
+    `function(state)` once all ranks have the same state. When a rank is lost, comes or leaves, an
+    operation of the group raises in `function`; it must not catch that (torch.distributed.
+    DistError). Then the ranks that are left agree on who they are, go back to what the one that is
+    furthest had committed, and enter `function` again. What it builds on the group - DDP, other
+    groups - it builds anew each time.
+
+    It returns what `function` returns, once that has returned on all ranks. The default group is
+    there still, and does not change any more.
+
+    The call raises
+        ArgumentError: elastic.init() was not called; entries of the State, shapes, the sampler's
+            data or min_ranks are not those of the others (only here, and they go on); ranks that
+            have trained the same steps differ; State(copy=False), and what was changed cannot be
+            undone.
+        torch.distributed.DistError: this process was given up by the others, or is one of too few
+            to decide ("no quorum"). It can come back as a new process.
+        RuntimeError: fewer than min_ranks for rejoin_timeout; the state is saved then.
+        SystemExit: this process was asked to end (SIGTERM), has handed over and left; or the job
+            has finished before it came.
+    """
+
+    @functools.wraps(function)
+    def entered(state: State) -> _Result:
+        if _job.settings is None or _job.entry is None:
+            raise ArgumentError("ringdist: elastic.run: call elastic.init() first")
+        if not isinstance(state, State):
+            raise TypeError(
+                "ringdist: elastic.run: the training function takes one argument, an "
+                f"elastic.State, got {type(state).__name__}"
+            )
+        if dist.is_initialized():
+            raise ArgumentError(
+                "ringdist: elastic.run: this process has a default group already; elastic.run "
+                "makes it, in place of init_process_group"
+            )
+        return Run(_job.settings, _job.entry, state).run(function)
+
+    return entered
+
+
+def _content(state: State) -> dict[str, str]:
+    return {
+        f"{name}{path}": value
+        for name, snapshot in state._snapshots.items()
+        if state._parts[name].shared
+        for path, value in snapshot.hashes().items()
+    }
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -1,0 +1,134 @@
+"""What elastic.init() is given, by its caller and by the launcher."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch_ringdist._errors import ArgumentError
+
+if TYPE_CHECKING:
+    from torch_ringdist._options import Options
+
+# Set by `python -m torch_ringdist run`; the first one by people, too, who launch otherwise.
+RENDEZVOUS = "RINGDIST_RDZV"
+START_RANKS = "RINGDIST_START_RANKS"
+MIN_RANKS = "RINGDIST_MIN_RANKS"
+MAX_RANKS = "RINGDIST_MAX_RANKS"
+JOB = "RINGDIST_JOB"
+EVENTS = "RINGDIST_EVENTS"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked.
+
+    Attributes:
+        start_ranks: so many must be there before the first step.
+        max_ranks: with so many there, another one waits; 0: no limit.
+    """
+
+    host: str
+    port: int
+    min_ranks: int
+    start_ranks: int
+    max_ranks: int
+    rejoin_timeout: timedelta
+    timeout: timedelta
+    checkpoint: Path
+    options: Options | None
+    job: str
+
+
+def read(
+    min_ranks: int | None,
+    rejoin_timeout: float | timedelta,
+    timeout: timedelta,
+    checkpoint: str | os.PathLike[str],
+    options: Options | None,
+    environment: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Raises ArgumentError or TypeError, naming the argument or the variable."""
+    if not (text := environment.get(RENDEZVOUS)):
+        raise ArgumentError(
+            f"ringdist: elastic.init: {RENDEZVOUS} is not set, so nothing tells where the ranks "
+            "meet. Launch with: python -m torch_ringdist run --nproc-per-node=4 script.py"
+        )
+    host, port = address(RENDEZVOUS, text)
+    _warn_of_torchrun(environment)
+    at_least = _count("min_ranks", min_ranks) if min_ranks is not None else None
+    least = at_least or _variable(environment, MIN_RANKS, 1)
+    most = _variable(environment, MAX_RANKS, 0)
+    if most and most < least:
+        raise ArgumentError(
+            f"ringdist: elastic.init: min_ranks={least} is more than --max-ranks={most} allows"
+        )
+    return Settings(
+        host=host,
+        port=port,
+        min_ranks=least,
+        start_ranks=max(least, _variable(environment, START_RANKS, 1)),
+        max_ranks=most,
+        rejoin_timeout=_duration("rejoin_timeout", rejoin_timeout),
+        timeout=_duration("timeout", timeout),
+        checkpoint=Path(checkpoint),
+        options=options,
+        job=environment.get(JOB, "default"),
+    )
+
+
+def address(what: str, text: str) -> tuple[str, int]:
+    """Of "host:port". Raises ArgumentError, which calls it `what`."""
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")  # of IPv6
+    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ArgumentError(f'ringdist: {what} must be "host:port", got {text!r}')
+    return host, int(port)
+
+
+def _warn_of_torchrun(environment: Mapping[str, str]) -> None:
+    ranks = environment.get("LOCAL_WORLD_SIZE", "1")
+    if "TORCHELASTIC_RUN_ID" in environment and ranks != "1":
+        warnings.warn(
+            f"ringdist: elastic.init: {ranks} ranks under one torchrun: when one of them fails, it "
+            "ends the others, too. Start a torchrun for each rank, or python -m torch_ringdist run",
+            stacklevel=4,
+        )
+
+
+def _variable(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise ArgumentError(f"ringdist: {name} must be a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def _count(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(
+            f"ringdist: elastic.init: {name} must be a whole number, "
+            f"got {value!r} of type {type(value).__name__}"
+        )
+    if value < 1:
+        raise ArgumentError(f"ringdist: elastic.init: {name} must be 1 or more, got {value}")
+    return value
+
+
+def _duration(name: str, value: Any) -> timedelta:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = timedelta(seconds=value)
+    if not isinstance(value, timedelta):
+        raise TypeError(
+            f"ringdist: elastic.init: {name} must be seconds or a datetime.timedelta, "
+            f"got {value!r} of type {type(value).__name__}"
+        )
+    if value <= timedelta(0):
+        raise ArgumentError(f"ringdist: elastic.init: {name} must be above 0, got {value}")
+    return value

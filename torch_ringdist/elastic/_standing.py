@@ -1,0 +1,172 @@
+"""Where each rank of a generation stands, and what must be equal on all of them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+from torch_ringdist._errors import ArgumentError
+
+if TYPE_CHECKING:
+    from torch_ringdist.elastic._state import State
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Of one rank. What it tells the others at the beginning of a generation.
+
+    Attributes:
+        id: of the process.
+        steps: committed.
+        veteran: it has been in a generation that trained: what it has committed counts.
+        finished: its training function has returned.
+        leaves: it hands over what it has, and takes part no longer.
+        terms: a hash of what all ranks must agree on.
+        content: a hash of what ranks of one step have alike; "" of one that is no veteran.
+    """
+
+    id: str
+    steps: int
+    veteran: bool
+    finished: bool
+    leaves: bool
+    terms: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Company:
+    """All ranks of a generation, by rank."""
+
+    standings: tuple[Standing, ...]
+
+    @property
+    def source(self) -> int:
+        """The lowest rank of those that are furthest; while nobody has trained, of all."""
+        ranks = range(len(self.standings))
+        if veterans := [rank for rank in ranks if self.standings[rank].veteran]:
+            ranks = veterans
+        return max(ranks, key=lambda rank: (self.standings[rank].steps, -rank))
+
+    @property
+    def has_trained(self) -> bool:
+        return any(one.veteran for one in self.standings)
+
+    @property
+    def leaving(self) -> list[int]:
+        return [rank for rank, one in enumerate(self.standings) if one.leaves]
+
+    @property
+    def all_finished(self) -> bool:
+        return all(one.finished for one in self.standings)
+
+    @property
+    def somebody_lacks(self) -> bool:
+        return any(map(self.lacks, range(len(self.standings)))) or not self.has_trained
+
+    def lacks(self, rank: int) -> bool:
+        """Whether it needs what the source has."""
+        source, one = self.standings[self.source], self.standings[rank]
+        fresh = not one.veteran and rank != self.source
+        return fresh or one.steps != source.steps
+
+    def strangers(self) -> list[int]:
+        """Ranks whose terms are not those of the source."""
+        wanted = self.standings[self.source].terms
+        return [rank for rank, one in enumerate(self.standings) if one.terms != wanted]
+
+    def differ(self) -> list[int]:
+        """Veterans of one step of which one has not what the others have; none if all have."""
+        by_step: dict[int, dict[str, list[int]]] = {}
+        for rank, one in enumerate(self.standings):
+            if one.veteran:
+                by_step.setdefault(one.steps, {}).setdefault(one.content, []).append(rank)
+        for contents in by_step.values():
+            if len(contents) > 1:
+                return sorted(rank for ranks in contents.values() for rank in ranks)
+        return []
+
+
+def gather(mine: Any) -> list[Any]:
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    return everyone
+
+
+def terms_of(state: State, min_ranks: int) -> dict[str, str]:
+    """What all ranks must agree on, by name."""
+    terms = {
+        f"entry {name!r}": part.describe() or "there"
+        for name, part in state._parts.items()
+        if part.given
+    }
+    if state._sampler is not None:
+        terms |= {f"sampler: {key}": str(v) for key, v in state._sampler.settings().items()}
+    return {**terms, "min_ranks": str(min_ranks)}
+
+
+def hash_of(values: dict[str, str]) -> str:
+    text = "\n".join(f"{name}\0{values[name]}" for name in sorted(values))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def refuse_strangers(company: Company, terms: dict[str, str], rank: int) -> list[str]:
+    """All ranks call it where there are any: what each of them differs in, in words.
+
+    Raises:
+        ArgumentError: on a rank that is one.
+    """
+    everyone = gather(terms)
+    reference = everyone[company.source]
+    reasons = {
+        one: _difference(everyone[one], one, reference, company.source)
+        for one in company.strangers()
+    }
+    if rank in reasons:
+        raise ArgumentError(f"ringdist: elastic: {reasons[rank]}")
+    return list(reasons.values())
+
+
+def raise_difference(company: Company, hashes: dict[str, str]) -> None:
+    """All ranks call it where veterans of one step differ.
+
+    Raises:
+        ArgumentError: always, with the first tensor that is not the same, and whose it is.
+    """
+    everyone, ranks = gather(hashes), company.differ()
+    step = company.standings[ranks[0]].steps
+    for name in everyone[ranks[0]]:
+        kinds: dict[str, list[int]] = {}
+        for rank in ranks:
+            if company.standings[rank].steps == step:
+                kinds.setdefault(everyone[rank].get(name, ""), []).append(rank)
+        if len(kinds) > 1:
+            groups = " and ".join(f"ranks {group}" for group in kinds.values())
+            raise ArgumentError(
+                f"ringdist: elastic: after step {step} {name} is not the same on {groups}. Did "
+                "ranks train on what was not averaged, or change the state outside of a step?"
+            )
+    raise ArgumentError(f"ringdist: elastic: after step {step} the ranks {ranks} differ")
+
+
+def _difference(terms: dict[str, str], rank: int, reference: dict[str, str], source: int) -> str:
+    for name in sorted({*terms, *reference}):
+        here, there = terms.get(name), reference.get(name)
+        if here == there:
+            continue
+        if here is None or there is None:
+            return f"rank {rank if there is None else source} has {name}, rank " + (
+                f"{source if there is None else rank} has not"
+            )
+        ours, theirs = _first(here, there), _first(there, here)
+        return f"{name} is {ours} on rank {rank}, {theirs} on rank {source}"
+    return f"rank {rank} differs"
+
+
+def _first(text: str, other: str) -> str:
+    """The first line of `text` that the other has not."""
+    others = set(other.split("\n"))
+    return next((repr(line) for line in text.split("\n") if line not in others), "without more")

@@ -1,0 +1,242 @@
+"""All that training changes, so that it outlives the loss of ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist.elastic import _checkpoint
+from torch_ringdist.elastic._leave import Leave, leave_was_asked
+from torch_ringdist.elastic._parts import Part, RandomNumbers, Value, parts_of
+from torch_ringdist.elastic._residuals import Residuals
+from torch_ringdist.elastic._sampler import Sampler
+from torch_ringdist.elastic._snapshot import Snapshot
+
+_RANDOM = "random numbers"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is different in a generation.
+
+    Attributes:
+        generation: how often the members have changed.
+        rank, size: of this process, and of the group.
+        steps: committed so far, by all members.
+        lost: who is no member any more, in words, as "rank 2 (died)".
+        joined: the ranks of those who are new.
+    """
+
+    generation: int
+    rank: int
+    size: int
+    steps: int
+    lost: tuple[str, ...]
+    joined: tuple[int, ...]
+
+
+class State:
+    """What a training loop works on; ``elastic.run`` keeps it the same on all ranks.
+
+        state = elastic.State(module=net, optimizer=opt, sampler=sampler, epoch=0)
+
+    Each entry is an attribute: a module, an optimizer, anything with state_dict() and
+    load_state_dict() (learning rate schedulers, a GradScaler), and numbers, texts and tensors,
+    which may be set: ``state.epoch += 1``. The states of random generators and what compression
+    owes belong to it without being named. All ranks give the same entries, with the same shapes.
+
+    What is changed outside of a State is not undone when a step is repeated.
+
+    One thread at a time.
+    """
+
+    def __init__(self, *, copy: bool = True, **entries: Any) -> None:
+        """Take the entries by name.
+
+        Args:
+            copy: keep a copy of parameters and of the optimizer's state at each commit, so that a
+                step can be undone whatever it has changed. False saves that memory and time, where
+                all collectives of a step come before optimizer.step(): else, after a loss, an
+                ArgumentError says which tensor has changed.
+            entries: by name.
+
+        Raises:
+            ArgumentError: an entry of a kind that is not served, a name that State has itself.
+            NotSupportedError: a module that is sharded (FSDP, DTensor).
+        """
+        for name in entries:
+            if name in _OWN or name.startswith("_"):
+                raise ArgumentError(
+                    f"ringdist: State: {name!r} is a name of State's own; call the entry otherwise"
+                )
+        values = dict(entries)
+        parts: dict[str, Part] = {}
+        for name in values:
+            parts.update(parts_of(name, values))
+        samplers = [one for one in values.values() if isinstance(one, Sampler)]
+        if len(samplers) > 1:
+            raise ArgumentError(f"ringdist: State: one Sampler at most, got {len(samplers)}")
+        parts[_RANDOM] = RandomNumbers()
+        put = super().__setattr__
+        put("_values", values)
+        put("_parts", parts)
+        put("_sampler", samplers[0] if samplers else None)
+        put("_modules", [one for one in values.values() if isinstance(one, nn.Module)])
+        put("_snapshots", {name: Snapshot(name, part, copy) for name, part in parts.items()})
+        put("_residuals", Residuals())
+        put("_callbacks", [])
+        put("_steps", 0)
+        put("_place", (0, 1))
+        if self._sampler is not None and isinstance(values.get("epoch"), int):
+            self._sampler.follow(lambda: values["epoch"])
+        self._take()
+
+    def __getattr__(self, name: str) -> Any:
+        values = self.__dict__.get("_values", {})
+        if name in values:
+            return values[name]
+        raise AttributeError(f"this State has no entry {name!r}; it has {', '.join(values)}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        part = self._parts.get(name)
+        if part is None:
+            raise AttributeError(
+                f"this State has no entry {name!r}: name it when the State is made; "
+                f"it has {', '.join(self._values)}"
+            )
+        if not isinstance(part, Value):
+            raise AttributeError(
+                f"entry {name!r} of this State is a {type(self._values[name]).__name__}, which can "
+                "be changed, but not replaced"
+            )
+        parts_of(name, {name: value})
+        self._values[name] = value
+
+    def __repr__(self) -> str:
+        return f"State({', '.join(self._values)}; {self._steps} steps)"
+
+    @property
+    def steps(self) -> int:
+        """Committed so far."""
+        return self._steps
+
+    @property
+    def weight(self) -> float:
+        """What this rank's loss, a mean over its batch, is multiplied with, so that the gradients
+        that DDP averages are those of a mean over the whole step. 1 without a sampler."""
+        return 1.0 if self._sampler is None else self._sampler.weight()
+
+    def commit(self, batches: int = 1) -> None:
+        """End a step: what it has changed counts from now on. Without communication.
+
+        Gradients are set to None, as zero_grad() does. A process that was asked to end (SIGTERM)
+        leaves the group here: the call does not return.
+
+        Args:
+            batches: how many the step has taken from the sampler; more than one where gradients
+                are accumulated.
+
+        Raises:
+            ArgumentError: the sampler has no more.
+        """
+        if self._sampler is not None:
+            self._sampler.advance(batches)
+        self._clear_gradients()
+        self._residuals.take()
+        self._take()
+        super().__setattr__("_steps", self._steps + 1)
+        if leave_was_asked():
+            raise Leave
+
+    def compress(self, model: nn.parallel.DistributedDataParallel, *args: Any, **named: Any) -> Any:
+        """As torch_ringdist.ddp.compress(model, ...), with residuals that are this State's.
+
+        What is owed survives the generation. A rank that dies takes its share with it; one that
+        leaves hands it over; of those who come nothing is owed. Steps, the schedule and the loss
+        scale go on; PowerSGD's factors, "auto" and guard begin anew.
+
+        Models that are compressed together keep their order in each generation.
+        """
+        from torch_ringdist import ddp
+
+        handle = ddp.compress(model, *args, **named)
+        self._residuals.add(handle)
+        return handle
+
+    def on_change(self, function: Callable[[Change], Any]) -> Callable[[Change], Any]:
+        """Calls it in each generation, before the training function is entered: say, to scale a
+        learning rate by the number of ranks. What it changes in entries is part of the step that
+        follows. Returns the function, so that it serves as a decorator."""
+        self._callbacks.append(function)
+        return function
+
+    def save(self, folder: str | os.PathLike[str]) -> str:
+        """Write all of it, as of the last commit, with torch.distributed.checkpoint.
+
+        All ranks of the group call it, where there is one; rank 0 writes. The new file set takes
+        the place of the one before when it is whole.
+
+        Returns:
+            Where it is: a folder in `folder`, named by the number of steps.
+
+        Raises:
+            torch.distributed.DistError: as any operation.
+            RuntimeError: rank 0 could not write; on all ranks.
+        """
+        return _checkpoint.save(self, folder)
+
+    def load(self, folder: str | os.PathLike[str]) -> bool:
+        """Read what save() has written last; the number of ranks may be another one.
+
+        Called before training, by each process for itself. A process that joins a group at work
+        gets the group's state afterwards.
+
+        Returns:
+            Whether there was anything.
+
+        Raises:
+            ArgumentError: entries or shapes differ from this State's.
+        """
+        return _checkpoint.load(self, folder)
+
+    # What elastic.run uses.
+
+    def _take(self) -> None:
+        for snapshot in self._snapshots.values():
+            snapshot.take()
+
+    def _put_back(self) -> None:
+        """As of the last commit."""
+        self._clear_gradients()
+        for snapshot in self._snapshots.values():
+            snapshot.check()
+        for snapshot in self._snapshots.values():
+            snapshot.put_back()
+
+    def _begin(self, rank: int, size: int) -> None:
+        super().__setattr__("_place", (rank, size))
+        self._residuals.begin(size)
+        if self._sampler is not None:
+            self._sampler.begin(rank, size)
+
+    def _replace(self, trees: dict[str, Any], steps: int) -> None:
+        """By what another rank had committed."""
+        self._clear_gradients()
+        for name, tree in trees.items():
+            self._parts[name].write(tree)
+        self._take()
+        super().__setattr__("_steps", steps)
+
+    def _clear_gradients(self) -> None:
+        for module in self._modules:
+            for parameter in module.parameters():
+                parameter.grad = None
+
+
+# Names of entries would hide them.
+_OWN = frozenset(dir(State))
