@@ -19,10 +19,9 @@ namespace {
 
 constexpr std::string_view kPrefix = "RINGDIST_";
 // By the build scripts, by the launcher and what it launches.
-constexpr std::string_view kReadElsewhere[] = {"RINGDIST_WERROR",      "RINGDIST_RDZV",
-                                               "RINGDIST_START_RANKS", "RINGDIST_MIN_RANKS",
-                                               "RINGDIST_MAX_RANKS",   "RINGDIST_JOB",
-                                               "RINGDIST_EVENTS"};
+constexpr std::string_view kReadElsewhere[] = {
+    "RINGDIST_WERROR",    "RINGDIST_RDZV", "RINGDIST_START_RANKS", "RINGDIST_MIN_RANKS",
+    "RINGDIST_MAX_RANKS", "RINGDIST_JOB",  "RINGDIST_EVENTS"};
 constexpr int64_t kMinSegment = 4096;
 constexpr int64_t kMaxSegment = 252 * 1024;
 constexpr double kMaxSeconds = 1e9;  // a Duration holds nine times as much

@@ -82,13 +82,14 @@ def test_sizes_four_three_two_three_four(tmp_path: Path, losses: list[float], mo
 
 
 def test_the_dead_are_started_again(tmp_path: Path, losses: list[float]):
-    with Launched(tmp_path, ["--nproc-per-node=3"], _script(tmp_path)) as job:
+    script = _script(tmp_path, epochs=EPOCHS)  # time for another one to start
+    with Launched(tmp_path, ["--nproc-per-node=3"], script) as job:
         os.kill(_trained(job, tmp_path, 3)[0], signal.SIGKILL)
         _trained(job, tmp_path, 2)
         assert job.end() == 0, job.output()
         [ended] = job.events("worker_ended", status=-signal.SIGKILL)
         assert ended["again"]
-    assert _course(tmp_path, losses).sizes == [3, 2, 3]
+    assert _course(tmp_path, losses, EPOCHS).sizes == [3, 2, 3]
 
 
 def test_one_leaves_when_asked_to(tmp_path: Path, losses: list[float]):
