@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study conformance differential matrix membership-sim build cuda lint format sanitize fuzz clean
+.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study conformance differential matrix membership-sim chaos build cuda lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -37,6 +37,8 @@ help:
 	@echo '  make membership-sim'
 	@echo '                    how members agree on who goes on after a loss: 100000 runs with faults on a simulated'
 	@echo '                    network, a minute (ARGS="--exhaustive", ARGS=--large; ARGS=--help)'
+	@echo '  make chaos        training while ranks are killed, stopped, sent away and replaced at random: 10 minutes'
+	@echo '                    (ARGS="--minutes 1 --seed 7"; ARGS=--help)'
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
 	@echo '  make cuda         also build the library for NVIDIA GPUs (CUDA tensors, compressed or not); needs nvcc'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
@@ -97,6 +99,9 @@ membership-sim:
 	@tools/bootstrap.sh tests
 	@tools/build.sh membership_sim
 	build/release/out/membership_sim $(ARGS)
+
+chaos: build
+	$(VENV)/python -m tests.chaos $(ARGS)
 
 build:
 	@tools/bootstrap.sh
