@@ -17,6 +17,9 @@ class ProcessGroupRing(_Backend):
     @property
     def timeout(self) -> timedelta:
         """Of its operations, as it is now."""
+    @property
+    def has_failed(self) -> bool:
+        """It is of no use any more, whatever the error that told of it."""
     def admit(self, job: str, note: str) -> None:
         """Newcomers may come to this generation and later ones; `note` is for them. Blocks on the
         store, without the GIL, on rank 0. Raises as torch_ringdist.admit()."""
@@ -216,8 +219,9 @@ class Compression:
     def run(self, bucket: GradBucket) -> Future[list[Tensor]]: ...
     def report(self) -> dict[str, Any]: ...
     def residual_norm(self) -> float: ...
-    def state(self) -> tuple[int, float, list[tuple[str, Tensor]]]:
-        """Steps, loss scale, copies of this rank's residuals in one dimension."""
+    def state(self, adopted: bool = False) -> tuple[int, float, list[tuple[str, Tensor]]]:
+        """Steps, loss scale, copies of this rank's residuals in one dimension. `adopted`: as if
+        the last step, all of whose buckets have come, had not failed here: for good."""
     def load(self, steps: int, scale: float, residuals: list[tuple[str, Tensor]]) -> None: ...
 
 def register_comm_hook(reducer: Any, compression: Compression) -> None:

@@ -82,7 +82,7 @@ _LAZY = {
     "shrink": "torch_ringdist._shrink",
     "stats": "torch_ringdist._inspect",
 }
-_MODULES = ("ddp", "elastic", "fsdp")
+_MODULES = ("ddp", "elastic", "fsdp", "torchft")
 
 __all__ = [
     "ArgumentError",

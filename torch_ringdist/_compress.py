@@ -82,19 +82,32 @@ class CompressState:
         Raises:
             torch.distributed.DistBackendError: as any operation, unless `local`.
         """
-        native = self._bind()
         group = None if local else self._backend()
-        steps, scale, residuals = native.state()
+        steps, scale, residuals = self._bind().state()
         if group is not None:
             for _, mine in residuals:
                 _add_up(group, mine)
+        return {
+            **self._as_dict(steps, scale, residuals),
+            "world_size": 1 if group is None else group.size(),
+            **({} if group is None or group.rank() == 0 else {"residuals": None}),
+        }
+
+    def _adopted(self) -> dict[str, Any]:
+        """As state_dict(local=True), for a step that may have succeeded on another rank while it
+        failed here. Then this object is of no more use."""
+        return self._as_dict(*self._bind().state(adopted=True))
+
+    def _as_dict(
+        self, steps: int, scale: float, residuals: list[tuple[str, torch.Tensor]]
+    ) -> dict[str, Any]:
         shaped = {name: t.reshape(self._shapes.get(name, t.shape)) for name, t in residuals}
         return {
             "version": 1,
             "steps": steps,
             "scale": scale,
-            "world_size": 1 if group is None else group.size(),
-            "residuals": shaped if group is None or group.rank() == 0 else None,
+            "world_size": 1,
+            "residuals": shaped,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -177,6 +177,9 @@ void bind_backend(py::module_& module) {
       module, "ProcessGroupRing")
       .def_property_readonly("timeout",
                              [](ProcessGroupRing& it) { return it.communicator()->timeout(); })
+      .def_property_readonly(
+          "has_failed",
+          [](ProcessGroupRing& it) { return it.getError() != c10d::ErrorType::SUCCESS; })
       .def("admit", &ProcessGroupRing::admit, py::arg("job"), py::arg("note"),
            py::call_guard<py::gil_scoped_release>())
       .def("next_generation", &ProcessGroupRing::next_generation, py::arg("timeout"),

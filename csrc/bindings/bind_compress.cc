@@ -106,11 +106,11 @@ py::dict report(Compression& compression) {
   return out;
 }
 
-py::tuple state(Compression& compression) {
+py::tuple state(Compression& compression, bool adopted) {
   Compression::State s;
   {
     py::gil_scoped_release release;
-    s = compression.state();
+    s = compression.state(adopted);
   }
   return py::make_tuple(s.steps, s.scale, s.residuals);
 }
@@ -173,7 +173,7 @@ void bind_compress(py::module_& module) {
       .def("run", &run, py::arg("bucket"))
       .def("report", &report)
       .def("residual_norm", &Compression::residual_norm, no_gil)
-      .def("state", &state)
+      .def("state", &state, py::arg("adopted") = false)
       .def(
           "load",
           [](Compression& self, int64_t steps, double scale, Compression::Residuals residuals) {

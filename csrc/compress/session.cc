@@ -176,6 +176,14 @@ CompressionState Session::state() {
   return {steps_ - (open ? 1 : 0), scale_, table_.saved()};
 }
 
+CompressionState Session::state_if_adopted() {
+  {
+    std::lock_guard lock(mutex_);
+    if (changes_.adopt()) record_.succeed();
+  }
+  return state();
+}
+
 Error Session::load(const CompressionState& state) {
   std::lock_guard lock(mutex_);
   for (const auto& [name, values] : state.residuals)

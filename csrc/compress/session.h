@@ -60,6 +60,10 @@ class Session {
   // changes when all buckets of a backward pass have been averaged. A step of which one was not
   // does not count, and leaves all as it was before it. dtypes that no codec takes go uncompressed.
   Error run(const Bucket& bucket, const StartBucket& start);
+  // For a step that may have ended well elsewhere, when the group is of no use any more: all that
+  // this rank had to send has arrived then, so the state is as if it had ended well here, too.
+  // Else, and where a bucket did not come, it is as state().
+  CompressionState state_if_adopted();
   // A bucket for which begin() was called does not come, or begin() or run() did not return well.
   void fail();
   // As the table has it, or describes it from now on.

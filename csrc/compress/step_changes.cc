@@ -39,12 +39,22 @@ StepChanges::Outcome StepChanges::settle() {
     return Outcome::kOpen;
   const bool failed = state_ == State::kFailed ||
                       std::ranges::any_of(buckets_, [](const auto& b) { return b->failed(); });
-  if (!failed) {
-    for (const auto& [parameter, owed] : residuals_) parameter->residual->commit(owed);
-    for (Parameter* parameter : rights_) parameter->right.swap(parameter->next_right);
-  }
+  if (!failed) commit();
   drop();
   return failed ? Outcome::kFailed : Outcome::kSucceeded;
+}
+
+bool StepChanges::adopt() {
+  if (state_ != State::kOpen || !*all_in_) return false;
+  for (const auto& bucket : buckets_) bucket->wait();
+  commit();
+  drop();
+  return true;
+}
+
+void StepChanges::commit() {
+  for (const auto& [parameter, owed] : residuals_) parameter->residual->commit(owed);
+  for (Parameter* parameter : rights_) parameter->right.swap(parameter->next_right);
 }
 
 void StepChanges::drop() {

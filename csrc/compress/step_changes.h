@@ -47,10 +47,15 @@ class StepChanges {
   // kOpen while a bucket is to come or on its way, or there is no step. Else what was added takes
   // effect, or nothing.
   Outcome settle();
+  // Of a step all of whose buckets have come: returns when none is on its way, and what was added
+  // takes effect, also if some have failed. Else false, and nothing happens.
+  bool adopt();
   // Forgets the step: nothing takes effect.
   void drop();
 
  private:
+  void commit();
+
   struct Changed {
     Parameter* parameter;
     bool owed;

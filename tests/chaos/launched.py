@@ -32,7 +32,6 @@ class Launched:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = folder
-        self._events = folder / "events.jsonl"
         self._output = folder / "launcher.out"
         folder.mkdir(parents=True, exist_ok=True)
         path = os.environ.get("PYTHONPATH", "")
@@ -56,10 +55,11 @@ class Launched:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pid in {self._process.pid, *self.pids()}:
+        self._process.kill()
+        self._process.wait()
+        for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self._process.wait()
 
     @property
     def address(self) -> str:
@@ -68,7 +68,7 @@ class Launched:
 
     def events(self, name: str, **fields: Any) -> list[dict[str, Any]]:
         """Those of that name with these fields."""
-        text = self._events.read_text() if self._events.exists() else ""
+        text = "".join(file.read_text() for file in self._folder.glob("*events.jsonl"))
         lines = [json.loads(line) for line in text.splitlines()]
         return [
             line
@@ -77,8 +77,10 @@ class Launched:
         ]
 
     def pids(self) -> list[int]:
-        """Of all workers, the dead among them."""
-        return [one["worker_pid"] for one in self.events("worker_started")]
+        """Of the workers that have not ended, as far as the launcher has said so."""
+        started = [one["worker_pid"] for one in self.events("worker_started")]
+        ended = {one["worker_pid"] for one in self.events("worker_ended")}
+        return [pid for pid in started if pid not in ended]
 
     def members(self) -> dict[int, int]:
         """Process ids by rank, as of the newest generation that a rank has told of."""
@@ -118,6 +120,6 @@ class Launched:
 
     def output(self) -> str:
         """Of the launcher, and what each worker has written."""
-        files = [self._output, *sorted(self._folder.glob("worker-*.log"))]
+        files = [self._output, *sorted(self._folder.glob("*worker-*.log"))]
         texts = [f"---- {file.name}\n{file.read_text(errors='replace')}" for file in files]
         return "\n".join(texts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +58,9 @@ class Course:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.problems: list[str] = []
-        self._records = records
+        self._by_step: dict[int, list[Record]] = defaultdict(list)
+        for one in records:
+            self._by_step[one.step].append(one)
         self._last_life = {one.pid: one.time for one in records}
         numbers = sorted({one.step for one in records if one.what == "committed"})
         if numbers != list(range(1, len(numbers) + 1)):
@@ -66,7 +68,7 @@ class Course:
         self.steps = [self._step(number) for number in numbers]
 
     def _step(self, number: int) -> Step:
-        mine = [one for one in self._records if one.step == number]
+        mine = self._by_step[number]
         committed = [one for one in mine if one.what == "committed"]
         last = max(one.generation for one in committed)
         for one in committed:

@@ -93,6 +93,19 @@ def test_a_step_is_undone(steps: int):
     assert training.state.steps == steps
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_step_is_undone_again_and_again(steps: int):
+    training = Training()
+    training.step()
+    training.state.commit()
+    before = training.content()
+    for _ in range(3):
+        for _ in range(steps):
+            training.step()
+        training.state._put_back()
+        _same(training.content(), before)
+
+
 def test_a_step_that_is_repeated_is_the_same():
     training = Training()
     training.step()
@@ -112,6 +125,22 @@ def test_without_copies_a_step_before_the_optimizers_is_undone():
     training.forward()  # buffers and random numbers have changed
     training.state._put_back()
     _same(training.content(), before)
+
+
+def test_without_copies_a_generation_begins_with_a_broadcast():
+    """As DDP's: of what is there already, and again when the next one ends before a step."""
+    training = Training(copy=False)
+    training.step()
+    training.state.commit()
+    before = training.content()
+    for _ in range(3):
+        training.state._begin(0, 1)
+        with torch.no_grad():
+            for parameter in training.state.net.parameters():
+                parameter.copy_(parameter.clone())
+        training.forward()
+        training.state._put_back()
+        _same(training.content(), before)
 
 
 def test_without_copies_a_changed_parameter_is_named():
@@ -166,6 +195,39 @@ def test_what_a_file_system_refuses_is_said(tmp_path: Path):
         Training().state.save(tmp_path / "file")
 
 
+def test_buffers_that_come_and_grow_are_put_back():
+    net = nn.Linear(2, 2)
+    net.register_buffer("grows", torch.zeros(2))
+    net.register_buffer("goes", torch.zeros(3))
+    state = elastic.State(net=net)
+    net.grows, net.goes = torch.ones(5), None
+    net.register_buffer("comes", torch.ones(1))
+    state._put_back()
+    assert {name: one.tolist() for name, one in net.named_buffers()} == {
+        "grows": [0, 0],
+        "goes": [0, 0, 0],
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.float64, torch.bool])
+def test_hashes_tell_apart_what_differs(dtype: torch.dtype):
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    torch.manual_seed(seed)
+    values = {"tensor": torch.rand(70_001).mul(100).to(dtype)}
+    snapshot = elastic.State(values=values)._snapshots["values"]
+    seen = {snapshot.hashes()["['tensor']"]}
+    for count in range(1, 20):
+        at = random.randrange(70_001)
+        values["tensor"][at] = ~values["tensor"][at] if dtype == torch.bool else 200 + count
+        snapshot.take()
+        seen.add(snapshot.hashes()["['tensor']"])
+        assert len(seen) == count + 1
+    values["tensor"] = values["tensor"].flip(0)
+    snapshot.take()
+    assert snapshot.hashes()["['tensor']"] not in seen
+
+
 def test_entries_are_attributes():
     state = elastic.State(net=nn.Linear(1, 1), epoch=3)
     state.epoch += 1
@@ -189,6 +251,7 @@ def test_entries_are_attributes():
         ({"_epoch": 1}, ArgumentError, "'_epoch' is a name of State's own"),
         ({"net": object()}, ArgumentError, "net must be a module, an optimizer.* got object"),
         ({"net": {"a": [object()]}}, ArgumentError, "net must be a module"),
+        ({"w": torch.ones(1, requires_grad=True)}, ArgumentError, "w is a tensor that requires"),
     ],
 )
 def test_bad_entries(entries: dict[str, Any], error: type[Exception], said: str):
@@ -226,6 +289,10 @@ class FakeHandle:
         owed = {name: one.clone() for name, one in self.owed.items()}
         return {"version": 1, "steps": self.steps, "scale": 1, "world_size": 1, "residuals": owed}
 
+    def _adopted(self) -> dict[str, Any]:
+        owed = {name: one + 1 for name, one in self.owed.items()}  # of a step that failed here
+        return {**self.state_dict(local=True), "steps": self.steps + 1, "residuals": owed}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.owed, self.steps = dict(state["residuals"]), state["steps"]
 
@@ -258,15 +325,27 @@ def test_the_share_of_what_is_owed_outlives_a_change_of_size(before: int, after:
     assert _share(residuals) == pytest.approx(8 / before)
 
 
+@pytest.mark.parametrize("adopts", [True, False])
+def test_a_step_that_failed_here_counts_where_others_have_committed_it(adopts: bool):
+    residuals, _ = _owing(2, 4)
+    residuals.fail()
+    if adopts:
+        residuals.adopt([{"steps": 8, "scale": 1}])
+    residuals.begin(3)
+    assert _share(residuals) == pytest.approx((5 if adopts else 4) / 2)
+    assert residuals.owed()[0]["steps"] == (8 if adopts else 7)
+
+
 def test_who_leaves_hands_over_once():
     stays, _ = _owing(2, 4)
     leaves, _ = _owing(2, 6)
     for _ in range(2):  # it could not tell whether it was heard
-        stays.receive("one", *leaves.hand_over())
+        stays.receive_all({"one": leaves.hand_over()})
     assert _share(stays) == pytest.approx(4 / 2 + 6 / 2)
     third = Residuals()
-    third.receive("two", *stays.hand_over())
-    third.receive("one", *leaves.hand_over())  # of which "two" has had it
+    # "two" has had what "one" hands over once more.
+    third.receive_all({"one": leaves.hand_over(), "two": stays.hand_over()})
+    third.receive_all({"one": leaves.hand_over()})
     assert _share(third) == pytest.approx(5)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from pathlib import Path
 
@@ -56,7 +57,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="where the launchers of all hosts meet; the one on HOST holds the store there",
     )
-    option("--job", default="default", help="several jobs may share a store; default: %(default)s")
+    option(
+        "--job",
+        default=os.environ.get("SLURM_JOB_ID", "default"),
+        metavar="NAME",
+        help='several jobs may share a store; default: that of Slurm, or "default"',
+    )
     option(
         "--log-dir",
         type=Path,

@@ -6,12 +6,14 @@ import argparse
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import torch.distributed as dist
 
 from torch_ringdist._launch.meeting import Meeting
 from torch_ringdist._launch.worker import Worker
@@ -19,47 +21,45 @@ from torch_ringdist.elastic import _log, _settings
 from torch_ringdist.elastic._leave import STATUS as LEFT
 
 _POLL = 0.05  # seconds
-_ASKED = (signal.SIGTERM, signal.SIGINT)
+_SAME_REQUEST = 1.0  # seconds in which a second signal means the same
 
 
 class Launcher:
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
-        self._meeting = Meeting(args.rdzv)
+        self._meeting = Meeting(args.rdzv, args.job)
         self._folder = args.log_dir or Path(tempfile.mkdtemp(prefix="ringdist_run_"))
         self._folder.mkdir(parents=True, exist_ok=True)
-        os.environ[_settings.EVENTS] = str(self._folder.resolve() / "events.jsonl")
+        # Hosts may share the folder.
+        self._mark = f"{socket.gethostname()}-" if args.rdzv else ""
+        events = self._folder.resolve() / f"{self._mark}events.jsonl"
+        events.unlink(missing_ok=True)  # of another run
+        os.environ[_settings.EVENTS] = str(events)
         self._workers = [
-            Worker(number, self._command(), self._environment(), self._folder)
+            Worker(number, self._command(), self._environment(), self._folder, self._mark)
             for number in range(args.nproc_per_node)
         ]
         self._waiting: dict[Worker, float] = {}  # when those that have died may start again
-        self._asked = 0  # how often to end
-        self._kill_at = float("inf")
+        self._statuses: dict[Worker, int] = {}  # of those that are not started again
+        self._signals: list[tuple[float, int]] = []  # to end, and when
+        self._is_asked = False
         self._finished = False  # a worker has, so training has
         self._failed_late = False  # another one has failed after that
-        self._statuses: dict[Worker, int] = {}  # of those that are not started again
 
     def run(self) -> int:
         """The exit status."""
-        before = {number: signal.signal(number, self._on_signal) for number in _ASKED}
+        before = {number: signal.signal(number, self._on_signal) for number in _asking()}
         try:
-            self._say(
-                "launched",
-                f"{len(self._workers)} workers meet at {self._meeting.address}, which "
-                f"{'this launcher holds' if self._meeting.held_here else 'another one holds'}; "
-                f"logs are in {self._folder}",
-                address=self._meeting.address,
-                workers=len(self._workers),
-            )
+            self._say_that_it_begins()
             for worker in self._workers:
                 self._start(worker)
             while len(self._statuses) < len(self._workers):
                 self._look()
                 time.sleep(_POLL)
+            self._hold_the_store()
         finally:
             for worker in self._workers:
-                worker.send(signal.SIGKILL)
+                worker.kill()
             for number, handler in before.items():
                 signal.signal(number, handler)
         return self._end()
@@ -79,12 +79,29 @@ class Launcher:
             elif not worker.runs:
                 worker.show(rest=True)
                 self._on_end(worker)
-        if self._asked > 1 or now > self._kill_at:
-            for worker in self._workers:
-                worker.send(signal.SIGKILL)
+        self._ask_workers(now)
+
+    def _ask_workers(self, now: float) -> None:
+        """To leave, once somebody has asked for it; and not only to ask, the second time."""
+        if not self._signals:
+            return
+        first, number = self._signals[0]
+        if not self._is_asked:
+            self._is_asked = True
+            name = signal.Signals(number).name
+            _log.event("asked_to_end", f"{name}: workers leave after the step they are in")
+        again = any(at - first > _SAME_REQUEST for at, _ in self._signals)
+        for worker in self._workers:
+            if again or now - first > self._args.grace:
+                worker.kill()
+            else:
+                worker.ask_to_leave()
 
     def _may_not_start(self) -> bool:
-        return self._finished or self._asked > 0
+        """Where all are down at once nobody has what they had trained, and one that is started
+        would wait for them."""
+        alone = self._args.rdzv is None and not any(one.runs for one in self._workers)
+        return self._finished or bool(self._signals) or alone
 
     def _on_end(self, worker: Worker) -> None:
         status = worker.status
@@ -101,7 +118,7 @@ class Launcher:
             self._failed_late |= self._finished and status not in (0, LEFT)
             self._finished |= status == 0
             self._statuses[worker] = status
-        self._say(
+        _log.event(
             "worker_ended",
             f"worker {worker.number} (pid {worker.pid}) {how}",
             worker=worker.number,
@@ -110,39 +127,57 @@ class Launcher:
             again=again,
         )
 
+    def _hold_the_store(self) -> None:
+        """While others train, all workers here having left."""
+        told = False
+        while not self._signals and all(one == LEFT for one in self._statuses.values()):
+            if not self._meeting.is_needed:
+                return
+            if not told:
+                text = "all workers here have left; the store is held for those of others"
+                _log.event("holds_the_store", text)
+            told = True
+            time.sleep(_POLL)
+
     def _end(self) -> int:
         statuses = [self._statuses[worker] for worker in self._workers]
         if self._finished:
             status = int(self._failed_late)
-        elif self._asked:
+        elif self._signals:
             status = LEFT
         else:
-            status = next((one if one > 0 else 128 - one for one in statuses if one != LEFT), LEFT)
+            # What failed by itself says more than a kill.
+            status = max(one if one > 0 else 0 for one in statuses) or 128 - min(statuses)
         text = "training has finished" if self._finished else "training has not finished"
         kept = self._args.log_dir is None and status != 0
-        self._say("ended", text + (f"; logs are in {self._folder}" if kept else ""), status=status)
+        text += f"; logs are in {self._folder}" if kept else ""
+        _log.event("ended", text, status=status)
         if self._args.log_dir is None and status == 0:
             shutil.rmtree(self._folder, ignore_errors=True)
         return status
 
+    def _say_that_it_begins(self) -> None:
+        holder = "this launcher holds" if self._meeting.held_here else "another one holds"
+        _log.event(
+            "launched",
+            f"{len(self._workers)} workers meet at {self._meeting.address}, which {holder}; "
+            f"logs are in {self._folder}",
+            address=self._meeting.address,
+            workers=len(self._workers),
+        )
+
     def _start(self, worker: Worker) -> None:
         worker.start()
-        self._say(
+        _log.event(
             "worker_started",
-            "",
+            f"worker {worker.number} is process {worker.pid}",
             worker=worker.number,
             worker_pid=worker.pid,
             attempt=worker.attempt,
         )
 
     def _on_signal(self, number: int, _: object) -> None:
-        self._asked += 1
-        if self._asked == 1:
-            self._kill_at = time.monotonic() + self._args.grace
-            name = signal.Signals(number).name
-            self._say("asked_to_end", f"{name}: workers leave after the step they are in")
-            for worker in self._workers:
-                worker.send(signal.SIGTERM)
+        self._signals.append((time.monotonic(), number))  # the loop does the rest
 
     def _command(self) -> Sequence[str]:
         args = self._args
@@ -163,11 +198,15 @@ class Launcher:
             ours[_settings.MAX_RANKS] = str(args.max_ranks)
         if args.nproc_per_node > 1 and "OMP_NUM_THREADS" not in os.environ:
             ours["OMP_NUM_THREADS"] = "1"  # else ranks fight for the cores, as torchrun knows
-        return {**os.environ, **ours}
+        # A launcher around this one, as srun, may have set them.
+        inherited = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
+        return {**inherited, **ours}
 
-    @staticmethod
-    def _say(name: str, text: str, **fields: Any) -> None:
-        _log.event(name, text, **fields)
+
+def _asking() -> list[signal.Signals]:
+    """Signals that ask to end; but not one that whoever started this wants ignored (nohup)."""
+    usual = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    return [one for one in usual if signal.getsignal(one) is not signal.SIG_IGN]
 
 
 def _in_words(status: int) -> str:
@@ -176,7 +215,8 @@ def _in_words(status: int) -> str:
     if status == LEFT:
         return "has left"
     if status < 0:
-        return f"was ended by {signal.Signals(-status).name}"
+        names = {one.value: one.name for one in signal.Signals}
+        return f"was ended by {names.get(-status, f'signal {-status}')}"
     return f"has failed with status {status}"
 
 
@@ -184,6 +224,12 @@ def run(args: argparse.Namespace) -> int:
     """The command; returns its exit status.
 
     Raises:
-        OSError, torch.distributed.DistError: no store, no folder for the logs.
+        OSError: no store, no folder for the logs.
+        ValueError: arguments that do not go together.
     """
-    return Launcher(args).run()
+    if args.max_ranks and args.max_ranks < args.min_ranks:
+        raise ValueError(f"--max-ranks={args.max_ranks} is less than --min-ranks={args.min_ranks}")
+    try:
+        return Launcher(args).run()
+    except dist.DistError as error:
+        raise OSError(str(error)) from error

@@ -8,6 +8,8 @@ import time
 
 import torch.distributed as dist
 
+from torch_ringdist.elastic._entry import TRAINING, progress_of
+
 _PATIENCE = 60.0  # seconds for the launcher that holds the store to come up
 _PROBE = 1.0
 _POLL = 0.5
@@ -20,17 +22,23 @@ class Meeting:
         held_here: by this process; it ends with it.
     """
 
-    def __init__(self, wanted: tuple[str, int] | None) -> None:
+    def __init__(self, wanted: tuple[str, int] | None, job: str) -> None:
         """Raises OSError or torch.distributed.DistError where there is none."""
         host, port = wanted or ("127.0.0.1", 0)
         self.held_here = wanted is None or (_is_here(host) and not _answers(host, port))
         self._store: dist.TCPStore | None = None
+        self._job = job
         if self.held_here:
             self._store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
             port = self._store.port
         else:
             _wait_for(host, port)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def is_needed(self) -> bool:
+        """Workers of other launchers train, and others may come to them by the store here."""
+        return self._store is not None and progress_of(self._store, self._job) == TRAINING
 
 
 def _is_here(host: str) -> bool:

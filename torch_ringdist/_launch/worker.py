@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,21 +18,30 @@ _PAUSE = 1.0
 
 class Worker:
     def __init__(
-        self, number: int, command: Sequence[str], environment: Mapping[str, str], folder: Path
+        self,
+        number: int,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        mark: str,
     ) -> None:
-        self.number, self._command = number, command
+        """`mark` tells its logs in `folder` from those of other hosts."""
+        self.number, self._command, self._mark = number, command, mark
         self._environment = {**environment, "LOCAL_RANK": str(number)}
         self._folder = folder
         self.attempt = -1
         self._process: subprocess.Popen[bytes] | None = None
-        self._started_at = 0.0
+        self._started_at, self._asked = 0.0, False
         self._unread = b""
         self._log: Path | None = None
         self._at = 0
 
     def start(self) -> None:
         self.attempt += 1
-        self._log, self._at = self._folder / f"worker-{self.number}.{self.attempt}.log", 0
+        self._log, self._at = (
+            self._folder / f"{self._mark}worker-{self.number}.{self.attempt}.log",
+            0,
+        )
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -41,7 +51,7 @@ class Worker:
                 env=self._environment,
                 start_new_session=True,  # Ctrl-C is for the launcher
             )
-        self._started_at = time.monotonic()
+        self._started_at, self._asked = time.monotonic(), False
 
     @property
     def pid(self) -> int:
@@ -64,9 +74,17 @@ class Worker:
         now = time.monotonic()
         return now + _PAUSE if now - self._started_at < _SHORT_LIFE else now
 
-    def send(self, number: signal.Signals) -> None:
+    def ask_to_leave(self) -> None:
+        """Once for each process."""
+        if self.runs and not self._asked:
+            self._asked = True
+            os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """With all that it has started, if that is in its session still."""
         if self.runs:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def show(self, *, rest: bool = False) -> None:
         """Whole lines that it has written since, on stdout; with `rest`, what no line ends, too."""
@@ -79,8 +97,9 @@ class Worker:
         *lines, self._unread = (self._unread + new).split(b"\n")
         if rest and self._unread:
             lines, self._unread = [*lines, self._unread], b""
-        out = sys.stdout.buffer
-        for line in lines:
-            out.write(b"[%d] %b\n" % (self.number, line))
-        if lines:
-            out.flush()
+        if not lines:
+            return
+        with contextlib.suppress(OSError):  # who reads it has seen enough, say `head`
+            for line in lines:
+                sys.stdout.buffer.write(b"[%d] %b\n" % (self.number, line))
+            sys.stdout.buffer.flush()

@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 
 _FOLDER = re.compile(r"step-(\d+)")
 _OUTLINE = "ringdist"  # the key of all but the tensors
+_VERSION = 1
 
 
 def save(state: State, folder: str | os.PathLike[str]) -> str:
     """As State.save()."""
     target = Path(folder) / f"step-{state.steps:09d}"
     together = dist.is_initialized()
+    for snapshot in state._snapshots.values():
+        snapshot.check()
     owed = _mean_owed(state, together)
     problem = ""
     if not together or dist.get_rank() == 0:
@@ -56,6 +59,10 @@ def load(state: State, folder: str | os.PathLike[str]) -> bool:
     loaded: dict[str, Any] = {_OUTLINE: b""}
     _alone(dcp.load, loaded, source)
     saved = pickle.loads(loaded[_OUTLINE])
+    if saved["version"] != _VERSION:
+        raise ArgumentError(
+            f"ringdist: State.load: {source} is of version {saved['version']}, this is {_VERSION}"
+        )
     theirs, ours = saved["terms"], _terms(state)
     for name in sorted({*theirs, *ours}):
         if theirs.get(name) != ours.get(name):
@@ -75,12 +82,9 @@ def load(state: State, folder: str | os.PathLike[str]) -> bool:
 
 
 def newest(folder: str | os.PathLike[str]) -> Path | None:
-    """What save() has written last."""
-    there = Path(folder)
-    found = (
-        [one for one in there.iterdir() if _FOLDER.fullmatch(one.name)] if there.is_dir() else []
-    )
-    return max(found, default=None, key=lambda one: int(one.name.partition("-")[2]))
+    """What save() has written last, which need not be of the most steps."""
+    found = [one for one in Path(folder).glob("*") if _FOLDER.fullmatch(one.name)]
+    return max(found, default=None, key=lambda one: one.stat().st_mtime_ns)
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,10 @@ class Key:
 
 
 def _terms(state: State) -> dict[str, str]:
+    """What must be the same where it is loaded: entries, and which index is which."""
     terms = _standing.terms_of(state, 0)
-    return {name: terms[name] for name in terms if name.startswith("entry")}
+    free = ("min_ranks", "sampler: global_batch", "sampler: batch_size", "sampler: drop_last")
+    return {name: terms[name] for name in terms if name not in free}
 
 
 def _mean_owed(state: State, together: bool) -> list[dict[str, Any]]:
@@ -100,15 +106,23 @@ def _mean_owed(state: State, together: bool) -> list[dict[str, Any]]:
     owed = state._residuals.owed()
     if not together:
         return owed
-    shapes = [{name: one["residuals"][name].shape for name in one["residuals"]} for one in owed]
-    everyone = _standing.gather(shapes)
-    for at, one in enumerate(owed):
-        # A rank that has just come owes nothing, of nothing.
-        known = {name: shape for rank in everyone for name, shape in rank[at].items()}
+    shapes = [{name: share.shape for name, share in one["residuals"].items()} for one in owed]
+    for at, known in enumerate(_union(_standing.gather(shapes))):
+        # A rank that has just come may owe nothing, of nothing.
+        mine = owed[at]["residuals"] if at < len(owed) else {}
         for name in sorted(known):
-            share = one["residuals"].setdefault(name, torch.zeros(known[name]))
+            share = mine.setdefault(name, torch.zeros(known[name], dtype=torch.float32))
             dist.all_reduce(share)
     return owed
+
+
+def _union(everyone: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Of the ranks' lists, place by place."""
+    union: list[dict[str, Any]] = [{} for _ in max(everyone, key=len)]
+    for mine in everyone:
+        for one, known in zip(union, mine, strict=False):
+            one.update(known)
+    return union
 
 
 def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
@@ -124,7 +138,7 @@ def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
     given = {name: one for name, one in state._snapshots.items() if state._parts[name].given}
     parts = {name: pytree.tree_map(key_of, one.tree()) for name, one in given.items()}
     saved = {
-        "version": 1,
+        "version": _VERSION,
         "steps": state.steps,
         "terms": _terms(state),
         "parts": parts,
@@ -135,8 +149,11 @@ def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     # As one value: dcp makes keys of what is in dicts and lists.
     _alone(dcp.save, {_OUTLINE: pickle.dumps(saved), **tensors}, draft)
-    shutil.rmtree(target, ignore_errors=True)
+    old = draft.with_suffix(".old")
+    if target.exists():  # of the same steps
+        target.rename(old)
     draft.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _alone(function: Callable[..., Any], content: dict[str, Any], folder: Path) -> None:

@@ -3,12 +3,14 @@
 One key in the store says how far the job is. Who finds none founds a group of one rank; everybody
 else joins that, so processes may start in any order, and there is no first set of ranks to agree
 on. `forming ID` may be taken over, by compare-and-set, where the founder has died before training
-began; `training` may not: whoever could not reach the group would train beside it.
+began. It becomes `training ID`, which may not: whoever could not reach the group would train beside
+it. When all have left it is `left`, and the next one founds again, from a checkpoint.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 import uuid
 from datetime import timedelta
@@ -16,13 +18,21 @@ from datetime import timedelta
 import torch.distributed as dist
 
 import torch_ringdist
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist.elastic import _log, _standing
 from torch_ringdist.elastic._settings import Settings
 
 # How long a founder may be silent before another one takes its place, and between two looks at
 # whether there is still something to join.
 _SLICE = timedelta(seconds=10)
-_TRAINING, _FINISHED = "training", "finished"
+_FORMING, TRAINING, _FINISHED, _LEFT = "forming", "training", "finished", "left"
 _FULL_POLL = 0.5  # seconds
+
+
+def progress_of(store: dist.Store, job: str) -> str:
+    """How far the job is; empty before anybody has come."""
+    key = _key(job, "progress")
+    return store.get(key).decode().partition(" ")[0] if store.check([key]) else ""
 
 
 class Entry:
@@ -31,9 +41,13 @@ class Entry:
     def __init__(self, settings: Settings) -> None:
         """Finds the store. Raises torch.distributed.DistError where it is not there."""
         self._settings = settings
+        self._terms: dict[str, str] = {}
+        self._founder = ""  # of the group, as long as this process may begin its training
         self._id = uuid.uuid4().hex
-        base = f"ringdist/elastic/{settings.job}"
-        self._progress, self._size, self._group = f"{base}/progress", f"{base}/size", f"{base}/"
+        keys = ("progress", "size", "terms", "group")
+        self._progress, self._size, self._terms_key, self._group = (
+            _key(settings.job, name) for name in keys
+        )
         self._store = dist.TCPStore(
             settings.host,
             settings.port,
@@ -42,31 +56,44 @@ class Entry:
             timeout=settings.rejoin_timeout,
         )
 
-    def enter(self) -> int | None:
+    def enter(self, terms: dict[str, str]) -> int | None:
         """Returns when this process is a member, of what generation; None: the job has finished.
 
+        Args:
+            terms: what all ranks must agree on.
+
         Raises:
-            torch.distributed.DistBackendError: not let in within the rejoin_timeout, and why.
+            torch.distributed.DistBackendError: not let in within the rejoin_timeout, or refused,
+                and why.
+            ArgumentError: this process has other entries, shapes or data than the others.
         """
-        deadline = time.monotonic() + self._settings.rejoin_timeout.total_seconds()
-        mine = f"forming {self._id}"
+        self._terms = terms
+        mine = f"{_FORMING} {self._id}"
         seen = self._exchange("", mine)
+        if seen == _LEFT:
+            seen = self._exchange(_LEFT, mine)
+        self._wait_for_room()
+        deadline = time.monotonic() + self._settings.rejoin_timeout.total_seconds()
         while seen != mine:
             if seen == _FINISHED:
                 return None
-            self._wait_for_room(deadline)
+            self._refuse_strangers()
+            began = time.monotonic()
             try:
                 _, report = torch_ringdist.join(
                     self._store, timeout=_SLICE, options=self._settings.options, job=self._job
                 )
+                self._founder = self._founder_in(seen)
                 return report.generation
             except dist.DistBackendError:
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                if now > deadline or now - began < _SLICE.total_seconds() / 2:  # it is refused
                     raise
             before, seen = seen, self._read()
             # It has not come to anything in all that time.
-            if seen == before and seen != _TRAINING:
+            if seen == before and self._founder_in(seen):
                 seen = self._exchange(seen, mine)
+        self._founder = self._id
         self._found()
         return 0
 
@@ -75,24 +102,37 @@ class Entry:
 
         Raises:
             RuntimeError: the job has trained before, and nobody here knows what.
+            SystemExit: the job has finished.
         """
-        seen = self._read()
-        while seen.startswith("forming "):
-            before, seen = seen, self._exchange(seen, _TRAINING)
-            if seen == _TRAINING:
-                return
-            if seen == before:
-                break
+        wanted = f"{TRAINING} {self._founder}"
+        seen = self._exchange(f"{_FORMING} {self._founder}", wanted) if self._founder else ""
+        if seen == wanted:  # also where it had begun, and was interrupted before the first step
+            return
+        seen = seen or self._read()
+        if seen == _FINISHED:
+            raise SystemExit(0)
         raise RuntimeError(
-            "ringdist: elastic: all ranks that had trained are lost, so nobody has the state of "
-            f"this job any more (it is {seen!r}): start it again, from a checkpoint"
+            "ringdist: elastic: nobody here has the state of this job, whose ranks are lost, or "
+            f"train where this one does not reach them (it is {seen!r}): start it again, from a "
+            "checkpoint"
         )
+
+    def has_trained(self) -> None:
+        """The group has, with this process: it can never again be one that begins."""
+        self._founder = ""
 
     def say_size(self, size: int) -> None:
         self._tell(self._size, str(size))
 
+    def say_terms(self, terms: dict[str, str]) -> None:
+        """What newcomers must agree to; they look before they knock."""
+        self._tell(self._terms_key, json.dumps(terms))
+
     def finish(self) -> None:
         self._tell(self._progress, _FINISHED)
+
+    def all_leave(self) -> None:
+        self._tell(self._progress, _LEFT)
 
     @property
     def _job(self) -> str:
@@ -102,7 +142,7 @@ class Entry:
         dist.init_process_group(
             "ringdist",
             # Whoever takes over from a founder that has died finds nothing of its.
-            store=dist.PrefixStore(f"{self._group}{self._id}", self._store),
+            store=dist.PrefixStore(f"{self._group}/{self._id}", self._store),
             rank=0,
             world_size=1,
             timeout=self._settings.timeout,
@@ -111,17 +151,28 @@ class Entry:
         dist.barrier()  # only a group that has formed can let others in
         torch_ringdist.admit(self._job)
 
-    def _wait_for_room(self, deadline: float) -> None:
-        most = self._settings.max_ranks
-        while most and self._store.check([self._size]):
-            if int(self._store.get(self._size)) < most or self._read() == _FINISHED:
+    def _wait_for_room(self) -> None:
+        """However long that takes."""
+        most, told = self._settings.max_ranks, False
+        while most and self._store.check([self._size]) and self._read() != _FINISHED:
+            if int(self._store.get(self._size)) < most:
                 return
-            if time.monotonic() > deadline:
-                raise dist.DistBackendError(
-                    f"ringdist: elastic: the group has {most} ranks, which is the most it takes, "
-                    "and has had since this one came"
-                )
+            if not told:
+                _log.event("full", f"{most} ranks are there, which is the most: this one waits")
+            told = True
             time.sleep(_FULL_POLL)
+
+    def _refuse_strangers(self) -> None:
+        if self._store.check([self._terms_key]):
+            theirs = json.loads(self._store.get(self._terms_key))
+            if text := _standing.difference(self._terms, "this process", theirs, "the group"):
+                raise ArgumentError(f"ringdist: elastic: {text}")
+
+    @staticmethod
+    def _founder_in(progress: str) -> str:
+        """While its group has not trained; else empty."""
+        state, _, founder = progress.partition(" ")
+        return founder if state == _FORMING else ""
 
     def _exchange(self, expected: str, wanted: str) -> str:
         """Compare-and-set; what is there afterwards."""
@@ -134,3 +185,7 @@ class Entry:
         # The store may be lost by now; the group goes on without it, and nobody can come that way.
         with contextlib.suppress(RuntimeError):
             self._store.set(key, value)
+
+
+def _key(job: str, name: str) -> str:
+    return f"ringdist/elastic/{job}/{name}"

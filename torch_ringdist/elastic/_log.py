@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -14,18 +15,14 @@ from torch_ringdist.elastic._settings import EVENTS
 def event(name: str, text: str, **fields: Any) -> None:
     """A line of JSON in the file that the launcher names, if it does; and `text` on stderr.
 
+    What cannot be written is not: training does not end for it.
+
     Lines of several processes do not mix: each is one write() at the end of the file.
     """
-    if text:
-        print(f"ringdist: {text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        if text:
+            print(f"ringdist: {text}", file=sys.stderr, flush=True)
     if path := os.environ.get(EVENTS):
         line = {"time": time.time(), "event": name, "pid": os.getpid(), **fields}
-        append(path, json.dumps(line))
-
-
-def append(path: str | os.PathLike[str], line: str) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(file, f"{line}\n".encode())
-    finally:
-        os.close(file)
+        with contextlib.suppress(OSError), open(path, "ab", buffering=0) as file:
+            file.write(f"{json.dumps(line)}\n".encode())

@@ -58,9 +58,8 @@ class Parameters(Part):
         return {name: one.detach() for name, one in self._module.named_parameters()}
 
     def write(self, tree: Tree) -> None:
-        with torch.no_grad():
-            for name, parameter in self._module.named_parameters():
-                parameter.copy_(tree[name])
+        for name, parameter in self._module.named_parameters():
+            _put(parameter, tree[name])
 
     def describe(self) -> str:
         return _shapes(self._module.named_parameters())
@@ -82,9 +81,15 @@ class Buffers(Part):
 
     def write(self, tree: Tree) -> None:
         tensors, extra = tree
-        with torch.no_grad():
-            for name, buffer in self._module.named_buffers():
-                buffer.copy_(tensors[name])
+        now = dict(self._module.named_buffers())
+        for name in now.keys() | tensors.keys():
+            if name in now and name in tensors and now[name].shape == tensors[name].shape:
+                _put(now[name], tensors[name])
+                continue
+            # It has come, gone or grown in a forward pass.
+            owner, _, last = name.rpartition(".")
+            buffer = tensors[name].clone() if name in tensors else None
+            setattr(self._module.get_submodule(owner), last, buffer)
         if extra:
             self._module.load_state_dict(extra, strict=False)
 
@@ -103,13 +108,13 @@ class Optimizer(Part):
 
     def write(self, tree: Tree) -> None:
         if not self._has(tree):
-            self._optimizer.load_state_dict(tree)
+            self._optimizer.load_state_dict(copy.deepcopy(tree))  # it would keep the tensors
             return
         for group, saved in zip(self._optimizer.param_groups, tree["param_groups"], strict=True):
             group.update({name: saved[name] for name in saved if name != "params"})
 
     def _has(self, tree: Tree) -> bool:
-        """The tensors of the tree are its own; load_state_dict() would copy each."""
+        """The tensors of the tree are its own, as where no copies are kept."""
         ours, theirs = (pytree.tree_leaves(one["state"]) for one in (self.read(), tree))
         return len(ours) == len(theirs) and all(map(operator.is_, ours, theirs))
 
@@ -128,7 +133,7 @@ class Stateful(Part):
         return self._value.state_dict()
 
     def write(self, tree: Tree) -> None:
-        self._value.load_state_dict(tree)
+        self._value.load_state_dict(copy.deepcopy(tree))
 
     def describe(self) -> str:
         return type(self._value).__name__
@@ -190,7 +195,7 @@ def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
         return {name: Optimizer(value)}
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
         return {name: Stateful(value)}
-    _check_value(name, value)
+    check_value(name, value)
     return {name: Value(values, name)}
 
 
@@ -207,17 +212,30 @@ def _check_whole(name: str, module: nn.Module) -> None:
         )
 
 
-def _check_value(name: str, value: Any) -> None:
+def check_value(name: str, value: Any) -> None:
+    """Raises ArgumentError unless it is one that State can hold and put back."""
     leaves = value.values() if isinstance(value, Mapping) else value
     if isinstance(value, (Mapping, list, tuple)):
         for leaf in leaves:
-            _check_value(name, leaf)
+            check_value(name, leaf)
+    elif isinstance(value, torch.Tensor) and value.requires_grad:
+        raise ArgumentError(
+            f"ringdist: State: {name} is a tensor that requires gradients, which an optimizer may "
+            "hold: make it a parameter of a module"
+        )
     elif not isinstance(value, (int, float, str, bool, bytes, torch.Tensor, type(None))):
         raise ArgumentError(
             f"ringdist: State: {name} must be a module, an optimizer, something with state_dict() "
             "and load_state_dict(), or numbers, texts and tensors in dicts, lists and tuples, got "
             f"{type(value).__name__}"
         )
+
+
+def _put(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Nothing where it is the same memory: a copy would count as a change."""
+    if target.data_ptr() != source.data_ptr():
+        with torch.no_grad():
+            target.copy_(source)
 
 
 def _shapes(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:

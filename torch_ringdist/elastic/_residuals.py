@@ -19,6 +19,7 @@ class Residuals:
 
     def __init__(self) -> None:
         self._handles: list[CompressState] = []
+        self._if_adopted: list[dict[str, Any]] = []
         self._size = 1
         self._kept: list[dict[str, Any]] = []  # as of the last commit
         self._kept_size = 1
@@ -26,7 +27,7 @@ class Residuals:
 
     def begin(self, size: int) -> None:
         """A generation of so many ranks; nothing is compressed in it yet."""
-        self._handles, self._size = [], size
+        self._handles, self._if_adopted, self._size = [], [], size
 
     def add(self, handle: CompressState) -> None:
         """One of this generation, which goes on from what is owed."""
@@ -38,14 +39,28 @@ class Residuals:
 
     def take(self) -> None:
         """What is owed now counts from now on."""
-        if self._handles:
-            new = [handle.state_dict(local=True) for handle in self._handles]
-            if self._kept_size != self._size:
-                self._kept = [
-                    {**one, "residuals": self._times(one, self._size)} for one in self.owed()
-                ]
-                self._kept_size = self._size
-            self._kept = new + self._kept[len(new) :]
+        self._keep([handle.state_dict(local=True) for handle in self._handles])
+
+    def fail(self) -> None:
+        """The group has failed in a step, which may have ended well elsewhere: see adopt()."""
+        if self._handles:  # else it has failed once more, before another step
+            self._if_adopted = [handle._adopted() for handle in self._handles]
+            self._handles = []
+
+    def adopt(self, elsewhere: list[Owed]) -> None:
+        """It has: others have committed the step that failed here, with all that this rank had
+        sent. `elsewhere`: as without_tensors() of one of them."""
+        self._keep(self._if_adopted)
+        for one, other in zip(self._kept, elsewhere, strict=False):
+            one.update(steps=other["steps"], scale=other["scale"])
+
+    def _keep(self, new: list[dict[str, Any]]) -> None:
+        if not new:
+            return
+        if self._kept_size != self._size:
+            self._kept = [{**one, "residuals": self._times(one, self._size)} for one in self.owed()]
+            self._kept_size = self._size
+        self._kept = new + self._kept[len(new) :]
 
     def owed(self) -> list[Owed]:
         each = 1 / self._kept_size
@@ -67,11 +82,16 @@ class Residuals:
         """All that is owed here, and by whom it was before."""
         return self.owed(), self._taken
 
-    def receive(self, whose: str, owed: list[Owed], taken: set[str]) -> None:
-        """From one that leaves; once, however often it tries."""
-        if whose in self._taken:
-            return
-        self._taken |= {whose, *taken}
+    def receive_all(self, handed: dict[str, tuple[list[Owed], set[str]]]) -> None:
+        """From those that leave, by their ids; of each once, however often it tries."""
+        # What one of them has taken from another one is part of what it hands over.
+        within = self._taken.union(*(taken for _, taken in handed.values()))
+        for whose, (owed, taken) in handed.items():
+            if whose not in within:
+                self._receive(owed)
+            self._taken |= {whose, *taken}
+
+    def _receive(self, owed: list[Owed]) -> None:
         mine = self.owed()
         mine += [{**one, "residuals": {}} for one in owed[len(mine) :]]
         for one, other in zip(mine, owed, strict=False):

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import torch_ringdist
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.elastic import _leave, _log, _standing
+from torch_ringdist.elastic import _group, _leave, _log, _standing
 from torch_ringdist.elastic._entry import Entry
 from torch_ringdist.elastic._settings import Settings
 from torch_ringdist.elastic._standing import Company, Standing
@@ -32,15 +32,15 @@ class Run:
         self._id = uuid.uuid4().hex
         self._generation = 0
         self._lost: tuple[str, ...] = ()
-        self._joined: tuple[int, ...] = ()
         self._veteran = self._finished = self._leaves = False
         self._result: Any = None
         self._retried_at = -1  # steps, when the last error came for no reason that shows
         self._rests_since = 0.0  # too few ranks
+        self._start_ranks = settings.start_ranks
 
     def run(self, function: Callable[[State], _Result]) -> _Result:
         with _leave.signals():
-            generation = self._entry.enter()
+            generation = self._entry.enter(self._terms())
             if generation is None:
                 _log.event("too_late", "the job has finished; there is nothing to join")
                 raise SystemExit(0)
@@ -66,7 +66,10 @@ class Run:
         except dist.DistError as error:
             # Not with its frames, which hold a model of the generation that is over.
             cause = error.with_traceback(None)
-        self._state._put_back()
+            cause.__cause__ = cause.__context__ = None
+            self._leaves = _leave.leave_was_asked()
+        if not self._finished:  # else it may be over, with what was done after the last step
+            self._state._put_back()
         self._next(cause)
         return False
 
@@ -74,18 +77,24 @@ class Run:
         """A generation: True if all have finished, False where all are to meet once more in it."""
         state = self._state
         company = self._meet()
-        if not company.has_trained and self._too_few(self._settings.start_ranks):
-            return self._rest("the first step", self._settings.start_ranks)
-        if not company.has_trained and dist.get_rank() == 0:
+        if company.all_finished:
+            self._entry.finish()
+            return True
+        if self._finished:  # the others have not: the last step counts, and what followed does not
+            self._finished = False
+            state._put_back()
+        if company.has_trained:
+            self._entry.has_trained()
+        elif company.leaving:
+            self._part(company)
+        elif self._too_few(company.start_ranks):
+            return self._rest("the first step", company.start_ranks)
+        elif dist.get_rank() == 0:
             self._entry.begin_training()
         if company.somebody_lacks:
             transfer(state, company)
         self._veteran = True
         state._begin(dist.get_rank(), dist.get_world_size())
-        if company.all_finished:
-            if dist.get_rank() == 0:
-                self._entry.finish()
-            return True
         self._tell(company)
         if company.leaving:
             self._part(company)
@@ -93,18 +102,27 @@ class Run:
             self._save()
             return self._rest("the next step", self._settings.min_ranks)
         self._rests_since = 0.0
-        self._call_back()
-        if not self._finished:
-            self._result = function(state)
-            self._finished = True
+        self._call_back(company)
+        self._result = self._train(function)
+        self._finished = True
         # Nobody goes before all have come this far: whoever is lost may have had the last step.
         dist.barrier()
         return False
 
+    def _train(self, function: Callable[[State], Any]) -> Any:
+        try:
+            return function(self._state)
+        except dist.DistError:
+            raise
+        except RuntimeError as error:
+            # Hooks of gradients, in Python, make others of what tells that the group has failed.
+            if not _group.has_failed():
+                raise
+            raise dist.DistBackendError(str(error)) from error
+
     def _meet(self) -> Company:
         """Everybody says where they stand."""
-        state = self._state
-        terms = _standing.terms_of(state, self._settings.min_ranks)
+        state, terms = self._state, self._terms()
         content = _content(state) if self._veteran else {}
         mine = Standing(
             id=self._id,
@@ -112,6 +130,7 @@ class Run:
             veteran=self._veteran,
             finished=self._finished,
             leaves=self._leaves,
+            start_ranks=self._start_ranks,
             terms=_standing.hash_of(terms),
             content=_standing.hash_of(content) if self._veteran else "",
         )
@@ -129,15 +148,19 @@ class Run:
         rank = dist.get_rank()
         staying = [one for one in range(dist.get_world_size()) if one not in company.leaving]
         if not staying:
-            self._save()
+            if company.has_trained:
+                self._save()
+            self._entry.all_leave()
             self._go()
         self._retried_at = -1
+        handed: dict[str, Any] = {}
         for one in company.leaving:
             objects = [self._state._residuals.hand_over() if rank == one else None]
             dist.broadcast_object_list(objects, src=one)
-            if rank == staying[0]:
-                self._state._residuals.receive(company.standings[one].id, *objects[0])
-        if self._leaves:
+            handed[company.standings[one].id] = objects[0]
+        if rank == staying[0]:
+            self._state._residuals.receive_all(handed)
+        if rank in company.leaving:
             self._go()
         dist.barrier()  # with those who go
         self._until_they_go()
@@ -170,11 +193,14 @@ class Run:
             if said == 2:
                 self._leaves = _leave.leave_was_asked()
                 return False
+            if said == 1 and not self._too_few(self._settings.min_ranks):
+                self._start_ranks = size  # those who are wanted for the beginning do not come
+                return False
             if said == 1:
                 saved = f"; the state is in {self._settings.checkpoint}" if self._veteran else ""
                 raise RuntimeError(
-                    f"ringdist: elastic: {size} of {wanted} ranks are there, and no more have come "
-                    f"in {limit:g} s (rejoin_timeout){saved}"
+                    f"ringdist: elastic: {size} of {wanted} ranks are there, and {until} has "
+                    f"waited for more for {limit:g} s (rejoin_timeout){saved}"
                 )
             time.sleep(_POLL)
 
@@ -184,23 +210,28 @@ class Run:
             _log.event("error", "", what=str(cause), steps=self._state.steps)
         _, report = torch_ringdist.shrink(timeout=self._settings.rejoin_timeout)
         self._generation = report.generation
-        self._lost = tuple(f"rank {one.rank} ({one.cause})" for one in report.lost)
-        self._joined = report.joined
-        if cause is None or self._lost or self._joined or report.store:
+        self._lost += tuple(f"rank {one.rank} ({one.cause})" for one in report.lost)
+        if cause is None or report.lost or report.joined or report.store:
             return
         # Somebody may leave; a connection may have broken, and come again. But not twice.
         if self._retried_at == self._state.steps:
             raise cause
         self._retried_at = self._state.steps
 
+    def _terms(self) -> dict[str, str]:
+        return _standing.terms_of(self._state, self._settings.min_ranks)
+
     def _too_few(self, wanted: int) -> bool:
         return dist.get_world_size() < wanted
 
     def _save(self) -> None:
-        folder = self._settings.checkpoint
-        if dist.get_rank() == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-        where = self._state.save(folder)
+        try:
+            where = self._state.save(self._settings.checkpoint)
+        except dist.DistError:
+            raise
+        except RuntimeError as error:  # a disk is full: whoever waits goes on all the same
+            _log.event("not_saved", str(error))
+            return
         if dist.get_rank() == 0:
             _log.event("saved", f"saved step {self._state.steps} in {where}", where=where)
 
@@ -208,7 +239,8 @@ class Run:
         rank, size = dist.get_rank(), dist.get_world_size()
         if rank == 0:
             self._entry.say_size(size)
-        joined = [one for one, standing in enumerate(company.standings) if not standing.veteran]
+            self._entry.say_terms(self._terms())
+        joined = company.newcomers
         text = f"generation {self._generation}: {size} ranks, {self._state.steps} steps committed"
         text += f"; lost {', '.join(self._lost)}" if self._lost else ""
         text += f"; joined {_ranks(joined)}" if joined else ""
@@ -225,15 +257,16 @@ class Run:
             leaving=company.leaving,
         )
 
-    def _call_back(self) -> None:
+    def _call_back(self, company: Company) -> None:
         change = Change(
             self._generation,
             dist.get_rank(),
             dist.get_world_size(),
             self._state.steps,
             self._lost,
-            self._joined,
+            tuple(company.newcomers),
         )
+        self._lost = ()
         for function in self._state._callbacks:
             function(change)
 
@@ -287,7 +320,10 @@ def run(function: Callable[[State], _Result]) -> Callable[[State], _Result]:
     @functools.wraps(function)
     def entered(state: State) -> _Result:
         if _job.settings is None or _job.entry is None:
-            raise ArgumentError("ringdist: elastic.run: call elastic.init() first")
+            raise ArgumentError(
+                "ringdist: elastic.run: call elastic.init() first; it is good for one call of a "
+                "training function, as a job is launched for one"
+            )
         if not isinstance(state, State):
             raise TypeError(
                 "ringdist: elastic.run: the training function takes one argument, an "
@@ -298,7 +334,8 @@ def run(function: Callable[[State], _Result]) -> Callable[[State], _Result]:
                 "ringdist: elastic.run: this process has a default group already; elastic.run "
                 "makes it, in place of init_process_group"
             )
-        return Run(_job.settings, _job.entry, state).run(function)
+        entry, _job.entry = _job.entry, None
+        return Run(_job.settings, entry, state).run(function)
 
     return entered
 

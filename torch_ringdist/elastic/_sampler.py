@@ -87,8 +87,7 @@ class Sampler(TorchSampler[list[int]]):
     def __len__(self) -> int:
         """Steps that are left of this epoch, with as many ranks as now."""
         self._follow()
-        left = self._length - self._seen
-        return left // self._step if self._drop_last else -(-left // self._step)
+        return self._left
 
     def __iter__(self) -> Iterator[list[int]]:
         """From what is committed on.
@@ -123,16 +122,17 @@ class Sampler(TorchSampler[list[int]]):
 
     def weight(self) -> float:
         """Of this rank's next batch: its mean loss times this, averaged over all ranks, is the mean
-        over all indices of the step."""
+        over all indices of the step. 1 where the epoch is over."""
         if len(self) == 0:
-            return 0.0
+            return 1.0
         first, last = self._bounds(self._seen)
         return (last - first) * self._size / self._taken(self._seen)
 
     def advance(self, batches: int) -> None:
-        """So many have been trained on."""
+        """So many have been trained on, of the epoch that was iterated last."""
+        _count("batches", batches, 0)
         for _ in range(batches):
-            if len(self) == 0:
+            if self._left == 0:
                 raise ArgumentError(
                     f"ringdist: State.commit: epoch {self._epoch} of the sampler is over; a step "
                     "that takes nothing of it is committed with batches=0"
@@ -167,6 +167,12 @@ class Sampler(TorchSampler[list[int]]):
                 f"{self._length}"
             )
         self._epoch, self._seen, self._exhausted = epoch, seen, False
+
+    @property
+    def _left(self) -> int:
+        """Steps."""
+        left = self._length - self._seen
+        return left // self._step if self._drop_last else -(-left // self._step)
 
     @property
     def _step(self) -> int:

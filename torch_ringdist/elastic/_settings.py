@@ -29,7 +29,7 @@ class Settings:
     """Checked.
 
     Attributes:
-        start_ranks: so many must be there before the first step.
+        start_ranks: so many are wanted for the first step, but min_ranks do after rejoin_timeout.
         max_ranks: with so many there, another one waits; 0: no limit.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ class Standing:
         veteran: it has been in a generation that trained: what it has committed counts.
         finished: its training function has returned.
         leaves: it hands over what it has, and takes part no longer.
+        start_ranks: so many are wanted for the first step, as it was told.
         terms: a hash of what all ranks must agree on.
         content: a hash of what ranks of one step have alike; "" of one that is no veteran.
     """
@@ -33,6 +35,7 @@ class Standing:
     veteran: bool
     finished: bool
     leaves: bool
+    start_ranks: int
     terms: str
     content: str
 
@@ -56,8 +59,20 @@ class Company:
         return any(one.veteran for one in self.standings)
 
     @property
+    def start_ranks(self) -> int:
+        return self.standings[self.source].start_ranks
+
+    @property
     def leaving(self) -> list[int]:
-        return [rank for rank, one in enumerate(self.standings) if one.leaves]
+        """Those who go now: all, or so few that the others are more, and may decide without them;
+        but one of two."""
+        leaving = [rank for rank, one in enumerate(self.standings) if one.leaves]
+        size = len(self.standings)
+        return leaving if len(leaving) == size else leaving[: max(1, (size - 1) // 2)]
+
+    @property
+    def newcomers(self) -> list[int]:
+        return [rank for rank, one in enumerate(self.standings) if not one.veteran]
 
     @property
     def all_finished(self) -> bool:
@@ -121,8 +136,9 @@ def refuse_strangers(company: Company, terms: dict[str, str], rank: int) -> list
     """
     everyone = gather(terms)
     reference = everyone[company.source]
+    good = f"rank {company.source}"
     reasons = {
-        one: _difference(everyone[one], one, reference, company.source)
+        one: difference(everyone[one], f"rank {one}", reference, good)
         for one in company.strangers()
     }
     if rank in reasons:
@@ -137,6 +153,8 @@ def raise_difference(company: Company, hashes: dict[str, str]) -> None:
         ArgumentError: always, with the first tensor that is not the same, and whose it is.
     """
     everyone, ranks = gather(hashes), company.differ()
+    with contextlib.suppress(dist.DistError):
+        dist.barrier()  # all know it before anybody ends
     step = company.standings[ranks[0]].steps
     for name in everyone[ranks[0]]:
         kinds: dict[str, list[int]] = {}
@@ -152,18 +170,18 @@ def raise_difference(company: Company, hashes: dict[str, str]) -> None:
     raise ArgumentError(f"ringdist: elastic: after step {step} the ranks {ranks} differ")
 
 
-def _difference(terms: dict[str, str], rank: int, reference: dict[str, str], source: int) -> str:
-    for name in sorted({*terms, *reference}):
-        here, there = terms.get(name), reference.get(name)
+def difference(ours: dict[str, str], who: str, theirs: dict[str, str], whom: str) -> str:
+    """The first thing in which `who` differs from `whom`, in words; empty if none."""
+    for name in sorted({*ours, *theirs}):
+        here, there = ours.get(name), theirs.get(name)
         if here == there:
             continue
-        if here is None or there is None:
-            return f"rank {rank if there is None else source} has {name}, rank " + (
-                f"{source if there is None else rank} has not"
-            )
-        ours, theirs = _first(here, there), _first(there, here)
-        return f"{name} is {ours} on rank {rank}, {theirs} on rank {source}"
-    return f"rank {rank} differs"
+        if here is None:
+            return f"{whom} has {name}, {who} has not"
+        if there is None:
+            return f"{who} has {name}, {whom} has not"
+        return f"{name} is {_first(here, there)} on {who}, {_first(there, here)} on {whom}"
+    return ""
 
 
 def _first(text: str, other: str) -> str:

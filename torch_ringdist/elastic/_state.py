@@ -10,9 +10,16 @@ from typing import Any
 from torch import nn
 
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.elastic import _checkpoint
+from torch_ringdist.elastic import _checkpoint, _group
 from torch_ringdist.elastic._leave import Leave, leave_was_asked
-from torch_ringdist.elastic._parts import Part, RandomNumbers, Value, parts_of
+from torch_ringdist.elastic._parts import (
+    Parameters,
+    Part,
+    RandomNumbers,
+    Value,
+    check_value,
+    parts_of,
+)
 from torch_ringdist.elastic._residuals import Residuals
 from torch_ringdist.elastic._sampler import Sampler
 from torch_ringdist.elastic._snapshot import Snapshot
@@ -91,7 +98,6 @@ class State:
         put("_residuals", Residuals())
         put("_callbacks", [])
         put("_steps", 0)
-        put("_place", (0, 1))
         if self._sampler is not None and isinstance(values.get("epoch"), int):
             self._sampler.follow(lambda: values["epoch"])
         self._take()
@@ -114,7 +120,7 @@ class State:
                 f"entry {name!r} of this State is a {type(self._values[name]).__name__}, which can "
                 "be changed, but not replaced"
             )
-        parts_of(name, {name: value})
+        check_value(name, value)
         self._values[name] = value
 
     def __repr__(self) -> str:
@@ -143,7 +149,11 @@ class State:
 
         Raises:
             ArgumentError: the sampler has no more.
+            TypeError: batches is no whole number.
+            torch.distributed.DistBackendError: the State is on a GPU, and an operation that the
+                step has queued there has failed: the step does not count.
         """
+        _group.await_devices(self._modules)
         if self._sampler is not None:
             self._sampler.advance(batches)
         self._clear_gradients()
@@ -176,7 +186,8 @@ class State:
         return function
 
     def save(self, folder: str | os.PathLike[str]) -> str:
-        """Write all of it, as of the last commit, with torch.distributed.checkpoint.
+        """Write all of it but the random generators, as of the last commit, with
+        torch.distributed.checkpoint.
 
         All ranks of the group call it, where there is one; rank 0 writes. The new file set takes
         the place of the one before when it is whole.
@@ -187,6 +198,7 @@ class State:
         Raises:
             torch.distributed.DistError: as any operation.
             RuntimeError: rank 0 could not write; on all ranks.
+            ArgumentError: State(copy=False), between optimizer.step() and commit().
         """
         return _checkpoint.save(self, folder)
 
@@ -200,7 +212,8 @@ class State:
             Whether there was anything.
 
         Raises:
-            ArgumentError: entries or shapes differ from this State's.
+            ArgumentError: entries or shapes differ from this State's, or the data's length, seed or
+                shuffle from the sampler's.
         """
         return _checkpoint.load(self, folder)
 
@@ -212,6 +225,7 @@ class State:
 
     def _put_back(self) -> None:
         """As of the last commit."""
+        self._residuals.fail()
         self._clear_gradients()
         for snapshot in self._snapshots.values():
             snapshot.check()
@@ -219,8 +233,8 @@ class State:
             snapshot.put_back()
 
     def _begin(self, rank: int, size: int) -> None:
-        super().__setattr__("_place", (rank, size))
         self._residuals.begin(size)
+        self._forget_broadcast()
         if self._sampler is not None:
             self._sampler.begin(rank, size)
 
@@ -231,6 +245,20 @@ class State:
             self._parts[name].write(tree)
         self._take()
         super().__setattr__("_steps", steps)
+
+    def _forget_broadcast(self) -> None:
+        """DDP gives all ranks the parameters that they have already when it is made, which counts
+        as a change: what they are at the first forward pass of a generation is as of the commit."""
+        hooks: list[Any] = []
+
+        def first_pass(*_: Any) -> None:
+            for hook in hooks:
+                hook.remove()
+            for name, snapshot in self._snapshots.items():
+                if isinstance(self._parts[name], Parameters):
+                    snapshot.take_versions()
+
+        hooks += [module.register_forward_pre_hook(first_pass) for module in self._modules]
 
     def _clear_gradients(self) -> None:
         for module in self._modules:

@@ -67,7 +67,9 @@ def transfer(state: State, company: Company) -> None:
     own = pytree.tree_leaves(mine)
     for chunk in _chunks(leaves):
         tensors = [
-            own[at].contiguous() if rank == source else leaves[at].allocate() for at in chunk
+            # The source's, too, are written.
+            own[at].clone() if rank == source else leaves[at].allocate()
+            for at in chunk
         ]
         dist._broadcast_coalesced(dist.group.WORLD, tensors, _CHUNK_BYTES, source)
         if needed:
@@ -79,6 +81,8 @@ def transfer(state: State, company: Company) -> None:
         state._residuals.replace(outline.owed, dist.get_world_size())
     elif not company.standings[rank].veteran:
         state._residuals.replace(outline.owed)
+    elif needed:
+        state._residuals.adopt(outline.owed)
 
 
 def _outline(leaf: Any) -> Any:

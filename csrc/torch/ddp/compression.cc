@@ -129,8 +129,8 @@ Bucket Compression::describe(c10d::GradBucket& bucket) {
   return out;
 }
 
-Compression::State Compression::state() {
-  const CompressionState state = session_->state();
+Compression::State Compression::state(bool adopted) {
+  const CompressionState state = adopted ? session_->state_if_adopted() : session_->state();
   State out{state.steps, state.scale, {}};
   for (const auto& [name, values] : state.residuals) {
     const at::Tensor tensor = at::empty(std::ssize(values), at::kFloat);

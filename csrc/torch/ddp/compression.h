@@ -40,7 +40,8 @@ class Compression {
 
   CompressionReport report() { return session_->report(); }
   double residual_norm() { return session_->residual_norm(); }
-  State state();
+  // `adopted`: as Session::state_if_adopted().
+  State state(bool adopted = false);
   // Replaces all residuals. Raises ValueError, with nothing changed, for one of a wrong size.
   void load(const State& state);
 

@@ -1,0 +1,227 @@
+"""What programs over torch_ringdist.elastic get wrong is said where it is, and to nobody else."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.chaos import loop  # noqa: E402
+from tests.chaos.launched import Launched  # noqa: E402
+from torch_ringdist import ArgumentError, elastic  # noqa: E402
+from torch_ringdist.elastic import _settings, _standing  # noqa: E402
+
+SCRIPT = str(ROOT / "tests" / "chaos" / "loop.py")
+
+# Of what others have, in the words of the newcomer.
+SAID = {
+    loop.KEYS: "this process has entry 'more', the group has not",
+    loop.SHAPES: "entry 'net' is 'weight: [65, 64] of torch.float32' on this process",
+}
+
+
+def _job(folder: Path, *options: str, script: list[str]) -> Launched:
+    return Launched(folder, ["--max-restarts=0", *options], [SCRIPT, *script])
+
+
+def test_a_newcomer_that_is_another_program_is_refused(tmp_path: Path):
+    """Each of them in turn, and training does not end for it."""
+    script = ["--steps=1000000", "--pause=0.02"]
+    with _job(tmp_path / "good", "--nproc-per-node=2", script=script) as job:
+        job.wait_for_size(2)
+        for wrong, said in SAID.items():
+            more = [*script, f"--wrong={wrong}", "--worker=0"]
+            with _job(tmp_path / wrong, f"--rdzv={job.address}", script=more) as bad:
+                assert bad.end() == 1, bad.output()
+                assert said in bad.output(), bad.output()
+        assert len(job.events("generation")) == 2  # nobody has noticed
+        job.send(signal.SIGTERM)
+        assert job.end() == 128 + signal.SIGTERM, job.output()
+
+
+@pytest.mark.parametrize(
+    ("entries", "min_ranks", "said"),
+    [
+        ({"length": 5}, 1, "sampler: length of data is '5' on it, '4' on others"),
+        ({"seed": 1}, 1, "sampler: seed is '1' on it, '0' on others"),
+        ({"kind": torch.optim.Adam}, 1, r"entry 'optimizer' is 'Adam of \[2\] parameters' on it"),
+        ({}, 2, "min_ranks is '2' on it, '1' on others"),
+    ],
+)
+def test_what_ranks_must_agree_on(entries: dict[str, Any], min_ranks: int, said: str):
+    def terms(min_ranks: int, length=4, seed=0, kind=torch.optim.SGD) -> dict[str, str]:
+        net = nn.Linear(2, 2)
+        sampler = elastic.Sampler(range(length), global_batch=2, seed=seed)
+        state = elastic.State(net=net, optimizer=kind(net.parameters()), sampler=sampler)
+        return _standing.terms_of(state, min_ranks)
+
+    assert _standing.difference(terms(1), "it", terms(1), "others") == ""
+    found = _standing.difference(terms(min_ranks, **entries), "it", terms(1), "others")
+    assert re.match(said, found), found
+
+
+def test_one_of_the_first_is_refused(tmp_path: Path):
+    script = ["--wrong=keys", "--worker=1", "--steps=20", "--rejoin-timeout=3"]
+    with _job(tmp_path, "--nproc-per-node=3", script=script) as job:
+        job.end()
+        output = job.output()
+    # Ranks go by who comes first: if that is the strange one, it is the others who are strange.
+    assert "has entry 'more'" in output
+    assert output.count("ArgumentError: ringdist: elastic: rank") in (2, 4), output
+    assert "trained 20 steps" in output
+
+
+def test_an_exception_of_one_rank_is_its_own(tmp_path: Path):
+    script = ["--wrong=raise", "--worker=1", "--steps=20"]
+    with _job(tmp_path, "--nproc-per-node=3", script=script) as job:
+        assert job.end() == 0, job.output()
+        # Each is in a worker's log, and shown by the launcher.
+        assert job.output().count("ValueError: a mistake of the user's") == 2
+        assert job.output().count("trained 20 steps, 2 ranks") == 4, job.output()
+
+
+def test_ranks_that_differ_are_named(tmp_path: Path):
+    owed = tmp_path / "owed"
+    script = ["--wrong=drift", "--worker=1", "--steps=1000000", f"--owed={owed}"]
+    with _job(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
+        pids = job.wait_for_size(3)
+        job.wait_for(lambda: any(one["step"] > loop.DRIFT_AT + 1 for one in _lines(owed)))
+        [started] = job.events("worker_started", worker=1)
+        os.kill(next(pid for pid in pids.values() if pid != started["worker_pid"]), signal.SIGKILL)
+        assert job.end() == 1, job.output()
+        assert "net['bias'] is not the same on ranks [0] and ranks [1]" in job.output()
+
+
+def test_without_copies_collectives_after_the_optimizer_are_noticed(tmp_path: Path):
+    script = ["--wrong=late", "--no-copy", "--steps=1000000"]
+    with _job(tmp_path, "--nproc-per-node=2", script=script) as job:
+        os.kill(job.wait_for_size(2)[1], signal.SIGKILL)
+        assert job.end() == 1, job.output()
+        assert "State(copy=False): ['weight'] of net has changed since" in job.output()
+
+
+def test_too_few_are_waited_for_and_the_state_is_saved(tmp_path: Path):
+    saved = tmp_path / "saved"
+    script = ["--steps=1000000", "--min-ranks=2", "--rejoin-timeout=4", f"--checkpoint={saved}"]
+    with _job(tmp_path, "--nproc-per-node=2", script=script) as job:
+        os.kill(job.wait_for_size(2)[0], signal.SIGKILL)
+        assert job.end() == 1, job.output()
+        assert (
+            "1 of 2 ranks are there, and the next step has waited for more for 4 s" in job.output()
+        )
+        assert f"the state is in {saved}" in job.output()
+    assert list(saved.glob("step-*"))
+
+
+def _total(lines: list[dict[str, Any]], what: str, generation: str, step: int) -> float | None:
+    """What all ranks owed then together; None if not all have said so."""
+    mine = [
+        one
+        for one in lines
+        if (one["what"], one["generation"], one["step"]) == (what, generation, step)
+    ]
+    return sum(one["owed"] for one in mine) if mine and len(mine) == mine[0]["size"] else None
+
+
+@pytest.mark.parametrize("how", ["join", "leave"])
+def test_what_is_owed_does_not_change(tmp_path: Path, how: str):
+    """When a rank comes, or leaves: the sum of residuals / size."""
+    owed = tmp_path / "owed"
+    script = ["--steps=400", "--codec=int4", f"--owed={owed}"]
+    with _job(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
+        pids = job.wait_for_size(3)
+        if how == "leave":
+            job.wait_for(lambda: len(_lines(owed)) > 100)
+            os.kill(pids[1], signal.SIGTERM)
+            assert job.end() == 0, job.output()
+        else:
+            with _job(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
+                assert job.end() == 0, job.output()
+                assert more.end() == 0, more.output()
+    lines = _lines(owed)
+    generations = sorted({one["generation"] for one in lines}, key=lambda one: (len(one), one))
+    changes = 0
+    for before, after in itertools.pairwise(generations):
+        step = min(one["step"] for one in lines if one["generation"] == after)
+        old = _total(lines, "committed", before, step)
+        new = _total(lines, "entered", after, step)
+        assert new is not None
+        if old is not None:  # else not all had committed it themselves
+            assert abs(new - old) <= 1e-6 * max(1, abs(old)), (before, after, old, new)
+            changes += 1
+    assert changes or len(generations) > 1, generations
+
+
+def _lines(folder: Path) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for file in folder.glob("*.jsonl")
+        for line in file.read_text().splitlines()
+        if line.endswith("}")
+    ]
+
+
+def test_without_a_launcher():
+    with pytest.raises(ArgumentError, match=r"RINGDIST_RDZV is not set.*Launch with: python -m"):
+        elastic.init()
+    train = elastic.run(lambda state: None)
+    with pytest.raises(ArgumentError, match=r"call elastic.init\(\) first"):
+        train(elastic.State())
+
+
+@pytest.mark.parametrize(
+    ("variables", "named", "said"),
+    [
+        ({"RINGDIST_RDZV": "host"}, {}, "RINGDIST_RDZV must be \"host:port\", got 'host'"),
+        ({"RINGDIST_MIN_RANKS": "0"}, {}, "RINGDIST_MIN_RANKS must be a whole number above 0"),
+        ({"RINGDIST_MAX_RANKS": "2"}, {"min_ranks": 3}, "min_ranks=3 is more than --max-ranks=2"),
+        ({}, {"min_ranks": 0}, "min_ranks must be 1 or more, got 0"),
+        ({}, {"rejoin_timeout": 0}, "rejoin_timeout must be above 0"),
+    ],
+)
+def test_bad_settings(variables: dict[str, str], named: dict[str, Any], said: str):
+    arguments = {
+        "min_ranks": None,
+        "rejoin_timeout": 1.0,
+        "timeout": 1.0,
+        "checkpoint": "folder",
+        "options": None,
+        **named,
+    }
+    with pytest.raises(ArgumentError, match=said):
+        _settings.read(**arguments, environment={"RINGDIST_RDZV": "host:1", **variables})
+
+
+def test_several_ranks_under_one_torchrun_are_warned():
+    variables = {"RINGDIST_RDZV": "host:1", "TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "4"}
+    with pytest.warns(UserWarning, match="4 ranks under one torchrun"):
+        _settings.read(None, 1.0, 1.0, "folder", None, variables)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--nproc-per-node=0", "x.py"], "must be 1 or more, got 0"),
+        (["--rdzv=nowhere", "x.py"], "the address must be \"host:port\", got 'nowhere'"),
+        ([], "the following arguments are required: SCRIPT"),
+    ],
+)
+def test_bad_launches(options: list[str], said: str):
+    done = subprocess.run(
+        [sys.executable, "-m", "torch_ringdist", "run", *options], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
