@@ -62,6 +62,10 @@ def load_doubles() -> tuple[TensorDataset, TensorDataset]:
     return train, test
 
 
+def make_module() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
 class Log:
     """A file for each process; a line of JSON for each step that it has committed."""
 
@@ -82,7 +86,7 @@ class Trainer:
         self.train_data, self.test_data = load_doubles()
         self.log = Log(args.log)
         torch.manual_seed(args.seed)
-        self.module = nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+        self.module = make_module()
         self.change: elastic.Change | None = None
 
     def state(self) -> elastic.State:

@@ -8,7 +8,7 @@ kill -9 until all three survivors have committed a step of the next generation, 
 step. The launcher starts another process; how long the others stand still as it joins is from
 their last step without it to the first one with it, less a step.
 
-torchrun: the same network and steps, plain DDP over gloo, which writes a checkpoint after each
+torchrun: the same network and steps, plain DDP over ringdist, which writes a checkpoint after each
 step, under `torchrun --max-restarts`; from the kill until all four have committed a step again,
 less a step.
 
@@ -63,11 +63,11 @@ def committed(folder: Path) -> list[Record]:
     return [one for one in read(folder) if one.what == "committed"]
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], output: Callable[[], str]) -> None:
     deadline = time.monotonic() + _LIMIT
     while not condition():
         if time.monotonic() > deadline:
-            raise SystemExit(f"not within {_LIMIT:g} s: {what}")
+            raise SystemExit(f"it does not go on within {_LIMIT:g} s\n{output()}")
         time.sleep(0.1)
 
 
@@ -76,7 +76,7 @@ def ringdist(folder: Path, drawn: random.Random) -> Kill:
     script = [str(EXAMPLES / "elastic_digits.py"), "--no-progress", "--no-copy"]
     script += [f"--log={steps}", f"--pause={PAUSE}", "--epochs=1000000"]
     with Launched(folder / "job", [f"--nproc-per-node={RANKS}"], script) as job:
-        wait_until(lambda: len(committed(steps)) > 20 * RANKS, job.output())
+        wait_until(lambda: len(committed(steps)) > 20 * RANKS, job.output)
         time.sleep(drawn.uniform(0, 1))
         pids = job.members()
         victim = drawn.randrange(RANKS)
@@ -87,7 +87,7 @@ def ringdist(folder: Path, drawn: random.Random) -> Kill:
         def of_size(size: int, later: float) -> list[Record]:
             return [r for r in committed(steps) if r.size == size and r.time > later]
 
-        wait_until(lambda: len(of_size(RANKS, killed + 0.5)) > 10 * RANKS, job.output())
+        wait_until(lambda: len(of_size(RANKS, killed + 0.5)) > 10 * RANKS, job.output)
         step = step_time(before)
         survivors = of_size(RANKS - 1, killed)
         first = _first_of_all(survivors, RANKS - 1)
@@ -108,8 +108,8 @@ def _first_of_all(records: list[Record], size: int) -> Record:
 
 def torchrun(folder: Path, drawn: random.Random) -> Kill:
     steps = folder / "steps"
-    script = [str(Path(__file__).with_name("torchrun_rank.py")), f"--log={steps}"]
-    script += [f"--checkpoint={folder / 'checkpoint.pt'}", f"--pause={PAUSE}"]
+    script = [str(Path(__file__).with_name("torchrun_rank.py"))]
+    script += [str(steps), str(folder / "checkpoint.pt"), str(PAUSE)]
     launch = ["-m", "torch.distributed.run", f"--nproc-per-node={RANKS}", "--max-restarts=9"]
     launch += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     with (folder / "output").open("wb") as output:
@@ -120,7 +120,7 @@ def torchrun(folder: Path, drawn: random.Random) -> Kill:
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
     try:
-        wait_until(lambda: len(committed(steps)) > 20 * RANKS, (folder / "output").read_text())
+        wait_until(lambda: len(committed(steps)) > 20 * RANKS, (folder / "output").read_text)
         time.sleep(drawn.uniform(0, 1))
         before = committed(steps)
         old = {one.pid for one in before}
@@ -135,7 +135,7 @@ def torchrun(folder: Path, drawn: random.Random) -> Kill:
                     first.setdefault(one.rank, one.time)
             return first
 
-        wait_until(lambda: len(again()) == RANKS, "torchrun starts them again")
+        wait_until(lambda: len(again()) == RANKS, (folder / "output").read_text)
         return Kill(max(again().values()) - killed - step_time(before), None)
     finally:
         agent.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The peer: plain DDP over gloo, a checkpoint after each step, restarted by torchrun.
+"""The peer: plain DDP, a checkpoint after each step, restarted by torchrun.
 
 The same network, images and steps as examples/elastic_digits.py, whose log it writes.
 """
@@ -23,12 +23,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--log", type=Path, required=True)
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("steps", type=Path, help="folder for what the steps have done")
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("pause", type=float, help="seconds that a step takes longer")
     args = parser.parse_args()
     torch.set_default_dtype(DTYPE)
-    dist.init_process_group("gloo")
+    dist.init_process_group("ringdist")
     rank, size = dist.get_rank(), dist.get_world_size()
     train, _ = elastic_digits.load_doubles()
     torch.manual_seed(0)
@@ -41,7 +41,7 @@ def main() -> None:
         optimizer.load_state_dict(state["optimizer"])
         step = state["step"]
     model = DistributedDataParallel(module)
-    log = elastic_digits.Log(args.log)
+    log = elastic_digits.Log(args.steps)
     x, y = train.tensors
     while True:
         at = torch.arange(96) + 96 * (step % 14)
