@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,9 @@ class Launched:
         options: list[str],
         script: list[str],
         variables: Mapping[str, str] | None = None,
+        enter: Sequence[str] = (),
     ) -> None:
+        """`enter`: words before the command, as `ip netns exec NAME`."""
         self._folder = folder
         self._output = folder / "launcher.out"
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +46,7 @@ class Launched:
         command = [sys.executable, "-m", "torch_ringdist", "run", f"--log-dir={folder}"]
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                [*command, *options, *script],
+                [*enter, *command, *options, *script],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,

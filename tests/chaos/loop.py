@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import elastic
@@ -42,6 +43,8 @@ def parse_arguments() -> argparse.Namespace:
     add("--rejoin-timeout", type=float, default=60.0)
     add("--checkpoint", default="checkpoint")
     add("--owed", type=Path)
+    add("--hook", action="store_true", help="torch's own that sends bfloat16")
+    add("--linger", type=float, default=0.0, help="seconds that rank 0 has more to do in the end")
     return parser.parse_args()
 
 
@@ -65,11 +68,15 @@ class Loop:
         model = DistributedDataParallel(state.net)
         if self.args.codec:
             state.compress(model, self.args.codec)
+        if self.args.hook:
+            model.register_comm_hook(None, bf16_compress_hook)
         self.log("entered")
         while state.steps < self.args.steps:
             self.step(model)
             state.commit()
             self.log("committed")
+        if dist.get_rank() == 0:
+            time.sleep(self.args.linger)
         return state.steps
 
     def step(self, model: nn.Module) -> None:
