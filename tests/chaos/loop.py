@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import elastic
@@ -43,7 +43,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--rejoin-timeout", type=float, default=60.0)
     add("--checkpoint", default="checkpoint")
     add("--owed", type=Path)
-    add("--hook", action="store_true", help="torch's own that sends bfloat16")
+    add("--hook", action="store_true", help="torch's own that sends fp16")
     add("--linger", type=float, default=0.0, help="seconds that rank 0 has more to do in the end")
     return parser.parse_args()
 
@@ -69,7 +69,7 @@ class Loop:
         if self.args.codec:
             state.compress(model, self.args.codec)
         if self.args.hook:
-            model.register_comm_hook(None, bf16_compress_hook)
+            model.register_comm_hook(None, fp16_compress_hook)
         self.log("entered")
         while state.steps < self.args.steps:
             self.step(model)

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_one_of_the_first_is_refused(tmp_path: Path):
         output = job.output()
     # Ranks go by who comes first: if that is the strange one, it is the others who are strange.
     assert "has entry 'more'" in output
-    assert output.count("ArgumentError: ringdist: elastic: rank") in (2, 4), output
+    assert output.count("ArgumentError: ringdist: elastic: ") in (2, 4), output
     assert "trained 20 steps" in output
 
 
@@ -106,9 +107,14 @@ def test_ranks_that_differ_are_named(tmp_path: Path):
 
 
 def test_without_copies_collectives_after_the_optimizer_are_noticed(tmp_path: Path):
-    script = ["--wrong=late", "--no-copy", "--steps=1000000"]
-    with _job(tmp_path, "--nproc-per-node=2", script=script) as job:
-        os.kill(job.wait_for_size(2)[1], signal.SIGKILL)
+    owed = tmp_path / "owed"
+    # A step is hardly anything but the pause between the optimizer and a collective.
+    script = ["--wrong=late", "--no-copy", "--steps=1000000", "--pause=0.5", f"--owed={owed}"]
+    with _job(tmp_path / "job", "--nproc-per-node=2", script=script) as job:
+        pids = job.wait_for_size(2)
+        job.wait_for(lambda: any(one["step"] > 1 for one in _lines(owed)))
+        time.sleep(0.25)
+        os.kill(pids[1], signal.SIGKILL)
         assert job.end() == 1, job.output()
         assert "State(copy=False): ['weight'] of net has changed since" in job.output()
 
@@ -140,7 +146,8 @@ def _total(lines: list[dict[str, Any]], what: str, generation: str, step: int) -
 def test_what_is_owed_does_not_change(tmp_path: Path, how: str):
     """When a rank comes, or leaves: the sum of residuals / size."""
     owed = tmp_path / "owed"
-    script = ["--steps=400", "--codec=int4", f"--owed={owed}"]
+    steps = 400 if how == "leave" else 1500  # time for another one to start
+    script = [f"--steps={steps}", "--codec=int4", f"--owed={owed}"]
     with _job(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         pids = job.wait_for_size(3)
         if how == "leave":
@@ -148,6 +155,7 @@ def test_what_is_owed_does_not_change(tmp_path: Path, how: str):
             os.kill(pids[1], signal.SIGTERM)
             assert job.end() == 0, job.output()
         else:
+            job.wait_for(lambda: len(_lines(owed)) > 100)
             with _job(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
                 assert job.end() == 0, job.output()
                 assert more.end() == 0, more.output()

@@ -133,14 +133,18 @@ def test_without_copies_a_generation_begins_with_a_broadcast():
     training.step()
     training.state.commit()
     before = training.content()
-    for _ in range(3):
+    for forward in (True, False, True):
         training.state._begin(0, 1)
         with torch.no_grad():
             for parameter in training.state.net.parameters():
                 parameter.copy_(parameter.clone())
-        training.forward()
+        if forward:
+            training.forward()
         training.state._put_back()
         _same(training.content(), before)
+    training.step()
+    with pytest.raises(ArgumentError, match="has changed since"):
+        training.state._put_back()
 
 
 def test_without_copies_a_changed_parameter_is_named():

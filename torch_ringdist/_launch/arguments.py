@@ -30,8 +30,8 @@ examples:
       What became of the group, with --log-dir=logs: a line of JSON for each event.
 
 Workers write to files, which the launcher reads: training goes on, and ends well, when the launcher
-itself is killed. SIGTERM and Ctrl-C end all workers after the step they are in; a second one at
-once. The status is 0 if training has finished.
+itself is killed. SIGTERM and Ctrl-C end all workers after the step they are in; a second one, at
+once. The status is 0 if training has finished, and no worker has failed after that.
 """
 
 

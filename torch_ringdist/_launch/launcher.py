@@ -31,7 +31,7 @@ class Launcher:
         self._folder = args.log_dir or Path(tempfile.mkdtemp(prefix="ringdist_run_"))
         self._folder.mkdir(parents=True, exist_ok=True)
         # Hosts may share the folder.
-        self._mark = f"{socket.gethostname()}-" if args.rdzv else ""
+        self._mark = f"{socket.gethostname()}-{os.getpid()}-" if args.rdzv else ""
         events = self._folder.resolve() / f"{self._mark}events.jsonl"
         events.unlink(missing_ok=True)  # of another run
         os.environ[_settings.EVENTS] = str(events)
@@ -128,13 +128,11 @@ class Launcher:
         )
 
     def _hold_the_store(self) -> None:
-        """While others train, all workers here having left."""
-        told = False
-        while not self._signals and all(one == LEFT for one in self._statuses.values()):
-            if not self._meeting.is_needed:
-                return
+        """While others train, who may have come by the address that this launcher has shown."""
+        told, alone = False, self._args.rdzv is None and LEFT not in self._statuses.values()
+        while not self._signals and not alone and self._meeting.is_needed:
             if not told:
-                text = "all workers here have left; the store is held for those of others"
+                text = "no worker is left here; the store is held for those of others (Ctrl-C ends)"
                 _log.event("holds_the_store", text)
             told = True
             time.sleep(_POLL)

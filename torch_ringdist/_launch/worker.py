@@ -95,6 +95,9 @@ class Worker:
             new = log.read()
         self._at += len(new)
         *lines, self._unread = (self._unread + new).split(b"\n")
+        if b"\r" in self._unread:  # a progress bar: only what it is now
+            bar, _, self._unread = self._unread.rpartition(b"\r")
+            lines.append(bar.rpartition(b"\r")[2])
         if rest and self._unread:
             lines, self._unread = [*lines, self._unread], b""
         if not lines:

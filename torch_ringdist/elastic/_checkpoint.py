@@ -149,7 +149,7 @@ def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     # As one value: dcp makes keys of what is in dicts and lists.
     _alone(dcp.save, {_OUTLINE: pickle.dumps(saved), **tensors}, draft)
-    old = draft.with_suffix(".old")
+    old = draft.with_name(f"{draft.name}.old")
     if target.exists():  # of the same steps
         target.rename(old)
     draft.rename(target)

@@ -14,6 +14,7 @@ import json
 import time
 import uuid
 from datetime import timedelta
+from typing import NoReturn
 
 import torch.distributed as dist
 
@@ -44,8 +45,8 @@ class Entry:
         self._terms: dict[str, str] = {}
         self._founder = ""  # of the group, as long as this process may begin its training
         self._id = uuid.uuid4().hex
-        keys = ("progress", "size", "terms", "group")
-        self._progress, self._size, self._terms_key, self._group = (
+        keys = ("progress", "size", "terms", "beat", "group")
+        self._progress, self._size, self._terms_key, self._beat_key, self._group = (
             _key(settings.job, name) for name in keys
         )
         self._store = dist.TCPStore(
@@ -72,30 +73,41 @@ class Entry:
         seen = self._exchange("", mine)
         if seen == _LEFT:
             seen = self._exchange(_LEFT, mine)
-        self._wait_for_room()
         deadline = time.monotonic() + self._settings.rejoin_timeout.total_seconds()
         while seen != mine:
             if seen == _FINISHED:
                 return None
+            if seen == _LEFT:
+                raise dist.DistBackendError(
+                    "ringdist: elastic: all ranks have left while this one wanted to join them; "
+                    "started again, it founds a group"
+                )
+            self._wait_for_room()
             self._refuse_strangers()
-            began = time.monotonic()
+            began, beats = time.monotonic(), self._beats()
             try:
                 _, report = torch_ringdist.join(
                     self._store, timeout=_SLICE, options=self._settings.options, job=self._job
                 )
-                self._founder = self._founder_in(seen)
+                self._founder = self._founder_in(self._read())
                 return report.generation
             except dist.DistBackendError:
                 now = time.monotonic()
                 if now > deadline or now - began < _SLICE.total_seconds() / 2:  # it is refused
                     raise
             before, seen = seen, self._read()
-            # It has not come to anything in all that time.
-            if seen == before and self._founder_in(seen):
+            # It has not come to anything in all that time, and nobody waits there.
+            if seen == before and self._founder_in(seen) and self._beats() == beats:
                 seen = self._exchange(seen, mine)
         self._founder = self._id
         self._found()
         return 0
+
+    def check_may_begin(self) -> None:
+        """As begin_training(), for a group that waits for others before."""
+        seen = self._read()
+        if not self._founder or self._founder not in seen:
+            self._refuse_to_begin(seen)
 
     def begin_training(self) -> None:
         """By the lowest rank of a group of which nobody has trained.
@@ -108,8 +120,11 @@ class Entry:
         seen = self._exchange(f"{_FORMING} {self._founder}", wanted) if self._founder else ""
         if seen == wanted:  # also where it had begun, and was interrupted before the first step
             return
-        seen = seen or self._read()
+        self._refuse_to_begin(seen or self._read())
+
+    def _refuse_to_begin(self, seen: str) -> NoReturn:
         if seen == _FINISHED:
+            _log.event("too_late", "the job has finished; there is nothing to join")
             raise SystemExit(0)
         raise RuntimeError(
             "ringdist: elastic: nobody here has the state of this job, whose ranks are lost, or "
@@ -121,8 +136,17 @@ class Entry:
         """The group has, with this process: it can never again be one that begins."""
         self._founder = ""
 
-    def say_size(self, size: int) -> None:
+    def go_on(self, size: int) -> None:
+        """By the lowest rank of a generation that trains; of that size."""
         self._tell(self._size, str(size))
+        # All had left but for one that came as they went.
+        with contextlib.suppress(RuntimeError):
+            self._exchange(_LEFT, f"{TRAINING} {self._id}")
+
+    def beat(self) -> None:
+        """The group waits, and lives."""
+        with contextlib.suppress(RuntimeError):
+            self._store.add(self._beat_key, 1)
 
     def say_terms(self, terms: dict[str, str]) -> None:
         """What newcomers must agree to; they look before they knock."""
@@ -132,13 +156,19 @@ class Entry:
         self._tell(self._progress, _FINISHED)
 
     def all_leave(self) -> None:
-        self._tell(self._progress, _LEFT)
+        if self._read() != _FINISHED:
+            self._tell(self._progress, _LEFT)
 
     @property
     def _job(self) -> str:
         return f"elastic/{self._settings.job}"
 
+    def _beats(self) -> int:
+        return self._store.add(self._beat_key, 0)
+
     def _found(self) -> None:
+        self._tell(self._size, "1")
+        self.say_terms(self._terms)
         dist.init_process_group(
             "ringdist",
             # Whoever takes over from a founder that has died finds nothing of its.
@@ -152,9 +182,11 @@ class Entry:
         torch_ringdist.admit(self._job)
 
     def _wait_for_room(self) -> None:
-        """However long that takes."""
+        """However long that takes, while there is a group."""
         most, told = self._settings.max_ranks, False
-        while most and self._store.check([self._size]) and self._read() != _FINISHED:
+        while most and self._store.check([self._size]):
+            if self._read() in (_FINISHED, _LEFT):
+                return
             if int(self._store.get(self._size)) < most:
                 return
             if not told:

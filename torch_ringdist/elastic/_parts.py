@@ -69,7 +69,7 @@ class Buffers(Part):
     """Of a module. DDP gives all ranks those of rank 0 before a forward pass, which then changes
     them on each: so they may differ, and change before any collective of a step."""
 
-    shared = False
+    shared = False  # and of no set shape: some grow
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -93,9 +93,6 @@ class Buffers(Part):
         if extra:
             self._module.load_state_dict(extra, strict=False)
 
-    def describe(self) -> str:
-        return _shapes(self._module.named_buffers())
-
 
 class Optimizer(Part):
     guarded = True
@@ -111,7 +108,7 @@ class Optimizer(Part):
             self._optimizer.load_state_dict(copy.deepcopy(tree))  # it would keep the tensors
             return
         for group, saved in zip(self._optimizer.param_groups, tree["param_groups"], strict=True):
-            group.update({name: saved[name] for name in saved if name != "params"})
+            group.update({name: copy.deepcopy(saved[name]) for name in saved if name != "params"})
 
     def _has(self, tree: Tree) -> bool:
         """The tensors of the tree are its own, as where no copies are kept."""

@@ -22,6 +22,8 @@ from torch_ringdist.elastic._transfer import transfer
 
 _Result = TypeVar("_Result")
 _POLL = 0.05  # seconds between two looks at who waits with us
+_BEAT = 2.0  # seconds between two signs of life of a group that waits to begin
+_RETRIES = 3  # of a step that fails for no reason that shows
 
 
 class Run:
@@ -34,12 +36,14 @@ class Run:
         self._lost: tuple[str, ...] = ()
         self._veteran = self._finished = self._leaves = False
         self._result: Any = None
-        self._retried_at = -1  # steps, when the last error came for no reason that shows
+        # Errors that came for no reason that shows, and after which step.
+        self._retries, self._retried_at = 0, -1
         self._rests_since = 0.0  # too few ranks
         self._start_ranks = settings.start_ranks
 
     def run(self, function: Callable[[State], _Result]) -> _Result:
         with _leave.signals():
+            self._state._take()  # of now: it may have been changed since it was made
             generation = self._entry.enter(self._terms())
             if generation is None:
                 _log.event("too_late", "the job has finished; there is nothing to join")
@@ -88,11 +92,15 @@ class Run:
         elif company.leaving:
             self._part(company)
         elif self._too_few(company.start_ranks):
+            if dist.get_rank() == 0:
+                self._entry.check_may_begin()
             return self._rest("the first step", company.start_ranks)
         elif dist.get_rank() == 0:
             self._entry.begin_training()
         if company.somebody_lacks:
             transfer(state, company)
+        if not company.has_trained:
+            dist.barrier()  # all have what was shared out, or none
         self._veteran = True
         state._begin(dist.get_rank(), dist.get_world_size())
         self._tell(company)
@@ -150,23 +158,25 @@ class Run:
         if not staying:
             if company.has_trained:
                 self._save()
-            self._entry.all_leave()
-            self._go()
+            self._go(last=True)
         self._retried_at = -1
         handed: dict[str, Any] = {}
-        for one in company.leaving:
+        # Before the first step nobody owes anything of its own.
+        for one in company.leaving if company.has_trained else ():
             objects = [self._state._residuals.hand_over() if rank == one else None]
             dist.broadcast_object_list(objects, src=one)
             handed[company.standings[one].id] = objects[0]
-        if rank == staying[0]:
+        if rank == staying[0] and handed:
             self._state._residuals.receive_all(handed)
         if rank in company.leaving:
             self._go()
         dist.barrier()  # with those who go
         self._until_they_go()
 
-    def _go(self) -> NoReturn:
+    def _go(self, last: bool = False) -> NoReturn:
         dist.barrier()  # all who are to hear this process have
+        if last:
+            self._entry.all_leave()
         rank = dist.get_rank()
         _log.event("left", f"rank {rank} has left, as it was asked to", steps=self._state.steps)
         dist.destroy_process_group()
@@ -184,6 +194,7 @@ class Run:
         _log.event(
             "waiting", f"{size} of {wanted} ranks are there; {until} waits for more", size=size
         )
+        beat = 0.0
         while True:
             late = time.monotonic() - self._rests_since > limit
             leaves = _leave.leave_was_asked() and not self._leaves
@@ -202,6 +213,9 @@ class Run:
                     f"ringdist: elastic: {size} of {wanted} ranks are there, and {until} has "
                     f"waited for more for {limit:g} s (rejoin_timeout){saved}"
                 )
+            if dist.get_rank() == 0 and time.monotonic() - beat > _BEAT:
+                beat = time.monotonic()
+                self._entry.beat()
             time.sleep(_POLL)
 
     def _next(self, cause: Exception | None) -> None:
@@ -213,10 +227,12 @@ class Run:
         self._lost += tuple(f"rank {one.rank} ({one.cause})" for one in report.lost)
         if cause is None or report.lost or report.joined or report.store:
             return
-        # Somebody may leave; a connection may have broken, and come again. But not twice.
-        if self._retried_at == self._state.steps:
+        # Somebody may leave; a connection may have broken; one that came may be gone already.
+        if self._retried_at != self._state.steps:
+            self._retried_at, self._retries = self._state.steps, 0
+        self._retries += 1
+        if self._retries > _RETRIES:
             raise cause
-        self._retried_at = self._state.steps
 
     def _terms(self) -> dict[str, str]:
         return _standing.terms_of(self._state, self._settings.min_ranks)
@@ -238,7 +254,7 @@ class Run:
     def _tell(self, company: Company) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()
         if rank == 0:
-            self._entry.say_size(size)
+            self._entry.go_on(size)
             self._entry.say_terms(self._terms())
         joined = company.newcomers
         text = f"generation {self._generation}: {size} ranks, {self._state.steps} steps committed"

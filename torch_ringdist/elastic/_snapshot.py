@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils import _pytree as pytree
@@ -22,6 +22,7 @@ class Snapshot:
         self._tree: Any = None  # its shape
         self._leaves: list[Any] = []
         self._versions: list[int] = []  # of leaves that are guarded tensors; else -1
+        self._sums: list[str] = []  # of guarded tensors, before the first step of a generation
 
     def take(self) -> None:
         """Of now. Memory of the one before is used again where it fits."""
@@ -36,31 +37,42 @@ class Snapshot:
             ]
         else:
             kept = self._copied(leaves, self._leaves if tree == self._tree else [])
-        self._tree, self._leaves = tree, kept
+        self._tree, self._leaves, self._sums = tree, kept, []
 
-    def take_versions(self) -> None:
-        """Guarded tensors were written to, and have not changed."""
+    def begin(self) -> None:
+        """A generation. Until the next take() a guarded tensor may be written to, if it ends as it
+        was: DDP gives all ranks the parameters that they have already."""
         if self._guards:
-            self.take()
+            self._sums = [_sums_of(leaf) for leaf in self._tensors()]
 
     def put_back(self) -> None:
         """Raises ArgumentError, with nothing changed, where a guarded tensor is another one now."""
         self.check()
         self._part.write(self.tree())
         if self._guards:
+            sums = self._sums
             self.take()
+            self._sums = sums
 
     def check(self) -> None:
+        """Raises ArgumentError where a guarded tensor has changed."""
         if not self._guards:
             return
         leaves, tree = pytree.tree_flatten(self._part.read())
-        changed = [
-            version >= 0 and (now._version != version or now.data_ptr() != then.data_ptr())
-            for now, then, version in zip(leaves, self._leaves, self._versions, strict=False)
-        ]
-        if tree == self._tree and not any(changed):
-            return
-        what = self.named()[changed.index(True)][0] if any(changed) else "what there is"
+        if tree != self._tree:
+            self._refuse("what there is")
+        guarded = [at for at, version in enumerate(self._versions) if version >= 0]
+        for place, at in enumerate(guarded):
+            now, then = leaves[at], self._leaves[at]
+            written = now._version != self._versions[at] or now.data_ptr() != then.data_ptr()
+            if written and not (self._sums and _sums_of(now) == self._sums[place]):
+                self._refuse(self.named()[at][0])
+
+    def _tensors(self) -> list[torch.Tensor]:
+        pairs = zip(self._leaves, self._versions, strict=True)
+        return [leaf for leaf, version in pairs if version >= 0]
+
+    def _refuse(self, what: str) -> NoReturn:
         raise ArgumentError(
             f"ringdist: State(copy=False): {what} of {self._name} has changed since the last "
             "commit(), so the step that failed cannot be undone: all collectives of a step must "
@@ -73,7 +85,7 @@ class Snapshot:
     def hashes(self) -> dict[str, str]:
         """Of each leaf, by its path: of a tensor's shape, dtype and bits, of a value's text."""
         return {
-            path: _sums_of(leaf) if isinstance(leaf, torch.Tensor) else repr(leaf)
+            path: _sums_of(leaf) if isinstance(leaf, torch.Tensor) else _text_of(leaf)
             for path, leaf in self.named()
         }
 
@@ -109,6 +121,13 @@ def _fits(place: Any, leaf: torch.Tensor) -> bool:
         and place.dtype == leaf.dtype
         and place.device == leaf.device
     )
+
+
+def _text_of(value: Any) -> str:
+    """Of what is no tensor; the same in all processes, or empty."""
+    if isinstance(value, (set, frozenset)):
+        return repr(sorted(map(repr, value)))
+    return "" if type(value).__repr__ is object.__repr__ else repr(value)
 
 
 # Words in a row of _sums_of().

@@ -9,11 +9,10 @@ from typing import Any
 
 from torch import nn
 
-from torch_ringdist._errors import ArgumentError
+from torch_ringdist._errors import ArgumentError, NotSupportedError
 from torch_ringdist.elastic import _checkpoint, _group
 from torch_ringdist.elastic._leave import Leave, leave_was_asked
 from torch_ringdist.elastic._parts import (
-    Parameters,
     Part,
     RandomNumbers,
     Value,
@@ -74,7 +73,8 @@ class State:
 
         Raises:
             ArgumentError: an entry of a kind that is not served, a name that State has itself.
-            NotSupportedError: a module that is sharded (FSDP, DTensor).
+            NotSupportedError: a module that is sharded (FSDP, DTensor), or that is on a GPU with
+                copy=False.
         """
         for name in entries:
             if name in _OWN or name.startswith("_"):
@@ -85,6 +85,8 @@ class State:
         parts: dict[str, Part] = {}
         for name in values:
             parts.update(parts_of(name, values))
+        if not copy:
+            _refuse_devices(values)
         samplers = [one for one in values.values() if isinstance(one, Sampler)]
         if len(samplers) > 1:
             raise ArgumentError(f"ringdist: State: one Sampler at most, got {len(samplers)}")
@@ -234,7 +236,8 @@ class State:
 
     def _begin(self, rank: int, size: int) -> None:
         self._residuals.begin(size)
-        self._forget_broadcast()
+        for snapshot in self._snapshots.values():
+            snapshot.begin()
         if self._sampler is not None:
             self._sampler.begin(rank, size)
 
@@ -246,24 +249,19 @@ class State:
         self._take()
         super().__setattr__("_steps", steps)
 
-    def _forget_broadcast(self) -> None:
-        """DDP gives all ranks the parameters that they have already when it is made, which counts
-        as a change: what they are at the first forward pass of a generation is as of the commit."""
-        hooks: list[Any] = []
-
-        def first_pass(*_: Any) -> None:
-            for hook in hooks:
-                hook.remove()
-            for name, snapshot in self._snapshots.items():
-                if isinstance(self._parts[name], Parameters):
-                    snapshot.take_versions()
-
-        hooks += [module.register_forward_pre_hook(first_pass) for module in self._modules]
-
     def _clear_gradients(self) -> None:
         for module in self._modules:
             for parameter in module.parameters():
                 parameter.grad = None
+
+
+def _refuse_devices(values: dict[str, Any]) -> None:
+    for name, module in values.items():
+        if isinstance(module, nn.Module) and any(one.is_cuda for one in module.parameters()):
+            raise NotSupportedError(
+                f"ringdist: State: {name} is on a GPU, where an operation that fails is noticed "
+                "after optimizer.step() only: copy=False is for CPUs"
+            )
 
 
 # Names of entries would hide them.
