@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from torch_ringdist import _address
 from torch_ringdist._collectives import backend_of
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._registration import Successor
@@ -100,11 +101,11 @@ def connect(address: str, timeout: timedelta) -> dist.Store | None:
     Then its process may be the next that is lost. The new group needs no store: it will find out,
     and can be shrunk.
     """
-    host, _, port = address.rpartition(":")
+    place = _address.parse(address)
+    assert place is not None, address  # as another member made it
     try:
         store = dist.TCPStore(
-            host.strip("[]"),  # of IPv6
-            int(port),
+            *place,
             is_master=False,
             wait_for_workers=False,
             timeout=min(timeout, _CONNECT_TIME),

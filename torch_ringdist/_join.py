@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from torch_ringdist import _native, _registration
+from torch_ringdist import _address, _native, _registration
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._generation import (
     backend_of_generations,
@@ -148,11 +148,9 @@ def _open(rendezvous: Any, timeout: timedelta) -> dist.Store:
             'ringdist: join: rendezvous must be "host:port" or a torch.distributed.Store, '
             f"got {rendezvous!r} of type {type(rendezvous).__name__}"
         )
-    host, colon, port = rendezvous.rpartition(":")
-    host = host.strip("[]")  # of IPv6
-    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+    address = _address.parse(rendezvous)
+    if address is None:
         raise ArgumentError(
             f'ringdist: join: rendezvous must be "host:port" or a store, got {rendezvous!r}'
         )
-    store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
-    return store
+    return dist.TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timeout)

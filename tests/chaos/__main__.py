@@ -24,13 +24,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
 from tests.chaos import plan
-from tests.chaos.launched import EXAMPLES, Launched
+from tests.chaos.launched import EXAMPLES, Launched, members_of
 from tests.chaos.records import Course, read
 
 RANKS = 4
@@ -103,7 +102,8 @@ class Chaos:
 
     def _act(self, job: Launched, action: plan.Action) -> str:
         """What was done."""
-        members = self._members([job, *self._replacements])
+        ranks = members_of([job, *self._replacements])
+        members = [ranks[rank] for rank in sorted(ranks) if Path(f"/proc/{ranks[rank]}").exists()]
         if len(members) < 2:
             return ""
         at = 0 if action.rank_0 else int(action.choice * len(members))
@@ -128,14 +128,6 @@ class Chaos:
             return ""
         self.done[what] += 1
         return what
-
-    @staticmethod
-    def _members(jobs: Sequence[Launched]) -> list[int]:
-        """Process ids, by rank, of the newest generation, as far as they live."""
-        told = [one for job in jobs for one in job.events("generation")]
-        newest = max((one["generation"] for one in told), default=-1)
-        ranks = {one["rank"]: one["pid"] for one in told if one["generation"] == newest}
-        return [ranks[rank] for rank in sorted(ranks) if Path(f"/proc/{ranks[rank]}").exists()]
 
 
 def _send(pid: int, number: signal.Signals) -> None:

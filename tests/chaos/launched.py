@@ -85,10 +85,8 @@ class Launched:
         return [pid for pid in started if pid not in ended]
 
     def members(self) -> dict[int, int]:
-        """Process ids by rank, as of the newest generation that a rank has told of."""
-        told = self.events("generation")
-        newest = max((one["generation"] for one in told), default=-1)
-        return {one["rank"]: one["pid"] for one in told if one["generation"] == newest}
+        """As members_of(), of this job alone."""
+        return members_of([self])
 
     def wait_for(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         """What it returns once that is true."""
@@ -125,3 +123,10 @@ class Launched:
         files = [self._output, *sorted(self._folder.glob("*worker-*.log"))]
         texts = [f"---- {file.name}\n{file.read_text(errors='replace')}" for file in files]
         return "\n".join(texts)
+
+
+def members_of(jobs: Sequence[Launched]) -> dict[int, int]:
+    """Process ids by rank, as of the newest generation that a rank has told of."""
+    told = [one for job in jobs for one in job.events("generation")]
+    newest = max((one["generation"] for one in told), default=-1)
+    return {one["rank"]: one["pid"] for one in told if one["generation"] == newest}

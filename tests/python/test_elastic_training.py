@@ -64,9 +64,8 @@ def _script(folder: Path, *more: str, epochs: int = SHORT) -> list[str]:
     return [*SCRIPT, f"--log={folder / 'steps'}", f"--epochs={epochs}", "--pause=0.05", *more]
 
 
-@pytest.mark.parametrize("more", [[], ["--no-copy"]], ids=["copy", "no_copy"])
-def test_sizes_four_three_two_three_four(tmp_path: Path, losses: list[float], more: list[str]):
-    script = _script(tmp_path, *more, epochs=EPOCHS)
+def test_sizes_four_three_two_three_four(tmp_path: Path, losses: list[float]):
+    script = _script(tmp_path, epochs=EPOCHS)
     options = ["--nproc-per-node=4", "--max-restarts=0"]
     with Launched(tmp_path / "first", options, script) as job:
         os.kill(_trained(job, tmp_path, 4)[1], signal.SIGKILL)
@@ -82,7 +81,7 @@ def test_sizes_four_three_two_three_four(tmp_path: Path, losses: list[float], mo
 
 
 def test_the_dead_are_started_again(tmp_path: Path, losses: list[float]):
-    script = _script(tmp_path, epochs=EPOCHS)  # time for another one to start
+    script = _script(tmp_path, "--no-copy", epochs=EPOCHS)  # time for another one to start
     with Launched(tmp_path, ["--nproc-per-node=3"], script) as job:
         os.kill(_trained(job, tmp_path, 3)[0], signal.SIGKILL)
         _trained(job, tmp_path, 2)

@@ -156,8 +156,9 @@ class Entry:
         self._tell(self._progress, _FINISHED)
 
     def all_leave(self) -> None:
-        if self._read() != _FINISHED:
-            self._tell(self._progress, _LEFT)
+        with contextlib.suppress(RuntimeError):
+            if self._read() != _FINISHED:
+                self._store.set(self._progress, _LEFT)
 
     @property
     def _job(self) -> str:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch_ringdist import _address
 from torch_ringdist._errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -84,11 +85,10 @@ def read(
 
 def address(what: str, text: str) -> tuple[str, int]:
     """Of "host:port". Raises ArgumentError, which calls it `what`."""
-    host, colon, port = text.rpartition(":")
-    host = host.strip("[]")  # of IPv6
-    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+    place = _address.parse(text)
+    if place is None or place[1] == 0:
         raise ArgumentError(f'ringdist: {what} must be "host:port", got {text!r}')
-    return host, int(port)
+    return place
 
 
 def _warn_of_torchrun(environment: Mapping[str, str]) -> None:
