@@ -58,7 +58,7 @@ class Loop:
         entries: dict[str, object] = {
             "net": net,
             "optimizer": torch.optim.SGD(net.parameters(), lr=0.01),
-            "sampler": elastic.Sampler(range(100_000), global_batch=64),
+            "sampler": elastic.Sampler(range(1_000_000), global_batch=1),
         }
         if self.wrong == KEYS:
             entries["more"] = 1
