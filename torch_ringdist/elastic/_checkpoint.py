@@ -135,8 +135,7 @@ def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
         tensors[key.name] = leaf
         return key
 
-    given = {name: one for name, one in state._snapshots.items() if state._parts[name].given}
-    parts = {name: pytree.tree_map(key_of, one.tree()) for name, one in given.items()}
+    parts = pytree.tree_map(key_of, state._given())
     saved = {
         "version": _VERSION,
         "steps": state.steps,

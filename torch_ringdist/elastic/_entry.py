@@ -57,8 +57,8 @@ class Entry:
             timeout=settings.rejoin_timeout,
         )
 
-    def enter(self, terms: dict[str, str]) -> int | None:
-        """Returns when this process is a member, of what generation; None: the job has finished.
+    def enter(self, terms: dict[str, str]) -> int:
+        """Returns when this process is a member, of what generation.
 
         Args:
             terms: what all ranks must agree on.
@@ -67,6 +67,7 @@ class Entry:
             torch.distributed.DistBackendError: not let in within the rejoin_timeout, or refused,
                 and why.
             ArgumentError: this process has other entries, shapes or data than the others.
+            SystemExit: the job has finished.
         """
         self._terms = terms
         mine = f"{_FORMING} {self._id}"
@@ -76,7 +77,7 @@ class Entry:
         deadline = time.monotonic() + self._settings.rejoin_timeout.total_seconds()
         while seen != mine:
             if seen == _FINISHED:
-                return None
+                self._end_too_late()
             if seen == _LEFT:
                 raise dist.DistBackendError(
                     "ringdist: elastic: all ranks have left while this one wanted to join them; "
@@ -124,13 +125,17 @@ class Entry:
 
     def _refuse_to_begin(self, seen: str) -> NoReturn:
         if seen == _FINISHED:
-            _log.event("too_late", "the job has finished; there is nothing to join")
-            raise SystemExit(0)
+            self._end_too_late()
         raise RuntimeError(
             "ringdist: elastic: nobody here has the state of this job, whose ranks are lost, or "
             f"train where this one does not reach them (it is {seen!r}): start it again, from a "
             "checkpoint"
         )
+
+    @staticmethod
+    def _end_too_late() -> NoReturn:
+        _log.event("too_late", "the job has finished; there is nothing to join")
+        raise SystemExit(0)
 
     def has_trained(self) -> None:
         """The group has, with this process: it can never again be one that begins."""

@@ -44,11 +44,7 @@ class Run:
     def run(self, function: Callable[[State], _Result]) -> _Result:
         with _leave.signals():
             self._state._take()  # of now: it may have been changed since it was made
-            generation = self._entry.enter(self._terms())
-            if generation is None:
-                _log.event("too_late", "the job has finished; there is nothing to join")
-                raise SystemExit(0)
-            self._generation = generation
+            self._generation = self._entry.enter(self._terms())
             _leave.set_member(True)
             try:
                 while not self._is_over(function):

@@ -225,6 +225,14 @@ class State:
         for snapshot in self._snapshots.values():
             snapshot.take()
 
+    def _given(self) -> dict[str, Any]:
+        """As of the last commit: what other ranks, and checkpoints, are given, part by part."""
+        return {
+            name: snapshot.tree()
+            for name, snapshot in self._snapshots.items()
+            if self._parts[name].given
+        }
+
     def _put_back(self) -> None:
         """As of the last commit."""
         self._residuals.fail()

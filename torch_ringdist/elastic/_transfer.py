@@ -51,11 +51,7 @@ def transfer(state: State, company: Company) -> None:
     needed, first = company.lacks(rank), not company.has_trained
     mine, outline = None, None
     if rank == source:
-        mine = {
-            name: snapshot.tree()
-            for name, snapshot in state._snapshots.items()
-            if state._parts[name].given
-        }
+        mine = state._given()
         # What a checkpoint has of them is shared out; else they stay whose they are.
         owed = state._residuals.owed() if first else state._residuals.without_tensors()
         outline = Outline(state.steps, pytree.tree_map(_outline, mine), owed)
