@@ -62,6 +62,7 @@ def _everything_works() -> None:
     objects = ["of rank 0", {"step": 7}] if rank == 0 else [None, None]
     dist.broadcast_object_list(objects, src=0)
     assert objects == ["of rank 0", {"step": 7}], objects
+    dist.barrier()  # who leaves next does so when all have what was sent
 
 
 def _shrink() -> ShrinkReport:
