@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics compression-study conformance differential matrix membership-sim chaos build cuda lint format sanitize fuzz clean
+.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics bench-recovery compression-study conformance differential matrix membership-sim chaos build cuda lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -27,6 +27,8 @@ help:
 	@echo '  make bench-ddp    training over 4 such hosts: time to accuracy, compressed and not; an hour'
 	@echo '  make bench-critics'
 	@echo '                    where compression helps: 4 links and shared memory, 3 batch sizes, 2 networks; an hour'
+	@echo '  make bench-recovery'
+	@echo '                    a rank is killed: how long does training stand still? beside torchrun and torchft; half an hour'
 	@echo '  make compression-study'
 	@echo '                    what codecs do to training, simulated in one process; resumable (ARGS=--quick)'
 	@echo '  make conformance  PyTorch'\''s own DistributedTest suite, with gloo beside it; resumable (ARGS=--quick)'
@@ -79,6 +81,9 @@ bench-net: build
 
 bench-ddp: build
 	$(VENV)/python -m benchmarks.ddp training $(ARGS)
+
+bench-recovery: build
+	$(VENV)/python -m benchmarks.training $(ARGS)
 
 bench-critics: build
 	$(VENV)/python -m benchmarks.ddp critics $(ARGS)

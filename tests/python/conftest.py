@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support import digits
 from support.pool import Pool
 
 
@@ -49,6 +50,12 @@ def fresh_pool() -> Iterator[Callable[..., Pool]]:
     for pool in made:
         if pool.alive:
             pool.discard()
+
+
+@pytest.fixture(scope="session")
+def undisturbed_losses(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Of each step of examples/elastic_digits.py."""
+    return digits.undisturbed(tmp_path_factory.mktemp("undisturbed"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

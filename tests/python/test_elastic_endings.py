@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import torch.distributed as dist
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tests.chaos.launched import Launched  # noqa: E402
-
-SCRIPT = str(ROOT / "tests" / "chaos" / "loop.py")
-
-
-def _job(folder: Path, *options: str, script: list[str]) -> Launched:
-    return Launched(folder, ["--max-restarts=0", *options], [SCRIPT, *script])
+from support.launched import LOOP, Launched, run_loop
 
 
 def _steps(folder: Path) -> int:
@@ -29,9 +18,9 @@ def _steps(folder: Path) -> int:
 def test_one_comes_when_others_have_returned(tmp_path: Path):
     owed = tmp_path / "owed"
     script = ["--steps=20", "--linger=12", f"--owed={owed}"]
-    with _job(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
+    with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         job.wait_for(lambda: _steps(owed) == 3 + 3 * 20)
-        with _job(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
+        with run_loop(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
             assert job.end() == 0, job.output()
             assert more.end() == 0, more.output()
             assert job.output().count("trained 20 steps, 4 ranks") == 6, job.output()
@@ -40,7 +29,7 @@ def test_one_comes_when_others_have_returned(tmp_path: Path):
 def test_one_dies_when_others_have_returned(tmp_path: Path):
     owed = tmp_path / "owed"
     script = ["--steps=20", "--linger=2", f"--owed={owed}"]
-    with _job(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
+    with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         job.wait_for(lambda: _steps(owed) == 3 + 3 * 20)
         os.kill(job.members()[0], signal.SIGKILL)
         assert job.end() == 0, job.output()
@@ -51,7 +40,7 @@ def test_one_comes_when_all_is_over(tmp_path: Path):
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     rendezvous = f"--rdzv=127.0.0.1:{store.port}"
     for name, said in (("first", "trained 5 steps, 1 ranks"), ("second", "nothing to join")):
-        with _job(tmp_path / name, rendezvous, script=["--steps=5"]) as job:
+        with run_loop(tmp_path / name, rendezvous, script=["--steps=5"]) as job:
             assert job.end() == 0, job.output()
             assert said in job.output(), job.output()
 
@@ -59,7 +48,7 @@ def test_one_comes_when_all_is_over(tmp_path: Path):
 def test_hooks_in_python_hide_nothing(tmp_path: Path):
     owed = tmp_path / "owed"
     script = ["--steps=150", "--hook", f"--owed={owed}"]
-    with _job(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
+    with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         pids = job.wait_for_size(3)
         job.wait_for(lambda: _steps(owed) > 60)
         os.kill(pids[1], signal.SIGKILL)
@@ -69,7 +58,7 @@ def test_hooks_in_python_hide_nothing(tmp_path: Path):
 
 def test_asked_to_end_before_the_first_step(tmp_path: Path):
     script = ["--min-ranks=3"]
-    with _job(tmp_path, "--nproc-per-node=2", script=script) as job:
+    with run_loop(tmp_path, "--nproc-per-node=2", script=script) as job:
         job.wait_for(lambda: len(job.events("waiting")) >= 2)
         job.send(signal.SIGTERM)
         assert job.end(20) == 128 + signal.SIGTERM, job.output()
@@ -77,7 +66,7 @@ def test_asked_to_end_before_the_first_step(tmp_path: Path):
 
 
 def test_all_fail_and_nobody_is_started_again(tmp_path: Path):
-    script = [SCRIPT, "--wrong=raise"]
+    script = [LOOP, "--wrong=raise"]
     options = ["--nproc-per-node=2", "--max-restarts=5"]
     with Launched(tmp_path, options, script) as job:
         assert job.end(60) == 1, job.output()

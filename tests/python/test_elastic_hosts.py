@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from support.digits import IMAGES, last_size
+from support.launched import EXAMPLES, Course, Launched, read
 from test_shrink_hosts import REASON, Network
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from tests.chaos.launched import EXAMPLES, Launched
-from tests.chaos.records import Course, read
 
 pytestmark = [
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
@@ -22,14 +18,8 @@ pytestmark = [
 ]
 
 HOSTS = 4
-IMAGES = 1437
 CUT = 20.0  # seconds
 LIMIT = 90.0
-
-
-def _last_size(steps: Path) -> int:
-    committed = [one for one in read(steps) if one.what == "committed"]
-    return committed[-1].size if committed else 0
 
 
 @pytest.mark.timeout(240)
@@ -53,13 +43,13 @@ def test_one_is_cut_off_and_comes_back(tmp_path: Path):
             for host in range(HOSTS)
         ]
         first = jobs[0]
-        first.wait_for(lambda: _last_size(steps) == HOSTS, LIMIT)
+        first.wait_for(lambda: last_size(tmp_path) == HOSTS, LIMIT)
         [victim] = jobs[-1].pids()
         network.pull(HOSTS - 1)
-        first.wait_for(lambda: _last_size(steps) == HOSTS - 1, LIMIT)
+        first.wait_for(lambda: last_size(tmp_path) == HOSTS - 1, LIMIT)
         time.sleep(CUT)
         network.heal()
-        first.wait_for(lambda: _last_size(steps) == HOSTS, LIMIT)
+        first.wait_for(lambda: last_size(tmp_path) == HOSTS, LIMIT)
         [ended] = jobs[-1].events("worker_ended", worker_pid=victim)
         assert ended["again"], jobs[-1].output()
         assert "excluded in generation" in jobs[-1].output(), jobs[-1].output()

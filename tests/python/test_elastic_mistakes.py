@@ -15,17 +15,11 @@ from typing import Any
 
 import pytest
 import torch
+from support.launched import loop, run_loop
 from torch import nn
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tests.chaos import loop  # noqa: E402
-from tests.chaos.launched import Launched  # noqa: E402
-from torch_ringdist import ArgumentError, elastic  # noqa: E402
-from torch_ringdist.elastic import _settings, _standing  # noqa: E402
-
-SCRIPT = str(ROOT / "tests" / "chaos" / "loop.py")
+from torch_ringdist import ArgumentError, elastic
+from torch_ringdist.elastic import _settings, _standing
 
 # Of what others have, in the words of the newcomer.
 SAID = {
@@ -34,18 +28,14 @@ SAID = {
 }
 
 
-def _job(folder: Path, *options: str, script: list[str]) -> Launched:
-    return Launched(folder, ["--max-restarts=0", *options], [SCRIPT, *script])
-
-
 def test_a_newcomer_that_is_another_program_is_refused(tmp_path: Path):
     """Each of them in turn, and training does not end for it."""
     script = ["--steps=1000000", "--pause=0.02"]
-    with _job(tmp_path / "good", "--nproc-per-node=2", script=script) as job:
+    with run_loop(tmp_path / "good", "--nproc-per-node=2", script=script) as job:
         job.wait_for_size(2)
         for wrong, said in SAID.items():
             more = [*script, f"--wrong={wrong}", "--worker=0"]
-            with _job(tmp_path / wrong, f"--rdzv={job.address}", script=more) as bad:
+            with run_loop(tmp_path / wrong, f"--rdzv={job.address}", script=more) as bad:
                 assert bad.end() == 1, bad.output()
                 assert said in bad.output(), bad.output()
         assert len(job.events("generation")) == 2  # nobody has noticed
@@ -76,7 +66,7 @@ def test_what_ranks_must_agree_on(entries: dict[str, Any], min_ranks: int, said:
 
 def test_one_of_the_first_is_refused(tmp_path: Path):
     script = ["--wrong=keys", "--worker=1", "--steps=20", "--rejoin-timeout=3"]
-    with _job(tmp_path, "--nproc-per-node=3", script=script) as job:
+    with run_loop(tmp_path, "--nproc-per-node=3", script=script) as job:
         job.end()
         output = job.output()
     # Ranks go by who comes first: if that is the strange one, it is the others who are strange.
@@ -87,7 +77,7 @@ def test_one_of_the_first_is_refused(tmp_path: Path):
 
 def test_an_exception_of_one_rank_is_its_own(tmp_path: Path):
     script = ["--wrong=raise", "--worker=1", "--steps=20"]
-    with _job(tmp_path, "--nproc-per-node=3", script=script) as job:
+    with run_loop(tmp_path, "--nproc-per-node=3", script=script) as job:
         assert job.end() == 0, job.output()
         # Each is in a worker's log, and shown by the launcher.
         assert job.output().count("ValueError: a mistake of the user's") == 2
@@ -97,7 +87,7 @@ def test_an_exception_of_one_rank_is_its_own(tmp_path: Path):
 def test_ranks_that_differ_are_named(tmp_path: Path):
     owed = tmp_path / "owed"
     script = ["--wrong=drift", "--worker=1", "--steps=1000000", f"--owed={owed}"]
-    with _job(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
+    with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         pids = job.wait_for_size(3)
         job.wait_for(lambda: any(one["step"] > loop.DRIFT_AT + 1 for one in _lines(owed)))
         [started] = job.events("worker_started", worker=1)
@@ -110,7 +100,7 @@ def test_without_copies_collectives_after_the_optimizer_are_noticed(tmp_path: Pa
     owed = tmp_path / "owed"
     # A step is hardly anything but the pause between the optimizer and a collective.
     script = ["--wrong=late", "--no-copy", "--steps=1000000", "--pause=0.5", f"--owed={owed}"]
-    with _job(tmp_path / "job", "--nproc-per-node=2", script=script) as job:
+    with run_loop(tmp_path / "job", "--nproc-per-node=2", script=script) as job:
         pids = job.wait_for_size(2)
         job.wait_for(lambda: any(one["step"] > 1 for one in _lines(owed)))
         time.sleep(0.25)
@@ -122,7 +112,7 @@ def test_without_copies_collectives_after_the_optimizer_are_noticed(tmp_path: Pa
 def test_too_few_are_waited_for_and_the_state_is_saved(tmp_path: Path):
     saved = tmp_path / "saved"
     script = ["--steps=1000000", "--min-ranks=2", "--rejoin-timeout=4", f"--checkpoint={saved}"]
-    with _job(tmp_path, "--nproc-per-node=2", script=script) as job:
+    with run_loop(tmp_path, "--nproc-per-node=2", script=script) as job:
         os.kill(job.wait_for_size(2)[0], signal.SIGKILL)
         assert job.end() == 1, job.output()
         assert (
@@ -148,7 +138,7 @@ def test_what_is_owed_does_not_change(tmp_path: Path, how: str):
     owed = tmp_path / "owed"
     steps = 400 if how == "leave" else 1500  # time for another one to start
     script = [f"--steps={steps}", "--codec=int4", f"--owed={owed}"]
-    with _job(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
+    with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         pids = job.wait_for_size(3)
         if how == "leave":
             job.wait_for(lambda: len(_lines(owed)) > 100)
@@ -156,7 +146,7 @@ def test_what_is_owed_does_not_change(tmp_path: Path, how: str):
             assert job.end() == 0, job.output()
         else:
             job.wait_for(lambda: len(_lines(owed)) > 100)
-            with _job(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
+            with run_loop(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
                 assert job.end() == 0, job.output()
                 assert more.end() == 0, more.output()
     lines = _lines(owed)

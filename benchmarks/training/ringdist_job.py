@@ -1,0 +1,42 @@
+"""examples/elastic_digits.py under ``python -m torch_ringdist run``."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from benchmarks.training.kill import (
+    PAUSE,
+    RANKS,
+    WARM,
+    Kill,
+    another_has_come,
+    committed,
+    measure,
+    wait_until,
+)
+from tests.chaos.launched import EXAMPLES, Launched
+from tests.chaos.records import Record
+
+
+def kill(folder: Path, drawn: random.Random) -> Kill:
+    steps = folder / "steps"
+    script = [str(EXAMPLES / "elastic_digits.py"), "--no-progress", "--no-copy"]
+    script += [f"--log={steps}", f"--pause={PAUSE}", "--epochs=1000000"]
+    with Launched(folder / "job", [f"--nproc-per-node={RANKS}"], script) as job:
+        wait_until(lambda: len(committed(steps)) > WARM, job.output)
+        time.sleep(drawn.uniform(0, 1))
+        pids = job.members()
+        victim = drawn.randrange(RANKS)
+        before = committed(steps)
+        killed = time.time()
+        os.kill(pids[victim], signal.SIGKILL)
+
+        def after() -> list[Record]:
+            return [one for one in committed(steps) if one.time > killed]
+
+        wait_until(lambda: another_has_come(after()), job.output)
+        return measure(killed, before, after())

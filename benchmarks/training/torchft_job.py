@@ -1,0 +1,88 @@
+"""torchft over gloo: four replica groups of one rank, one of which is started again by hand."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.training.kill import (
+    PAUSE,
+    RANKS,
+    WARM,
+    Kill,
+    another_has_come,
+    committed,
+    measure,
+    wait_until,
+)
+from tests.chaos.records import Record
+
+_SCRIPT = Path(__file__).with_name("torchft_rank.py")
+
+
+class Replicas:
+    """A context: processes by number, and the lighthouse that they meet at."""
+
+    def __init__(self, folder: Path) -> None:
+        from torchft.coordination import LighthouseServer
+
+        from benchmarks.recovery.torchft_rank import HOST, LIGHTHOUSE
+
+        self._lighthouse = LighthouseServer(bind=f"{HOST}:0", **LIGHTHOUSE)
+        self._address = f"http://{HOST}:{self._lighthouse.address().rsplit(':', 1)[1]}"
+        self.steps, self._output = folder / "steps", folder / "output"
+        self.running: list[subprocess.Popen[bytes]] = [self._start(rank) for rank in range(RANKS)]
+
+    def __enter__(self) -> Replicas:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.running:
+            process.kill()
+            process.wait()
+        self._lighthouse.shutdown()
+
+    def replace(self, number: int) -> None:
+        """Kills it; another one is started in its place."""
+        self.running[number].kill()
+        self.running[number].wait()
+        self.running[number] = self._start(number)
+
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        arguments = [str(number), self._address, str(self.steps), str(PAUSE)]
+        with self._output.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, str(_SCRIPT), *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "RUST_LOG": "warn"},
+            )
+
+
+def kill(folder: Path, drawn: random.Random) -> Kill:
+    with Replicas(folder) as job:
+
+        def whole() -> list[Record]:
+            return [one for one in committed(job.steps) if one.size == RANKS]
+
+        wait_until(lambda: len(whole()) > WARM, job.output)
+        time.sleep(drawn.uniform(0, 1))
+        victim = drawn.randrange(RANKS)
+        before = whole()
+        killed = time.time()
+        job.replace(victim)
+
+        def after() -> list[Record]:
+            return [one for one in committed(job.steps) if one.time > killed]
+
+        wait_until(lambda: another_has_come(after()), job.output)
+        return measure(killed, before, after())

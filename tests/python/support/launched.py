@@ -1,0 +1,23 @@
+"""What tests of elastic training share with tests/chaos."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT))
+
+from tests.chaos import loop  # noqa: E402
+from tests.chaos.launched import EXAMPLES, Launched  # noqa: E402
+from tests.chaos.records import Course, read  # noqa: E402
+
+__all__ = ["CHAOS", "EXAMPLES", "LOOP", "ROOT", "Course", "Launched", "loop", "read", "run_loop"]
+
+CHAOS = ROOT / "tests" / "chaos"
+LOOP = str(CHAOS / "loop.py")
+
+
+def run_loop(folder: Path, *options: str, script: list[str]) -> Launched:
+    """tests/chaos/loop.py, of which nothing is started again."""
+    return Launched(folder, ["--max-restarts=0", *options], [LOOP, *script])
