@@ -7,15 +7,12 @@ import pickle
 import re
 import shutil
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.utils import _pytree as pytree
 
 from torch_ringdist._errors import ArgumentError
@@ -40,7 +37,7 @@ def save(state: State, folder: str | os.PathLike[str]) -> str:
     if not together or dist.get_rank() == 0:
         try:
             _write(state, owed, target)
-        except (Exception, CheckpointException) as error:  # which is none
+        except Exception as error:
             problem = f"{type(error).__name__}: {error}"
     if together:
         problems: list[Any] = [problem]
@@ -57,7 +54,7 @@ def load(state: State, folder: str | os.PathLike[str]) -> bool:
     if source is None:
         return False
     loaded: dict[str, Any] = {_OUTLINE: b""}
-    _alone(dcp.load, loaded, source)
+    _alone("load", loaded, source)
     saved = pickle.loads(loaded[_OUTLINE])
     if saved["version"] != _VERSION:
         raise ArgumentError(
@@ -71,7 +68,7 @@ def load(state: State, folder: str | os.PathLike[str]) -> bool:
                 f"{theirs.get(name, 'without it')!r}, here {ours.get(name, 'without it')!r}"
             )
     tensors = {name: torch.empty(shape, dtype=dtype) for name, shape, dtype in saved["tensors"]}
-    _alone(dcp.load, tensors, source)
+    _alone("load", tensors, source)
 
     def tensor_of(leaf: Any) -> Any:
         return tensors[leaf.name] if isinstance(leaf, Key) else leaf
@@ -147,7 +144,7 @@ def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     # As one value: dcp makes keys of what is in dicts and lists.
-    _alone(dcp.save, {_OUTLINE: pickle.dumps(saved), **tensors}, draft)
+    _alone("save", {_OUTLINE: pickle.dumps(saved), **tensors}, draft)
     old = draft.with_name(f"{draft.name}.old")
     if target.exists():  # of the same steps
         target.rename(old)
@@ -155,8 +152,15 @@ def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _alone(function: Callable[..., Any], content: dict[str, Any], folder: Path) -> None:
-    """In this process, whatever group there is: dcp warns where there is none."""
+def _alone(what: str, content: dict[str, Any], folder: Path) -> None:
+    """torch.distributed.checkpoint's load or save, in this process, whatever group there is."""
+    # Not when a process starts: it takes a second, in which others may wait for it.
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
-        function(content, checkpoint_id=folder, no_dist=True)
+        try:
+            getattr(dcp, what)(content, checkpoint_id=folder, no_dist=True)
+        except CheckpointException as error:  # which is no Exception
+            raise RuntimeError(str(error)) from error

@@ -197,11 +197,13 @@ def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
 
 
 def _check_whole(name: str, module: nn.Module) -> None:
-    from torch.distributed.fsdp import FullyShardedDataParallel
-    from torch.distributed.tensor import DTensor
-
-    sharded = [one for one in module.modules() if isinstance(one, FullyShardedDataParallel)]
-    sharded += [one for one in module.parameters() if isinstance(one, DTensor)]
+    # Who has not imported these modules, which takes a second, has nothing of them.
+    fsdp, dtensor = (
+        getattr(sys.modules.get(f"torch.distributed.{where}"), name, ())
+        for where, name in (("fsdp", "FullyShardedDataParallel"), ("tensor", "DTensor"))
+    )
+    sharded = [one for one in module.modules() if isinstance(one, fsdp)]
+    sharded += [one for one in module.parameters() if isinstance(one, dtensor)]
     if sharded:
         raise NotSupportedError(
             f"ringdist: State: {name} is sharded ({type(sharded[0]).__name__}): what a rank that "
