@@ -10,6 +10,7 @@ from importlib import metadata
 
 from torch_ringdist import _codecs, _dump, _inspect, _plan, _show, _tune
 from torch_ringdist._launch import arguments as _run_arguments
+from torch_ringdist._launch import store as _store
 
 _DESCRIPTION = (
     "Look at the ringdist backend of torch.distributed, and at processes that use it; and launch "
@@ -77,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     _run_arguments.add(
         commands.add_parser("run", help="start the ranks of a script, and again those that die")
     )
+    _store.add(
+        commands.add_parser("store", help="hold the store for ranks that something else launches")
+    )
     dump = commands.add_parser("dump", help="what a running process is doing in ringdist")
     which = dump.add_mutually_exclusive_group(required=True)
     which.add_argument("pid", type=int, nargs="?", metavar="PID", help="a process of this machine")
@@ -101,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from torch_ringdist._launch import launcher
 
             return launcher.run(args)
+        elif args.command == "store":
+            return _store.run(args)
         else:
             states, problems = _dump.ask_all() if args.all else (_dump.ask(args.pid), [])
             print(_show.states_as_text(states))

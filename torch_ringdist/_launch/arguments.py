@@ -53,7 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     option(
         "--rdzv",
-        type=_address,
+        type=rendezvous,
         metavar="HOST:PORT",
         help="where the launchers of all hosts meet; the one on HOST holds the store there",
     )
@@ -94,7 +94,8 @@ def _natural(text: str) -> int:
     return value
 
 
-def _address(text: str) -> tuple[str, int]:
+def rendezvous(text: str) -> tuple[str, int]:
+    """Of --rdzv."""
     try:
         return address("the address", text)
     except ValueError as error:

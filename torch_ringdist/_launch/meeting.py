@@ -25,7 +25,7 @@ class Meeting:
     def __init__(self, wanted: tuple[str, int] | None, job: str) -> None:
         """Raises OSError or torch.distributed.DistError where there is none."""
         host, port = wanted or ("127.0.0.1", 0)
-        self.held_here = wanted is None or (_is_here(host) and not _answers(host, port))
+        self.held_here = wanted is None or (is_here(host) and not answers(host, port))
         self._store: dist.TCPStore | None = None
         self._job = job
         if self.held_here:
@@ -41,7 +41,7 @@ class Meeting:
         return self._store is not None and progress_of(self._store, self._job) == TRAINING
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
     """One of this machine's own addresses can be bound."""
     for family, kind, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
         with contextlib.suppress(OSError), socket.socket(family, kind) as one:
@@ -50,7 +50,8 @@ def _is_here(host: str) -> bool:
     return False
 
 
-def _answers(host: str, port: int) -> bool:
+def answers(host: str, port: int) -> bool:
+    """Somebody listens there."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), _PROBE):
         return True
     return False
@@ -58,7 +59,7 @@ def _answers(host: str, port: int) -> bool:
 
 def _wait_for(host: str, port: int) -> None:
     deadline = time.monotonic() + _PATIENCE
-    while not _answers(host, port):
+    while not answers(host, port):
         if time.monotonic() > deadline:
             raise ConnectionError(
                 f"no launcher holds a store at {host}:{port} (waited {_PATIENCE:g} s): start one "

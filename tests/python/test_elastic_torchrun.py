@@ -1,0 +1,83 @@
+"""Elastic training under launchers that know nothing of it: torchrun, one for each rank."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.launched import LOOP, ROOT
+
+RANKS = 2
+LIMIT = 60.0  # seconds
+
+
+@pytest.fixture
+def rendezvous() -> Iterator[str]:
+    """Of a store that ``python -m torch_ringdist store`` holds."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    command = [sys.executable, "-m", "torch_ringdist", "store", f"--rdzv={address}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as store:
+        assert store.stderr is not None
+        assert store.stderr.readline() == f"ringdist: ranks can meet at {address}; Ctrl-C ends it\n"
+        yield address
+        again = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        assert again.returncode == 1
+        assert f"somebody listens at {address} already" in again.stderr
+        store.send_signal(signal.SIGINT)
+        assert store.wait(LIMIT) == 0
+
+
+def _members(events: Path) -> dict[int, int]:
+    """Process ids by rank, in the newest generation."""
+    lines = events.read_text().splitlines() if events.exists() else []
+    told: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    told = [one for one in told if one["event"] == "generation"]
+    newest = max((one["generation"] for one in told), default=-1)
+    return {one["rank"]: one["pid"] for one in told if one["generation"] == newest}
+
+
+def test_the_dead_are_started_again(rendezvous: str, tmp_path: Path):
+    events = tmp_path / "events"
+    script = [LOOP, f"--min-ranks={RANKS}", "--steps=150", f"--checkpoint={tmp_path / 'saved'}"]
+    agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
+    variables = {"RINGDIST_RDZV": rendezvous, "RINGDIST_EVENTS": str(events)}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with contextlib.ExitStack() as stack:
+        agents, output = [], tmp_path / "output"
+        for _ in range(RANKS):
+            file = stack.enter_context(output.open("ab"))
+            one = subprocess.Popen(
+                [sys.executable, *agent, "--max-restarts=3", *script],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **variables, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+            )
+            stack.callback(one.wait)
+            stack.callback(one.terminate)
+            agents.append(one)
+        before = _wait_for_members(events, output, set())
+        os.kill(before[1], signal.SIGKILL)
+        after = _wait_for_members(events, output, {before[1]})
+        assert before[0] in after.values()  # its agent has not noticed
+        statuses = [one.wait(LIMIT) for one in agents]
+        assert statuses == [0] * RANKS, output.read_text()
+    assert output.read_text().count(f"trained 150 steps, {RANKS} ranks") == RANKS
+
+
+def _wait_for_members(events: Path, output: Path, without: set[int]) -> dict[int, int]:
+    deadline = time.monotonic() + LIMIT
+    while len(found := _members(events)) < RANKS or without & set(found.values()):
+        assert time.monotonic() < deadline, output.read_text()
+        time.sleep(0.05)
+    return found

@@ -1,0 +1,58 @@
+"""``python -m torch_ringdist store``: the store alone, for ranks that something else launches."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+
+import torch.distributed as dist
+
+from torch_ringdist._launch import arguments, meeting
+from torch_ringdist.elastic import _log
+
+_DESCRIPTION = """\
+Hold the store in which the ranks of torch_ringdist.elastic meet, for those that something else
+launches with RINGDIST_RDZV. It stays until it is asked to end (Ctrl-C, SIGTERM); several jobs may
+use it, with other values of RINGDIST_JOB.
+"""
+
+_EXAMPLES = """\
+examples:
+  python -m torch_ringdist store --rdzv=a:29500
+      On host a; then, as often as there shall be ranks, on any host:
+  RINGDIST_RDZV=a:29500 torchrun --nproc-per-node=1 --max-restarts=9 train.py
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--rdzv",
+        type=arguments.rendezvous,
+        required=True,
+        metavar="HOST:PORT",
+        help="where; HOST is a name or an address of this host",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command; returns its exit status.
+
+    Raises:
+        OSError: the address is taken, or is not one of this host.
+    """
+    host, port = args.rdzv
+    if not meeting.is_here(host):
+        raise OSError(f"--rdzv: {host} is not an address of this host")
+    if meeting.answers(host, port):
+        raise OSError(f"--rdzv: somebody listens at {host}:{port} already")
+    ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # also in the threads of the store
+    try:
+        store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
+    except dist.DistError as error:
+        raise OSError(str(error)) from error
+    _log.event("store", f"ranks can meet at {host}:{store.port}; Ctrl-C ends it")
+    signal.sigwait(ends)
+    return 0
