@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from torch_ringdist._collectives import backend_of
 
@@ -18,14 +17,14 @@ def has_failed() -> bool:
     return backend_of(None, "elastic").has_failed
 
 
-def await_devices(modules: Iterable[nn.Module]) -> None:
-    """What is queued on GPUs goes on when a group fails, with whatever is in memory then: so a step
-    counts when it is done there, and the group is well.
+def await_devices(parameters: Iterable[torch.Tensor]) -> None:
+    """What is queued on their GPUs goes on when a group fails, with whatever is in memory then: so
+    a step counts when it is done there, and the group is well.
 
     Raises:
         torch.distributed.DistBackendError: it is not.
     """
-    devices = {one.device for module in modules for one in module.parameters() if one.is_cuda}
+    devices = {one.device for one in parameters if one.is_cuda}
     for device in devices:
         torch.cuda.current_stream(device).synchronize()
     if devices and has_failed():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import operator
-import pickle
 import random
 import sys
 from collections.abc import Iterable, Mapping
@@ -16,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 
 from torch_ringdist._errors import ArgumentError, NotSupportedError
+from torch_ringdist.elastic._walk import Walk
 
 Tree = Any  # nested dicts, lists and tuples of tensors and values
 
@@ -26,13 +25,12 @@ class Part:
     Attributes:
         shared: the same on all ranks of one step, which is checked.
         given: newcomers, and ranks that are a step behind, get it from another rank.
-        guarded: tensors that training changes in optimizer.step() only: State(copy=False) keeps no
-            copies of them.
+        fresh: what it gives is a copy, of which nobody wants a part.
     """
 
     shared = True
     given = True
-    guarded = False
+    fresh = False
 
     def read(self) -> Tree:
         raise NotImplementedError
@@ -46,23 +44,68 @@ class Part:
         return ""
 
 
-class Parameters(Part):
+class GuardedPart(Part):
+    """One whose tensors training changes in optimizer.step() only: State(copy=False) keeps no
+    copies of them."""
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Themselves."""
+        raise NotImplementedError
+
+    def values(self) -> Any:
+        """A copy of the rest."""
+        raise NotImplementedError
+
+    def write_values(self, values: Any) -> None:
+        raise NotImplementedError
+
+    def read_with(self, values: Any) -> Tree:
+        """As read(), but for these."""
+        raise NotImplementedError
+
+    def name_of(self, tensor: torch.Tensor) -> str:
+        """For people."""
+        leaves = pytree.tree_flatten_with_path(self.read())[0]
+        memory = tensor.data_ptr()
+        names = [
+            pytree.keystr(path)
+            for path, leaf in leaves
+            if isinstance(leaf, torch.Tensor) and leaf.data_ptr() == memory
+        ]
+        return names[0] if names else "a tensor"
+
+
+class Parameters(GuardedPart):
     """Of a module."""
 
-    guarded = True
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
 
     def read(self) -> Tree:
-        return {name: one.detach() for name, one in self._module.named_parameters()}
+        return {name: one.detach() for name, one in self._walk.parameters}
 
     def write(self, tree: Tree) -> None:
-        for name, parameter in self._module.named_parameters():
+        for name, parameter in self._walk.parameters:
             _put(parameter, tree[name])
 
     def describe(self) -> str:
-        return _shapes(self._module.named_parameters())
+        return _shapes(self._walk.parameters)
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [one for _, one in self._walk.parameters]
+
+    def values(self) -> None:
+        pass
+
+    def write_values(self, values: None) -> None:
+        pass
+
+    def read_with(self, values: None) -> Tree:
+        return self.read()
+
+    def clear_gradients(self) -> None:
+        for _, parameter in self._walk.parameters:
+            parameter.grad = None
 
 
 class Buffers(Part):
@@ -71,17 +114,19 @@ class Buffers(Part):
 
     shared = False  # and of no set shape: some grow
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
+    def __init__(self, module: nn.Module, walk: Walk) -> None:
+        self._module, self._walk = module, walk
 
     def read(self) -> Tree:
-        tensors = {name: one.detach() for name, one in self._module.named_buffers()}
+        tensors = {name: one.detach() for name, one in self._walk.buffers}
+        if not self._walk.has_extra_state:
+            return tensors, {}
         extra = self._module.state_dict(keep_vars=True)
         return tensors, {name: extra[name] for name in extra if name.endswith("_extra_state")}
 
     def write(self, tree: Tree) -> None:
         tensors, extra = tree
-        now = dict(self._module.named_buffers())
+        now = dict(self._walk.buffers)
         for name in now.keys() | tensors.keys():
             if name in now and name in tensors and now[name].shape == tensors[name].shape:
                 _put(now[name], tensors[name])
@@ -94,8 +139,8 @@ class Buffers(Part):
             self._module.load_state_dict(extra, strict=False)
 
 
-class Optimizer(Part):
-    guarded = True
+class Optimizer(GuardedPart):
+    """Its values are those of the groups, and of each parameter's state what is no tensor."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
@@ -104,20 +149,52 @@ class Optimizer(Part):
         return self._optimizer.state_dict()
 
     def write(self, tree: Tree) -> None:
-        if not self._has(tree):
-            self._optimizer.load_state_dict(copy.deepcopy(tree))  # it would keep the tensors
-            return
-        for group, saved in zip(self._optimizer.param_groups, tree["param_groups"], strict=True):
-            group.update({name: copy.deepcopy(saved[name]) for name in saved if name != "params"})
-
-    def _has(self, tree: Tree) -> bool:
-        """The tensors of the tree are its own, as where no copies are kept."""
-        ours, theirs = (pytree.tree_leaves(one["state"]) for one in (self.read(), tree))
-        return len(ours) == len(theirs) and all(map(operator.is_, ours, theirs))
+        self._optimizer.load_state_dict(copy.deepcopy(tree))  # it would keep the tensors
 
     def describe(self) -> str:
         groups = [len(group["params"]) for group in self._optimizer.param_groups]
         return f"{type(self._optimizer).__name__} of {groups} parameters"
+
+    def tensors(self) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for state in self._optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, torch.Tensor):
+                    found.append(value)
+                elif type(value) not in _SIMPLE:
+                    leaves = pytree.tree_leaves(value)
+                    found += [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        return found
+
+    def values(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        groups = [
+            {name: _copied(group[name]) for name in group if name != "params"}
+            for group in self._optimizer.param_groups
+        ]
+        return groups, [
+            {
+                name: _copied_values(value)
+                for name, value in state.items()
+                if not isinstance(value, torch.Tensor)
+            }
+            for state in self._optimizer.state.values()
+        ]
+
+    def write_values(self, values: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> None:
+        groups, states = values
+        for group, saved in zip(self._optimizer.param_groups, groups, strict=True):
+            group.update({name: _copied(saved[name]) for name in saved})
+        for state, saved in zip(self._optimizer.state.values(), states, strict=True):
+            state.update({name: _copied_values(saved[name]) for name in saved})
+
+    def read_with(self, values: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> Tree:
+        groups, states = values
+        tree = self.read()
+        for group, saved in zip(tree["param_groups"], groups, strict=True):
+            group.update(saved)
+        # In the order of the optimizer's own.
+        pairs = zip(tree["state"].items(), states, strict=True)
+        return {**tree, "state": {at: {**state, **saved} for (at, state), saved in pairs}}
 
 
 class Stateful(Part):
@@ -153,24 +230,31 @@ class RandomNumbers(Part):
     """The generators of torch, of Python, and of numpy if it is there. Each rank has its own."""
 
     shared = given = False
+    fresh = True
 
     def read(self) -> Tree:
         numpy = sys.modules.get("numpy")
         return {
             "torch": torch.get_rng_state(),
             "devices": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
-            # As one value each: they are tuples of hundreds of numbers.
-            "python": pickle.dumps(random.getstate()),
-            "numpy": pickle.dumps(numpy.random.get_state()) if numpy else b"",
+            "python": random.getstate(),
+            "numpy": _state_of(numpy) if numpy else None,
         }
 
     def write(self, tree: Tree) -> None:
         torch.set_rng_state(tree["torch"])
         if tree["devices"]:
             torch.cuda.set_rng_state_all(tree["devices"])
-        random.setstate(pickle.loads(tree["python"]))
+        random.setstate(tree["python"])
         if tree["numpy"]:
-            sys.modules["numpy"].random.set_state(pickle.loads(tree["numpy"]))
+            numpy = sys.modules["numpy"]
+            kind, words, *rest = tree["numpy"]
+            numpy.random.set_state((kind, numpy.frombuffer(words, numpy.uint32), *rest))
+
+
+def _state_of(numpy: Any) -> tuple[Any, ...]:
+    kind, words, *rest = numpy.random.get_state()
+    return kind, words.tobytes(), *rest
 
 
 def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
@@ -187,7 +271,8 @@ def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
         )
     if isinstance(value, nn.Module):
         _check_whole(name, value)
-        return {f"{name}": Parameters(value), f"{name} (buffers)": Buffers(value)}
+        walk = Walk(value)
+        return {name: Parameters(walk), f"{name} (buffers)": Buffers(value, walk)}
     if isinstance(value, torch.optim.Optimizer):
         return {name: Optimizer(value)}
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
@@ -231,10 +316,22 @@ def check_value(name: str, value: Any) -> None:
 
 
 def _put(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Nothing where it is the same memory: a copy would count as a change."""
-    if target.data_ptr() != source.data_ptr():
-        with torch.no_grad():
-            target.copy_(source)
+    with torch.no_grad():
+        target.copy_(source)
+
+
+_SIMPLE = frozenset({int, float, bool, str, type(None)})
+
+
+def _copied(value: Any) -> Any:
+    return value if type(value) in _SIMPLE else copy.deepcopy(value)
+
+
+def _copied_values(tree: Tree) -> Tree:
+    """With its tensors themselves."""
+    if type(tree) in _SIMPLE:
+        return tree
+    return pytree.tree_map(lambda x: x if isinstance(x, torch.Tensor) else copy.deepcopy(x), tree)
 
 
 def _shapes(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:

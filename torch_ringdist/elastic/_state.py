@@ -11,8 +11,11 @@ from torch import nn
 
 from torch_ringdist._errors import ArgumentError, NotSupportedError
 from torch_ringdist.elastic import _checkpoint, _group
+from torch_ringdist.elastic._guard import Guard
 from torch_ringdist.elastic._leave import Leave, leave_was_asked
 from torch_ringdist.elastic._parts import (
+    GuardedPart,
+    Parameters,
     Part,
     RandomNumbers,
     Value,
@@ -95,8 +98,8 @@ class State:
         put("_values", values)
         put("_parts", parts)
         put("_sampler", samplers[0] if samplers else None)
-        put("_modules", [one for one in values.values() if isinstance(one, nn.Module)])
-        put("_snapshots", {name: Snapshot(name, part, copy) for name, part in parts.items()})
+        put("_parameters", [one for one in parts.values() if isinstance(one, Parameters)])
+        put("_snapshots", {name: _snapshot_of(name, part, copy) for name, part in parts.items()})
         put("_residuals", Residuals())
         put("_callbacks", [])
         put("_steps", 0)
@@ -155,7 +158,7 @@ class State:
             torch.distributed.DistBackendError: the State is on a GPU, and an operation that the
                 step has queued there has failed: the step does not count.
         """
-        _group.await_devices(self._modules)
+        _group.await_devices(one for part in self._parameters for one in part.tensors())
         if self._sampler is not None:
             self._sampler.advance(batches)
         self._clear_gradients()
@@ -258,9 +261,12 @@ class State:
         super().__setattr__("_steps", steps)
 
     def _clear_gradients(self) -> None:
-        for module in self._modules:
-            for parameter in module.parameters():
-                parameter.grad = None
+        for part in self._parameters:
+            part.clear_gradients()
+
+
+def _snapshot_of(name: str, part: Part, copies: bool) -> Snapshot | Guard:
+    return Snapshot(part) if copies or not isinstance(part, GuardedPart) else Guard(name, part)
 
 
 def _refuse_devices(values: dict[str, Any]) -> None:

@@ -1,0 +1,55 @@
+"""What a module is made of, found once for as long as nothing is put in or taken out of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+_Held = tuple[dict[str, Any], str, Any]  # where, by which name, what
+
+
+class Walk:
+    """Through a module: looking at a dozen layers takes longer than a small step may."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._held: list[_Held] = []
+        self._tables: list[dict[str, Any]] = []
+        self._count = -1  # of what they hold
+        self._parameters: list[tuple[str, nn.Parameter]] = []
+        self._buffers: list[tuple[str, torch.Tensor]] = []
+        self._extra = False
+
+    @property
+    def parameters(self) -> list[tuple[str, nn.Parameter]]:
+        self._look()
+        return self._parameters
+
+    @property
+    def buffers(self) -> list[tuple[str, torch.Tensor]]:
+        self._look()
+        return self._buffers
+
+    @property
+    def has_extra_state(self) -> bool:
+        """A part of it has what get_extra_state() gives."""
+        self._look()
+        return self._extra
+
+    def _look(self) -> None:
+        if sum(map(len, self._tables)) == self._count and all(
+            where.get(name) is what for where, name, what in self._held
+        ):
+            return
+        modules = list(self._module.modules())
+        self._tables = [
+            table for one in modules for table in (one._modules, one._parameters, one._buffers)
+        ]
+        self._held = [(table, name, table[name]) for table in self._tables for name in table]
+        self._count = len(self._held)
+        self._parameters = list(self._module.named_parameters())
+        self._buffers = list(self._module.named_buffers())
+        plain = nn.Module.get_extra_state
+        self._extra = any(type(one).get_extra_state is not plain for one in modules)
