@@ -6,6 +6,7 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -15,25 +16,32 @@
 
 namespace ringdist {
 
+using ExtrasByRank = std::map<int, std::vector<int64_t>>;
+
 class CallTable {
  public:
   struct Entry {
     uint64_t id;
     std::string name;
     CallDescription description;
-    std::map<int, std::vector<int64_t>> extras;  // by rank
+    ExtrasByRank extras;
   };
+
+  using EntryPtr = std::shared_ptr<const Entry>;
 
   // `capacity`: entries, at least 1; those that were decided on least lately go.
   explicit CallTable(size_t capacity);
 
   // The entry of that name with that description, or null.
-  const Entry* find(const std::string& name, const CallDescription& description) const;
+  EntryPtr find(const std::string& name, const CallDescription& description) const;
   // Also of one that has gone, where messages may be on their way that name it.
-  const Entry* find(uint64_t id) const;
+  EntryPtr find(uint64_t id) const;
 
-  // What the decision of that position says of it. Null: it names an id that is not here.
-  const Entry* decide(uint64_t position, const DecidedCall& call);
+  // Of the entry of that name and description that has gone last, if it is still there.
+  ExtrasByRank last_extras(const std::string& name, const CallDescription& description) const;
+
+  // The entry as the decision of that position leaves it. Null: it names an id that is not here.
+  EntryPtr decide(uint64_t position, const DecidedCall& call);
 
   // All who send to this rank have the decisions up to that one, so they name nothing that has gone
   // with one of them.
@@ -42,7 +50,7 @@ class CallTable {
   size_t size() const { return recent_.size(); }
 
  private:
-  using Recent = std::list<Entry>;  // the one that was decided on last is first
+  using Recent = std::list<EntryPtr>;  // the one that was decided on last is first
 
   void retire(uint64_t position, Recent::iterator entry);
 
@@ -50,7 +58,7 @@ class CallTable {
   Recent recent_;
   std::unordered_map<uint64_t, Recent::iterator> by_id_;
   std::unordered_map<std::string, Recent::iterator> by_name_;
-  std::deque<std::pair<uint64_t, Entry>> retired_;  // by position
+  std::deque<std::pair<uint64_t, EntryPtr>> retired_;  // by position
 };
 
 }  // namespace ringdist

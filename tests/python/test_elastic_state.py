@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from support.rank import same_bits
@@ -115,6 +116,44 @@ def test_a_step_that_is_repeated_is_the_same():
     training.state._put_back()
     training.step()
     _same(training.content(), once)
+
+
+@pytest.mark.parametrize("kind", [numpy.random.MT19937, numpy.random.PCG64])
+def test_numpys_numbers_are_drawn_again(kind: type):
+    usual = numpy.random.get_bit_generator()
+    numpy.random.set_bit_generator(kind(7))
+    try:
+        state = elastic.State(nothing=0)
+        # Normal numbers are made in pairs, of which one waits.
+        for drawn in (numpy.random.rand, numpy.random.randn, numpy.random.randn, numpy.random.rand):
+            drawn()
+            state.commit()
+            for count in (1, 2, 1, 3):
+                once = [drawn() for _ in range(count)]
+                state._put_back()
+                assert [drawn() for _ in range(count)] == once
+                state._put_back()
+    finally:
+        numpy.random.set_bit_generator(usual)
+
+
+def test_a_module_may_change_between_steps():
+    net = nn.Sequential(nn.Linear(2, 2))
+    state = elastic.State(net=net)
+    for change in (
+        lambda: net.append(nn.Linear(2, 2)),
+        lambda: setattr(net[0], "weight", nn.Parameter(torch.ones(2, 2))),
+        lambda: net.register_buffer("mean", torch.zeros(1)),
+        lambda: net.pop(1),
+    ):
+        change()
+        state.commit()
+        before = {name: one.clone() for name, one in net.state_dict().items()}
+        with torch.no_grad():
+            for one in [*net.parameters(), *net.buffers()]:
+                one.add_(1)
+        state._put_back()
+        _same(dict(net.state_dict()), before)
 
 
 def test_without_copies_a_step_before_the_optimizers_is_undone():

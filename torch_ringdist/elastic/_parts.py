@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 
 from torch_ringdist._errors import ArgumentError, NotSupportedError
+from torch_ringdist.elastic._numpy_random import NumpyRandom
 from torch_ringdist.elastic._walk import Walk
 
 Tree = Any  # nested dicts, lists and tuples of tensors and values
@@ -116,6 +117,10 @@ class Buffers(Part):
 
     def __init__(self, module: nn.Module, walk: Walk) -> None:
         self._module, self._walk = module, walk
+
+    @property
+    def fresh(self) -> bool:  # there are none
+        return not (self._walk.buffers or self._walk.has_extra_state)
 
     def read(self) -> Tree:
         tensors = {name: one.detach() for name, one in self._walk.buffers}
@@ -232,13 +237,15 @@ class RandomNumbers(Part):
     shared = given = False
     fresh = True
 
+    def __init__(self) -> None:
+        self._numpy = NumpyRandom()
+
     def read(self) -> Tree:
-        numpy = sys.modules.get("numpy")
         return {
             "torch": torch.get_rng_state(),
             "devices": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
             "python": random.getstate(),
-            "numpy": _state_of(numpy) if numpy else None,
+            "numpy": self._numpy.read(),
         }
 
     def write(self, tree: Tree) -> None:
@@ -246,15 +253,7 @@ class RandomNumbers(Part):
         if tree["devices"]:
             torch.cuda.set_rng_state_all(tree["devices"])
         random.setstate(tree["python"])
-        if tree["numpy"]:
-            numpy = sys.modules["numpy"]
-            kind, words, *rest = tree["numpy"]
-            numpy.random.set_state((kind, numpy.frombuffer(words, numpy.uint32), *rest))
-
-
-def _state_of(numpy: Any) -> tuple[Any, ...]:
-    kind, words, *rest = numpy.random.get_state()
-    return kind, words.tobytes(), *rest
+        self._numpy.write(tree["numpy"])
 
 
 def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:

@@ -1,0 +1,227 @@
+#include "negotiation/negotiator.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ringdist {
+namespace {
+
+Error senseless(const std::string& what) {
+  return {ErrorKind::kSystem, "ringdist: negotiation: " + what};
+}
+
+}  // namespace
+
+Negotiator::Negotiator(NegotiatorHost& host, SpanningTree tree, int rank, NegotiatorOptions options)
+    : host_(host),
+      tree_(std::move(tree)),
+      rank_(rank),
+      options_(options),
+      table_(options.cache_capacity),
+      joined_(tree_.children.size() + 1) {
+  for (const int child : tree_.children) children_.push_back({child});
+}
+
+void Negotiator::call(const std::string& name, CallDescription description,
+                      std::optional<std::vector<int64_t>> extra) {
+  ReadyCall mine;
+  mine.call.name = name;
+  mine.rank = rank_;
+  const CallTable::EntryPtr known = table_.find(name, description);
+  mine.call.description = std::move(description);
+  if (extra) {
+    const auto before = known ? known->extras.find(rank_) : ExtrasByRank::const_iterator();
+    const bool is_known = known && before != known->extras.end() && before->second == *extra;
+    if (!is_known) mine.extras.push_back({rank_, std::move(*extra)});
+  }
+  check(add(self(), std::move(mine)), "a name is of one call at a time");
+}
+
+void Negotiator::join() { have_joined(self(), rank_); }
+
+Error Negotiator::receive(int rank, ConstBytes letter) {
+  if (rank == tree_.parent) return receive_down(letter);
+  const auto child = std::ranges::find(children_, rank, &Child::rank);
+  if (child == children_.end())
+    return senseless("rank " + std::to_string(rank) + " is no neighbour");
+  return receive_up(*child, letter);
+}
+
+Error Negotiator::receive_up(Child& child, ConstBytes bytes) {
+  auto decoded = UpLetter::decode(bytes);
+  if (!decoded.ok()) return decoded.error();
+  UpLetter& letter = decoded.value();
+  ++child.received;
+  const auto member = static_cast<size_t>(&child - children_.data());
+  for (ReadyCall& call : letter.ready) {
+    if (call.call.id != 0) {
+      const CallTable::EntryPtr entry = table_.find(call.call.id);
+      if (!entry) return senseless("a child names call " + std::to_string(call.call.id));
+      call.call = {0, entry->name, entry->description};
+    }
+    if (!add(member, std::move(call))) return senseless("a child is ready for a call twice");
+  }
+  child.seen = letter.seen;
+  table_.forget(seen());
+  if (letter.joined) have_joined(member, *letter.joined);
+  return {};
+}
+
+Error Negotiator::receive_down(ConstBytes bytes) {
+  auto decoded = Decision::decode(bytes);
+  if (!decoded.ok()) return decoded.error();
+  auto& [decision, received] = decoded.value();
+  unseen_ = sent_ - received;
+  if (decision.position == 0) return {};
+  if (decision.position != position_ + 1)
+    return senseless("decision " + std::to_string(decision.position) + " after " +
+                     std::to_string(position_));
+  tell_children(decision);
+  return accept(decision);
+}
+
+bool Negotiator::add(size_t member, ReadyCall call) {
+  const std::string name = call.call.name;
+  Tally& tally = tallies_.try_emplace(name, joined_.size()).first->second;
+  if (!tally.add(member, std::move(call))) return false;
+  if (tally.is_complete(joined_)) complete(name);
+  return true;
+}
+
+void Negotiator::complete(const std::string& name) {
+  ReadyCall call = tallies_.extract(name).mapped().take();
+  if (!is_root())
+    next_.ready.push_back(std::move(call));
+  else if (call.conflict.empty())
+    ready_.push_back(std::move(call));
+  else
+    failed_.push_back({name, std::move(call.conflict)});
+}
+
+void Negotiator::have_joined(size_t member, int last) {
+  joined_[member] = true;
+  std::vector<std::string> complete_now;
+  for (const auto& [name, tally] : tallies_)
+    if (tally.is_complete(joined_)) complete_now.push_back(name);
+  for (const std::string& name : complete_now) complete(name);
+  if (std::ranges::all_of(joined_, [](bool one) { return one; })) last_joined_ = last;
+}
+
+// Of others than the root, which has entered its decision as it made it.
+Error Negotiator::accept(const Decision& decision) {
+  for (const auto& calls : decision.batches) {
+    std::vector<CallTable::EntryPtr> batch;
+    for (const DecidedCall& call : calls) {
+      batch.push_back(table_.decide(decision.position, call));
+      if (!batch.back())
+        return senseless("a decision names call " + std::to_string(call.call.id));
+    }
+    host_.run(batch);
+  }
+  end(decision);
+  return {};
+}
+
+void Negotiator::end(const Decision& decision) {
+  position_ = decision.position;
+  table_.forget(seen());
+  for (const FailedCall& one : decision.failed) host_.fail(one.name, one.why);
+  if (!decision.all_joined) return;
+  joined_.assign(joined_.size(), false);
+  host_.all_joined(*decision.all_joined);
+}
+
+void Negotiator::ran() {
+  if (is_root()) --in_flight_;
+}
+
+void Negotiator::flush() {
+  if (is_root()) {
+    decide();
+  } else if (!(next_.ready.empty() && !last_joined_) && unseen_ < kWindow) {
+    next_.seen = seen();
+    next_.joined = std::exchange(last_joined_, std::nullopt);
+    for (ReadyCall& one : next_.ready) {
+      const auto known = table_.find(one.call.name, one.call.description);
+      if (known && one.conflict.empty()) one.call = {known->id, {}, {}};
+    }
+    ++sent_;
+    ++unseen_;
+    host_.send(tree_.parent, std::exchange(next_, {}).encode());
+  }
+  for (Child& child : children_)
+    if (child.received - child.told >= kWindow / 2)
+      host_.send(child.rank, Decision().encode(child.told = child.received));
+}
+
+void Negotiator::decide() {
+  Decision decision;
+  decision.position = position_ + 1;
+  std::vector<std::vector<CallTable::EntryPtr>> batches;
+  for (; !ready_.empty() && in_flight_ < options_.batches_in_flight; ++in_flight_) {
+    auto& calls = decision.batches.emplace_back();
+    auto& batch = batches.emplace_back();
+    for (ReadyCall& call : next_batch())
+      calls.push_back(enter(decision.position, std::move(call), batch));
+  }
+  decision.failed = std::exchange(failed_, {});
+  if (ready_.empty()) decision.all_joined = std::exchange(last_joined_, std::nullopt);
+  if (batches.empty() && decision.failed.empty() && !decision.all_joined) return;
+  tell_children(decision);
+  for (const auto& batch : batches) host_.run(batch);
+  end(decision);
+}
+
+// The one that is ready longest, and all that may go with it.
+std::vector<ReadyCall> Negotiator::next_batch() {
+  std::vector<ReadyCall> out;
+  int64_t bytes = 0;
+  const uint64_t kind = ready_.front().call.description.batch;
+  std::deque<ReadyCall> left;
+  for (ReadyCall& call : ready_) {
+    const CallDescription& description = call.call.description;
+    const bool goes_along = kind != 0 && description.batch == kind &&
+                            bytes + description.bytes <= options_.fusion_bytes;
+    if (!out.empty() && !goes_along) {
+      left.push_back(std::move(call));
+      continue;
+    }
+    bytes += description.bytes;
+    out.push_back(std::move(call));
+  }
+  ready_ = std::move(left);
+  return out;
+}
+
+DecidedCall Negotiator::enter(uint64_t position, ReadyCall call,
+                              std::vector<CallTable::EntryPtr>& batch) {
+  DecidedCall out;
+  const auto known = table_.find(call.call.name, call.call.description);
+  out.is_new = !known;
+  out.call = std::move(call.call);
+  out.call.id = known ? known->id : ++last_id_;
+  // Who has named it by an id that has gone since has said only what was new.
+  if (out.is_new)
+    for (auto& [rank, values] : table_.last_extras(out.call.name, out.call.description))
+      out.extras.push_back({rank, std::move(values)});
+  std::ranges::move(call.extras, std::back_inserter(out.extras));
+  batch.push_back(table_.decide(position, out));
+  check(batch.back() != nullptr, "the root knows what it decides on");
+  return out;
+}
+
+void Negotiator::tell_children(const Decision& decision) {
+  for (Child& child : children_)
+    host_.send(child.rank, decision.encode(child.told = child.received));
+}
+
+uint64_t Negotiator::seen() const {
+  uint64_t out = position_;
+  for (const Child& child : children_) out = std::min(out, child.seen);
+  return out;
+}
+
+}  // namespace ringdist

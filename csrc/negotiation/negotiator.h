@@ -1,0 +1,120 @@
+// One rank's part in agreeing on the order of calls that ranks make by name, each in an order of
+// its own. A state machine: no threads, no clock, no I/O; one thread at a time.
+//
+// A rank that makes a call tells its parent in a tree when all below it have, too; the root decides
+// what is to run, and in which batches, and tells that down. So each readiness crosses each edge
+// once, nothing is polled, and all ranks run the same calls in the same order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "negotiation/call_table.h"
+#include "negotiation/letter.h"
+#include "negotiation/spanning_tree.h"
+#include "negotiation/tally.h"
+
+namespace ringdist {
+
+// What a Negotiator needs of who runs it; called in its functions.
+class NegotiatorHost {
+ public:
+  virtual ~NegotiatorHost() = default;
+
+  // Arrive in order.
+  virtual void send(int rank, std::vector<std::byte> letter) = 0;
+
+  // The same on all ranks, and in the same order, also on those that have joined.
+  virtual void run(const std::vector<CallTable::EntryPtr>& batch) = 0;
+  // The call ends everywhere without being run; `why`: who said what.
+  virtual void fail(const std::string& name, const std::string& why) = 0;
+  // `last`: the rank that did so last.
+  virtual void all_joined(int last) = 0;
+};
+
+struct NegotiatorOptions {
+  size_t cache_capacity = 1024;       // names
+  int64_t fusion_bytes = 64 << 20;    // of a batch; a call that is longer goes alone
+  int batches_in_flight = 2;          // until one has run on the root the next waits, and grows
+};
+
+class Negotiator {
+ public:
+  // All ranks give the same options. `host` outlives it.
+  Negotiator(NegotiatorHost& host, SpanningTree tree, int rank, NegotiatorOptions options);
+
+  // None of that name is open on this rank: since the last one it was run or has failed. It has not
+  // joined. `extra`: of calls that have some on all ranks: what each says for itself, as its rows;
+  // all learn it.
+  void call(const std::string& name, CallDescription description,
+            std::optional<std::vector<int64_t>> extra);
+  // Until all ranks have: this one is ready for whatever the others call.
+  void join();
+  // Of its parent or a child. Error: kSystem, it makes no sense.
+  Error receive(int rank, ConstBytes letter);
+  // A batch has: the root is told by itself.
+  void ran();
+
+  // Sends what there is to say, after any number of those.
+  void flush();
+
+  // Names that are open here or below.
+  size_t open() const { return tallies_.size(); }
+
+ private:
+  // Letters on their way to a rank that has not said that it has them. What comes up meanwhile goes
+  // with the next one.
+  static constexpr uint32_t kWindow = 4;
+
+  struct Child {
+    int rank;
+    uint64_t seen = 0;      // decisions, by all below
+    uint32_t received = 0;  // letters of it
+    uint32_t told = 0;      // of these it knows
+  };
+
+  bool is_root() const { return tree_.parent < 0; }
+  size_t self() const { return children_.size(); }
+  Error receive_up(Child& child, ConstBytes letter);
+  Error receive_down(ConstBytes letter);
+  bool add(size_t member, ReadyCall call);
+  void complete(const std::string& name);
+  void have_joined(size_t member, int last);
+  Error accept(const Decision& decision);
+  void decide();
+  std::vector<ReadyCall> next_batch();
+  DecidedCall enter(uint64_t position, ReadyCall call, std::vector<CallTable::EntryPtr>& batch);
+  void tell_children(const Decision& decision);
+  void end(const Decision& decision);
+  uint64_t seen() const;
+
+  NegotiatorHost& host_;
+  const SpanningTree tree_;
+  const int rank_;
+  const NegotiatorOptions options_;
+  CallTable table_;
+  std::vector<Child> children_;
+  std::map<std::string, Tally> tallies_;  // by name
+  std::vector<bool> joined_;              // of the children and the rank itself
+  std::optional<int> last_joined_;        // all have: the last one, until that is told
+  uint64_t position_ = 0;                 // of the last decision
+
+  // Of those but the root: what it says next, and how many letters its parent does not have.
+  UpLetter next_;
+  uint32_t sent_ = 0;
+  uint32_t unseen_ = 0;
+
+  // Of the root.
+  std::deque<ReadyCall> ready_;
+  std::vector<FailedCall> failed_;
+  uint64_t last_id_ = 0;
+  int in_flight_ = 0;
+};
+
+}  // namespace ringdist

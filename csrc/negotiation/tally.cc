@@ -1,0 +1,39 @@
+#include "negotiation/tally.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace ringdist {
+namespace {
+
+std::string words_of(const ReadyCall& one) {
+  return "rank " + std::to_string(one.rank) + " called " + one.call.description.words;
+}
+
+}  // namespace
+
+bool Tally::add(size_t member, ReadyCall call) {
+  if (is_ready_[member]) return false;
+  is_ready_[member] = true;
+  if (std::exchange(is_empty_, false)) {
+    call_ = std::move(call);
+    return true;
+  }
+  if (call_.conflict.empty()) {
+    if (!call.conflict.empty())
+      call_.conflict = std::move(call.conflict);
+    else if (!(call.call.description == call_.call.description))
+      call_.conflict = words_of(call_) + ", " + words_of(call);
+  }
+  std::ranges::move(call.extras, std::back_inserter(call_.extras));
+  return true;
+}
+
+bool Tally::is_complete(const std::vector<bool>& excused) const {
+  for (size_t member = 0; member < is_ready_.size(); ++member)
+    if (!is_ready_[member] && !excused[member]) return false;
+  return true;
+}
+
+}  // namespace ringdist

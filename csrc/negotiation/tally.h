@@ -1,0 +1,33 @@
+// Who is ready for one call, as one rank of the tree sees it: each of its children stands for all
+// ranks below that.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "negotiation/letter.h"
+
+namespace ringdist {
+
+class Tally {
+ public:
+  // `members`: the children, and the rank itself.
+  explicit Tally(size_t members) : is_ready_(members) {}
+
+  // `call`: with its name and description. What it says otherwise than the first one is a conflict,
+  // in words. False, and nothing is done: that member is ready already.
+  bool add(size_t member, ReadyCall call);
+
+  // All of them, but for those of which `excused` is true.
+  bool is_complete(const std::vector<bool>& excused) const;
+  // Of all together.
+  ReadyCall take() { return std::move(call_); }
+
+ private:
+  ReadyCall call_;
+  bool is_empty_ = true;
+  std::vector<bool> is_ready_;
+};
+
+}  // namespace ringdist
