@@ -21,7 +21,7 @@ Tree = Any  # nested dicts, lists and tuples of tensors and values
 
 
 class Part:
-    """One entry. A tree that it gives shares memory with what it is of.
+    """One entry. A tree that it gives shares memory with what it is of. look() comes first.
 
     Attributes:
         shared: the same on all ranks of one step, which is checked.
@@ -32,6 +32,9 @@ class Part:
     shared = True
     given = True
     fresh = False
+
+    def look(self) -> None:
+        """It may be made of other things than before."""
 
     def read(self) -> Tree:
         raise NotImplementedError
@@ -81,6 +84,9 @@ class Parameters(GuardedPart):
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
+
+    def look(self) -> None:
+        self._walk.look()  # also for the buffers
 
     def read(self) -> Tree:
         return {name: one.detach() for name, one in self._walk.parameters}

@@ -158,12 +158,14 @@ class State:
             torch.distributed.DistBackendError: the State is on a GPU, and an operation that the
                 step has queued there has failed: the step does not count.
         """
+        self._look()
         _group.await_devices(one for part in self._parameters for one in part.tensors())
         if self._sampler is not None:
             self._sampler.advance(batches)
         self._clear_gradients()
         self._residuals.take()
-        self._take()
+        for snapshot in self._snapshots.values():
+            snapshot.take()
         super().__setattr__("_steps", self._steps + 1)
         if leave_was_asked():
             raise Leave
@@ -224,12 +226,18 @@ class State:
 
     # What elastic.run uses.
 
+    def _look(self) -> None:
+        for part in self._parameters:
+            part.look()
+
     def _take(self) -> None:
+        self._look()
         for snapshot in self._snapshots.values():
             snapshot.take()
 
     def _given(self) -> dict[str, Any]:
         """As of the last commit: what other ranks, and checkpoints, are given, part by part."""
+        self._look()
         return {
             name: snapshot.tree()
             for name, snapshot in self._snapshots.items()
@@ -238,6 +246,7 @@ class State:
 
     def _put_back(self) -> None:
         """As of the last commit."""
+        self._look()
         self._residuals.fail()
         self._clear_gradients()
         for snapshot in self._snapshots.values():
@@ -246,6 +255,7 @@ class State:
             snapshot.put_back()
 
     def _begin(self, rank: int, size: int) -> None:
+        self._look()
         self._residuals.begin(size)
         for snapshot in self._snapshots.values():
             snapshot.begin()
@@ -254,6 +264,7 @@ class State:
 
     def _replace(self, trees: dict[str, Any], steps: int) -> None:
         """By what another rank had committed."""
+        self._look()
         self._clear_gradients()
         for name, tree in trees.items():
             self._parts[name].write(tree)

@@ -11,34 +11,25 @@ _Held = tuple[dict[str, Any], str, Any]  # where, by which name, what
 
 
 class Walk:
-    """Through a module: looking at a dozen layers takes longer than a small step may."""
+    """Through a module: to ask all its layers takes longer than a small step may.
+
+    Attributes, as look() has found them last:
+        parameters, buffers: by name.
+        has_extra_state: a part of it has what get_extra_state() gives.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._held: list[_Held] = []
         self._tables: list[dict[str, Any]] = []
         self._count = -1  # of what they hold
-        self._parameters: list[tuple[str, nn.Parameter]] = []
-        self._buffers: list[tuple[str, torch.Tensor]] = []
-        self._extra = False
+        self.parameters: list[tuple[str, nn.Parameter]] = []
+        self.buffers: list[tuple[str, torch.Tensor]] = []
+        self.has_extra_state = False
+        self.look()
 
-    @property
-    def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        self._look()
-        return self._parameters
-
-    @property
-    def buffers(self) -> list[tuple[str, torch.Tensor]]:
-        self._look()
-        return self._buffers
-
-    @property
-    def has_extra_state(self) -> bool:
-        """A part of it has what get_extra_state() gives."""
-        self._look()
-        return self._extra
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Whether anything was put in, taken out or replaced."""
         if sum(map(len, self._tables)) == self._count and all(
             where.get(name) is what for where, name, what in self._held
         ):
@@ -49,7 +40,7 @@ class Walk:
         ]
         self._held = [(table, name, table[name]) for table in self._tables for name in table]
         self._count = len(self._held)
-        self._parameters = list(self._module.named_parameters())
-        self._buffers = list(self._module.named_buffers())
+        self.parameters = list(self._module.named_parameters())
+        self.buffers = list(self._module.named_buffers())
         plain = nn.Module.get_extra_state
-        self._extra = any(type(one).get_extra_state is not plain for one in modules)
+        self.has_extra_state = any(type(one).get_extra_state is not plain for one in modules)

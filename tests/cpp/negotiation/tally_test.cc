@@ -1,0 +1,62 @@
+#include "negotiation/tally.h"
+
+#include <gtest/gtest.h>
+
+namespace ringdist {
+namespace {
+
+ReadyCall call_of(int rank, const std::string& words = "sum") {
+  ReadyCall out;
+  out.call = {0, "a", {words, words, 0, 8}};
+  out.rank = rank;
+  return out;
+}
+
+TEST(Tally, IsCompleteWhenAllAreReadyOrExcused) {
+  Tally tally(3);
+  EXPECT_TRUE(tally.add(1, call_of(5)));
+  EXPECT_FALSE(tally.is_complete({false, false, false}));
+  EXPECT_FALSE(tally.is_complete({true, false, false}));
+  EXPECT_TRUE(tally.is_complete({true, false, true}));
+  EXPECT_TRUE(tally.add(0, call_of(6)));
+  EXPECT_TRUE(tally.add(2, call_of(7)));
+  EXPECT_TRUE(tally.is_complete({false, false, false}));
+}
+
+TEST(Tally, TakesEachOnce) {
+  Tally tally(2);
+  EXPECT_TRUE(tally.add(1, call_of(5)));
+  EXPECT_FALSE(tally.add(1, call_of(5)));
+}
+
+TEST(Tally, NamesTheTwoThatDiffer) {
+  Tally tally(4);
+  tally.add(0, call_of(5, "sum"));
+  tally.add(1, call_of(6, "sum"));
+  tally.add(2, call_of(7, "max"));
+  tally.add(3, call_of(8, "min"));
+  EXPECT_EQ(tally.take().conflict, "rank 5 called sum, rank 7 called max");
+}
+
+TEST(Tally, HandsOnWhatWasFoundBelow) {
+  Tally tally(2);
+  tally.add(0, call_of(5));
+  ReadyCall other = call_of(6);
+  other.conflict = "rank 6 called max, rank 9 called sum";
+  tally.add(1, other);
+  EXPECT_EQ(tally.take().conflict, other.conflict);
+}
+
+TEST(Tally, CollectsWhatRanksSayForThemselves) {
+  Tally tally(2);
+  ReadyCall one = call_of(5);
+  one.extras = {{5, {1}}};
+  ReadyCall two = call_of(6);
+  two.extras = {{6, {2}}, {7, {3}}};
+  tally.add(0, one);
+  tally.add(1, two);
+  EXPECT_EQ(tally.take().extras.size(), 3u);
+}
+
+}  // namespace
+}  // namespace ringdist
