@@ -35,33 +35,25 @@ def step_time(records: list[Record]) -> float:
     return statistics.median(b - a for a, b in itertools.pairwise(mine))
 
 
-def first_of_all(records: list[Record], size: int) -> Record:
-    """When the last of so many ranks had committed the first step."""
-    step = min(one.step for one in records)
-    for number in range(step, step + 3):  # of the first, some may have got the result from others
-        mine = [one for one in records if one.step == number]
-        if len(mine) == size:
-            return mine[-1]
-    raise SystemExit(f"no step from {step} on was committed by {size} ranks")
+def another_has_come(after: list[Record]) -> bool:
+    """And has trained for a while."""
+    return len(_again(after)) > WARM
 
 
-def measure(killed: float, before: list[Record], after: list[Record]) -> Kill:
+def measure(killed: float, victim: int, before: list[Record], after: list[Record]) -> Kill:
     """Of a training that goes on without the one that was killed, and then with another one.
 
     Args:
         killed: when; by time.time().
+        victim: its process id.
         before, after: what was committed until then, and from then on.
     """
     step = step_time(before)
-    without = _without(after)
-    first = first_of_all(without, RANKS - 1)
-    join = first_of_all(_again(after), RANKS).time - without[-1].time - step
-    return Kill(first.time - killed - step, join)
-
-
-def another_has_come(after: list[Record]) -> bool:
-    """And has trained for a while."""
-    return len(_again(after)) > WARM
+    survivors = {one.pid for one in before} - {victim}
+    without = [one for one in _without(after) if one.pid in survivors]
+    first = _first_of_all(without)
+    again = _first_of_all([one for one in _again(after) if one.pid in survivors])
+    return Kill(first.time - killed - step, again.time - without[-1].time - step)
 
 
 def _without(after: list[Record]) -> list[Record]:
@@ -71,6 +63,16 @@ def _without(after: list[Record]) -> list[Record]:
 def _again(after: list[Record]) -> list[Record]:
     without = _without(after)
     return [one for one in after if without and one.size == RANKS and one.time > without[-1].time]
+
+
+def _first_of_all(records: list[Record]) -> Record:
+    """When the last of the survivors had committed the first step."""
+    step = min(one.step for one in records)
+    for number in range(step, step + 3):  # of the first, some may have got the result from others
+        mine = [one for one in records if one.step == number]
+        if len(mine) == RANKS - 1:
+            return mine[-1]
+    raise SystemExit(f"no step from {step} on was committed by {RANKS - 1} ranks")
 
 
 def wait_until(condition: Callable[[], bool], output: Callable[[], str]) -> None:

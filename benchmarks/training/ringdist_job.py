@@ -29,14 +29,13 @@ def kill(folder: Path, drawn: random.Random) -> Kill:
     with Launched(folder / "job", [f"--nproc-per-node={RANKS}"], script) as job:
         wait_until(lambda: len(committed(steps)) > WARM, job.output)
         time.sleep(drawn.uniform(0, 1))
-        pids = job.members()
-        victim = drawn.randrange(RANKS)
+        victim = job.members()[drawn.randrange(RANKS)]
         before = committed(steps)
         killed = time.time()
-        os.kill(pids[victim], signal.SIGKILL)
+        os.kill(victim, signal.SIGKILL)
 
         def after() -> list[Record]:
             return [one for one in committed(steps) if one.time > killed]
 
         wait_until(lambda: another_has_come(after()), job.output)
-        return measure(killed, before, after())
+        return measure(killed, victim, before, after())

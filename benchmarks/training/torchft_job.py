@@ -76,13 +76,14 @@ def kill(folder: Path, drawn: random.Random) -> Kill:
 
         wait_until(lambda: len(whole()) > WARM, job.output)
         time.sleep(drawn.uniform(0, 1))
-        victim = drawn.randrange(RANKS)
+        number = drawn.randrange(RANKS)
+        victim = job.running[number].pid
         before = whole()
         killed = time.time()
-        job.replace(victim)
+        job.replace(number)
 
         def after() -> list[Record]:
             return [one for one in committed(job.steps) if one.time > killed]
 
         wait_until(lambda: another_has_come(after()), job.output)
-        return measure(killed, before, after())
+        return measure(killed, victim, before, after())
