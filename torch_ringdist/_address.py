@@ -10,3 +10,8 @@ def parse(text: str) -> tuple[str, int] | None:
     if not colon or not host or not port.isascii() or not port.isdecimal():
         return None
     return (host, int(port)) if int(port) <= 65535 else None
+
+
+def join(host: str, port: int) -> str:
+    """As parse() reads it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

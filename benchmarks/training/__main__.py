@@ -15,8 +15,8 @@ step, under `torchrun --max-restarts`, which starts all ranks again; so the cloc
 four have committed a step.
 
 torchft (0.2, over gloo; left out if it is not installed): the same network and steps, four replica
-groups of one rank. Another one is started by hand, at once. The lighthouse, Managers and gloo have
-the settings of torchft's README and of its train_ddp.py.
+groups of one rank. Another one is started by hand, at once, and comes while the others recover. The
+lighthouse, Managers and gloo have the settings of torchft's README and of its train_ddp.py.
 
 Each kill is one of a job of its own, of a rank and at a moment that are drawn; the contenders take
 turns. Processes start slowly where cores are few: that is most of torchrun's time.

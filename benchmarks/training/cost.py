@@ -55,8 +55,8 @@ def parse_arguments() -> argparse.Namespace:
     return args
 
 
-def train(how: str, args: argparse.Namespace, began: Callable[[], None]) -> list[float]:
-    """Seconds of each commit; `began` is called before the steps that count."""
+def train(how: str, args: argparse.Namespace, counts: Callable[[bool], None]) -> list[float]:
+    """Seconds of each commit. `counts` is told when the steps that count begin, and have ended."""
     torch.manual_seed(0)
     net = network(args.parameters)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
@@ -67,12 +67,13 @@ def train(how: str, args: argparse.Namespace, began: Callable[[], None]) -> list
         model = DistributedDataParallel(net)
         for step in range(WARM + args.steps):
             if step == WARM:
-                began()
+                counts(True)
             nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
             before = time.perf_counter()
             commit()
             times.append(time.perf_counter() - before)
+        counts(False)
 
     if how == PLAIN:
         dist.init_process_group("ringdist", store=dist.HashStore(), rank=0, world_size=1)
@@ -89,11 +90,11 @@ def train(how: str, args: argparse.Namespace, began: Callable[[], None]) -> list
 def count(args: argparse.Namespace) -> None:
     """In a process under callgrind."""
 
-    def instrument(on: str) -> None:
-        subprocess.run(["callgrind_control", "-i", on, str(os.getpid())], capture_output=True)
+    def instrument(on: bool) -> None:
+        command = ["callgrind_control", "-i", "on" if on else "off", str(os.getpid())]
+        subprocess.run(command, capture_output=True)
 
-    train(args.count, args, lambda: instrument("on"))
-    instrument("off")
+    train(args.count, args, instrument)
     dist.destroy_process_group()
 
 
@@ -137,7 +138,7 @@ def main() -> int:
             counted[how] = instructions(how, args, Path(folder))
     times = {}
     for how in (PLAIN, NO_COPY, COPY):
-        times[how] = min(train(how, args, lambda: None))
+        times[how] = min(train(how, args, lambda _: None))
         dist.destroy_process_group()
     copied = copy_time(sum(one.numel() for one in network(args.parameters).parameters()), 20)
     rows = [("", "instructions of a step", "of plain DDP", "commit", "of a copy")]

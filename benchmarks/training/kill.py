@@ -29,6 +29,11 @@ def committed(folder: Path) -> list[Record]:
     return [one for one in read(folder) if one.what == "committed"]
 
 
+def whole(folder: Path) -> list[Record]:
+    """By the group of all."""
+    return [one for one in committed(folder) if one.size == RANKS]
+
+
 def step_time(records: list[Record]) -> float:
     """Of the steps of one rank: the median from one to the next."""
     mine = [one.time for one in records if one.rank == records[0].rank]

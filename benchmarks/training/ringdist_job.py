@@ -17,20 +17,21 @@ from benchmarks.training.kill import (
     committed,
     measure,
     wait_until,
+    whole,
 )
-from tests.chaos.launched import EXAMPLES, Launched
+from tests.chaos.digits import SCRIPT
+from tests.chaos.launched import Launched
 from tests.chaos.records import Record
 
 
 def kill(folder: Path, drawn: random.Random) -> Kill:
     steps = folder / "steps"
-    script = [str(EXAMPLES / "elastic_digits.py"), "--no-progress", "--no-copy"]
-    script += [f"--log={steps}", f"--pause={PAUSE}", "--epochs=1000000"]
+    script = [*SCRIPT, "--no-copy", f"--log={steps}", f"--pause={PAUSE}", "--epochs=1000000"]
     with Launched(folder / "job", [f"--nproc-per-node={RANKS}"], script) as job:
-        wait_until(lambda: len(committed(steps)) > WARM, job.output)
+        wait_until(lambda: len(whole(steps)) > WARM, job.output)
         time.sleep(drawn.uniform(0, 1))
         victim = job.members()[drawn.randrange(RANKS)]
-        before = committed(steps)
+        before = whole(steps)
         killed = time.time()
         os.kill(victim, signal.SIGKILL)
 

@@ -10,7 +10,16 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.training.kill import PAUSE, RANKS, WARM, Kill, committed, step_time, wait_until
+from benchmarks.training.kill import (
+    PAUSE,
+    RANKS,
+    WARM,
+    Kill,
+    committed,
+    step_time,
+    wait_until,
+    whole,
+)
 
 
 def kill(folder: Path, drawn: random.Random) -> Kill:
@@ -27,9 +36,9 @@ def kill(folder: Path, drawn: random.Random) -> Kill:
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
     try:
-        wait_until(lambda: len(committed(steps)) > WARM, output.read_text)
+        wait_until(lambda: len(whole(steps)) > WARM, output.read_text)
         time.sleep(drawn.uniform(0, 1))
-        before = committed(steps)
+        before = whole(steps)
         old = {one.pid for one in before}
         victim = drawn.randrange(RANKS)
         killed = time.time()

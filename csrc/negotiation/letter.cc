@@ -115,7 +115,7 @@ Result<UpLetter> UpLetter::decode(ConstBytes bytes) {
   return out;
 }
 
-std::vector<std::byte> Decision::encode(uint32_t received) const {
+std::vector<std::byte> CallDecision::encode(uint32_t received) const {
   Writer out;
   out.put(received).put(position).put(all_joined.value_or(kNobody));
   put(out, batches);
@@ -123,10 +123,10 @@ std::vector<std::byte> Decision::encode(uint32_t received) const {
   return out.take();
 }
 
-Result<std::pair<Decision, uint32_t>> Decision::decode(ConstBytes bytes) {
+Result<std::pair<CallDecision, uint32_t>> CallDecision::decode(ConstBytes bytes) {
   Reader in(bytes);
   const auto received = in.get<uint32_t>();
-  Decision out;
+  CallDecision out;
   out.position = in.get<uint64_t>();
   out.all_joined = rank_or_nobody(in.get<int>());
   get(in, out.batches);

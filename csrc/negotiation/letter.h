@@ -47,7 +47,7 @@ struct UpLetter {
 };
 
 struct DecidedCall {
-  CallName call;    // with id and, where it is new to all, with the rest
+  CallName call;  // with id and, where it is new to all, with the rest
   bool is_new = false;
   std::vector<RankExtra> extras;
 };
@@ -57,7 +57,7 @@ struct FailedCall {
   std::string why;
 };
 
-struct Decision {
+struct CallDecision {
   uint64_t position = 0;  // from 1; 0: nothing is decided, this is a receipt
   std::vector<std::vector<DecidedCall>> batches;
   std::vector<FailedCall> failed;
@@ -65,7 +65,7 @@ struct Decision {
 
   std::vector<std::byte> encode(uint32_t received) const;
   // With how many letters the sender has received from whom it sends this to, modulo 2^32.
-  static Result<std::pair<Decision, uint32_t>> decode(ConstBytes bytes);
+  static Result<std::pair<CallDecision, uint32_t>> decode(ConstBytes bytes);
 };
 
 }  // namespace ringdist

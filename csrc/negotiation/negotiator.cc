@@ -71,7 +71,7 @@ Error Negotiator::receive_up(Child& child, ConstBytes bytes) {
 }
 
 Error Negotiator::receive_down(ConstBytes bytes) {
-  auto decoded = Decision::decode(bytes);
+  auto decoded = CallDecision::decode(bytes);
   if (!decoded.ok()) return decoded.error();
   auto& [decision, received] = decoded.value();
   unseen_ = sent_ - received;
@@ -111,13 +111,12 @@ void Negotiator::have_joined(size_t member, int last) {
 }
 
 // Of others than the root, which has entered its decision as it made it.
-Error Negotiator::accept(const Decision& decision) {
+Error Negotiator::accept(const CallDecision& decision) {
   for (const auto& calls : decision.batches) {
     std::vector<CallTable::EntryPtr> batch;
     for (const DecidedCall& call : calls) {
       batch.push_back(table_.decide(decision.position, call));
-      if (!batch.back())
-        return senseless("a decision names call " + std::to_string(call.call.id));
+      if (!batch.back()) return senseless("a decision names call " + std::to_string(call.call.id));
     }
     host_.run(batch);
   }
@@ -125,7 +124,7 @@ Error Negotiator::accept(const Decision& decision) {
   return {};
 }
 
-void Negotiator::end(const Decision& decision) {
+void Negotiator::end(const CallDecision& decision) {
   position_ = decision.position;
   table_.forget(seen());
   for (const FailedCall& one : decision.failed) host_.fail(one.name, one.why);
@@ -154,11 +153,11 @@ void Negotiator::flush() {
   }
   for (Child& child : children_)
     if (child.received - child.told >= kWindow / 2)
-      host_.send(child.rank, Decision().encode(child.told = child.received));
+      host_.send(child.rank, CallDecision().encode(child.told = child.received));
 }
 
 void Negotiator::decide() {
-  Decision decision;
+  CallDecision decision;
   decision.position = position_ + 1;
   std::vector<std::vector<CallTable::EntryPtr>> batches;
   for (; !ready_.empty() && in_flight_ < options_.batches_in_flight; ++in_flight_) {
@@ -213,7 +212,7 @@ DecidedCall Negotiator::enter(uint64_t position, ReadyCall call,
   return out;
 }
 
-void Negotiator::tell_children(const Decision& decision) {
+void Negotiator::tell_children(const CallDecision& decision) {
   for (Child& child : children_)
     host_.send(child.rank, decision.encode(child.told = child.received));
 }

@@ -39,9 +39,9 @@ class NegotiatorHost {
 };
 
 struct NegotiatorOptions {
-  size_t cache_capacity = 1024;       // names
-  int64_t fusion_bytes = 64 << 20;    // of a batch; a call that is longer goes alone
-  int batches_in_flight = 2;          // until one has run on the root the next waits, and grows
+  size_t cache_capacity = 1024;     // names
+  int64_t fusion_bytes = 64 << 20;  // of a batch; a call that is longer goes alone
+  int batches_in_flight = 2;        // until one has run on the root the next waits, and grows
 };
 
 class Negotiator {
@@ -86,12 +86,12 @@ class Negotiator {
   bool add(size_t member, ReadyCall call);
   void complete(const std::string& name);
   void have_joined(size_t member, int last);
-  Error accept(const Decision& decision);
+  Error accept(const CallDecision& decision);
   void decide();
   std::vector<ReadyCall> next_batch();
   DecidedCall enter(uint64_t position, ReadyCall call, std::vector<CallTable::EntryPtr>& batch);
-  void tell_children(const Decision& decision);
-  void end(const Decision& decision);
+  void tell_children(const CallDecision& decision);
+  void end(const CallDecision& decision);
   uint64_t seen() const;
 
   NegotiatorHost& host_;

@@ -29,16 +29,13 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tests.chaos import plan
-from tests.chaos.launched import EXAMPLES, Launched, members_of
+from tests.chaos.digits import IMAGES, SCRIPT, STEPS_OF_EPOCH, TOLERANCE, undisturbed
+from tests.chaos.launched import Launched, members_of
 from tests.chaos.records import Course, read
 
 RANKS = 4
-IMAGES = 1437
-STEPS_OF_EPOCH = 15
 # Which a hundred epochs reach; what is missing of them is trained at the end.
 ACCURACY, EPOCHS = 0.97, 100
-TOLERANCE = 1e-6
-SCRIPT = [str(EXAMPLES / "elastic_digits.py"), "--no-progress"]
 PAUSE = 0.02  # seconds that a step takes longer
 _START_LIMIT = 120.0
 
@@ -133,15 +130,6 @@ class Chaos:
 def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def undisturbed(folder: Path, epochs: int) -> list[float]:
-    """The losses of one rank alone."""
-    script = [*SCRIPT, f"--log={folder / 'steps'}", f"--epochs={epochs}"]
-    with Launched(folder, ["--nproc-per-node=1"], script) as job:
-        if job.end(600) != 0:
-            raise AssertionError(job.output())
-    return [one.loss for one in Course(read(folder / "steps")).steps]
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -8,7 +8,8 @@ beginning; an event that has taken place leaves a file in FOLDER, and does not c
 
     step        these ranks, each in the middle of the step
     committed   this rank, when it has committed the step, and no other one has or can
-    proposing   this rank in the step, and rank 0, MS later, as the others agree on who is left
+    proposing   this rank in the step, and rank 0, MS after it has begun to agree with the others on
+                who is left; which takes some 10 ms
     joining     this rank in the step; and its successor, as it gets the state
     giving      this rank in the step; and the one that gives the state to its successor
 """

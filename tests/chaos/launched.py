@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +70,9 @@ class Launched:
 
     def events(self, name: str, **fields: Any) -> list[dict[str, Any]]:
         """Those of that name with these fields."""
-        text = "".join(file.read_text() for file in self._folder.glob("*events.jsonl"))
-        lines = [json.loads(line) for line in text.splitlines()]
         return [
             line
-            for line in lines
+            for line in read_events(self._folder.glob("*events.jsonl"))
             if line["event"] == name and all(line.get(key) == fields[key] for key in fields)
         ]
 
@@ -125,8 +123,19 @@ class Launched:
         return "\n".join(texts)
 
 
+def read_events(files: Iterable[Path]) -> list[dict[str, Any]]:
+    """Of those that are there."""
+    texts = [file.read_text() for file in files if file.exists()]
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
 def members_of(jobs: Sequence[Launched]) -> dict[int, int]:
+    """As newest_members(), of all of them."""
+    return newest_members([one for job in jobs for one in job.events("generation")])
+
+
+def newest_members(events: Sequence[dict[str, Any]]) -> dict[int, int]:
     """Process ids by rank, as of the newest generation that a rank has told of."""
-    told = [one for job in jobs for one in job.events("generation")]
+    told = [one for one in events if one["event"] == "generation"]
     newest = max((one["generation"] for one in told), default=-1)
     return {one["rank"]: one["pid"] for one in told if one["generation"] == newest}

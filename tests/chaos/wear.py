@@ -22,7 +22,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from tests.chaos.launched import EXAMPLES, Launched
+from tests.chaos.digits import SCRIPT
+from tests.chaos.launched import Launched
 
 RANKS = 4
 GROWTH = 10.0  # MiB
@@ -69,8 +70,7 @@ def kill_and_wait(job: Launched, victim: int) -> None:
 def wear(folder: Path, kills: int, drawn: random.Random) -> list[str]:
     """What is wrong afterwards."""
     before = shared_memory()
-    script = [str(EXAMPLES / "elastic_digits.py"), "--no-progress", "--pause=0.02"]
-    script += ["--epochs=1000000", f"--checkpoint={folder / 'saved'}"]
+    script = [*SCRIPT, "--pause=0.02", "--epochs=1000000", f"--checkpoint={folder / 'saved'}"]
     options = [f"--nproc-per-node={RANKS}", "--max-restarts=1000000"]
     uses: list[Use] = []
     with Launched(folder / "job", options, script) as job:

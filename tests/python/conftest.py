@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support import digits
+from support.digits import EPOCHS
+from support.launched import digits
 from support.pool import Pool
 
 
@@ -55,7 +56,7 @@ def fresh_pool() -> Iterator[Callable[..., Pool]]:
 @pytest.fixture(scope="session")
 def undisturbed_losses(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """Of each step of examples/elastic_digits.py."""
-    return digits.undisturbed(tmp_path_factory.mktemp("undisturbed"))
+    return digits.undisturbed(tmp_path_factory.mktemp("undisturbed"), EPOCHS)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

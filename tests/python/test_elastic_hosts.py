@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support.digits import IMAGES, last_size
-from support.launched import EXAMPLES, Course, Launched, read
+from support.digits import last_size
+from support.launched import Course, Launched, digits, read
 from test_shrink_hosts import REASON, Network
 
 pytestmark = [
@@ -25,7 +25,7 @@ LIMIT = 90.0
 @pytest.mark.timeout(240)
 def test_one_is_cut_off_and_comes_back(tmp_path: Path):
     steps = tmp_path / "steps"
-    script = [str(EXAMPLES / "elastic_digits.py"), "--no-progress", f"--log={steps}"]
+    script = [*digits.SCRIPT, f"--log={steps}"]
     script += ["--pause=0.1", "--epochs=1000000", f"--checkpoint={tmp_path / 'saved'}"]
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(Network(HOSTS))
@@ -58,6 +58,6 @@ def test_one_is_cut_off_and_comes_back(tmp_path: Path):
         assert [job.end() for job in jobs] == [128 + signal.SIGTERM] * HOSTS, first.output()
     course = Course(read(steps))
     whole = max(one.epoch for one in course.steps)  # the last one was not finished
-    course.check_epochs(IMAGES, whole)
+    course.check_epochs(digits.IMAGES, whole)
     assert not course.problems, "\n".join(course.problems)
     assert course.sizes[-3:] == [HOSTS, HOSTS - 1, HOSTS]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -12,10 +11,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.launched import LOOP, ROOT
+from support.launched import LOOP, ROOT, newest_members, read_events
 
 RANKS = 2
 LIMIT = 60.0  # seconds
@@ -28,23 +26,18 @@ def rendezvous() -> Iterator[str]:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     command = [sys.executable, "-m", "torch_ringdist", "store", f"--rdzv={address}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as store:
-        assert store.stderr is not None
-        assert store.stderr.readline() == f"ringdist: ranks can meet at {address}; Ctrl-C ends it\n"
-        yield address
-        again = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-        assert again.returncode == 1
-        assert f"somebody listens at {address} already" in again.stderr
-        store.send_signal(signal.SIGINT)
-        assert store.wait(LIMIT) == 0
-
-
-def _members(events: Path) -> dict[int, int]:
-    """Process ids by rank, in the newest generation."""
-    lines = events.read_text().splitlines() if events.exists() else []
-    told: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    told = [one for one in told if one["event"] == "generation"]
-    newest = max((one["generation"] for one in told), default=-1)
-    return {one["rank"]: one["pid"] for one in told if one["generation"] == newest}
+        try:
+            assert store.stderr is not None
+            said = f"ringdist: ranks can meet at {address}; Ctrl-C ends it\n"
+            assert store.stderr.readline() == said
+            yield address
+            again = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+            assert again.returncode == 1
+            assert f"somebody listens at {address} already" in again.stderr
+            store.send_signal(signal.SIGINT)
+            assert store.wait(LIMIT) == 0
+        finally:
+            store.kill()
 
 
 def test_the_dead_are_started_again(rendezvous: str, tmp_path: Path):
@@ -77,7 +70,9 @@ def test_the_dead_are_started_again(rendezvous: str, tmp_path: Path):
 
 def _wait_for_members(events: Path, output: Path, without: set[int]) -> dict[int, int]:
     deadline = time.monotonic() + LIMIT
-    while len(found := _members(events)) < RANKS or without & set(found.values()):
+    while len(found := newest_members(read_events([events]))) < RANKS or without & set(
+        found.values()
+    ):
         assert time.monotonic() < deadline, output.read_text()
         time.sleep(0.05)
     return found

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from torch_ringdist._launch import signals
 from torch_ringdist._launch.meeting import Meeting
 from torch_ringdist._launch.worker import Worker
 from torch_ringdist.elastic import _log, _settings
@@ -48,7 +49,7 @@ class Launcher:
 
     def run(self) -> int:
         """The exit status."""
-        before = {number: signal.signal(number, self._on_signal) for number in _asking()}
+        before = {number: signal.signal(number, self._on_signal) for number in signals.that_ask()}
         try:
             self._say_that_it_begins()
             for worker in self._workers:
@@ -199,12 +200,6 @@ class Launcher:
         # A launcher around this one, as srun, may have set them.
         inherited = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
         return {**inherited, **ours}
-
-
-def _asking() -> list[signal.Signals]:
-    """Signals that ask to end; but not one that whoever started this wants ignored (nohup)."""
-    usual = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    return [one for one in usual if signal.getsignal(one) is not signal.SIG_IGN]
 
 
 def _in_words(status: int) -> str:

@@ -8,6 +8,7 @@ import time
 
 import torch.distributed as dist
 
+from torch_ringdist import _address
 from torch_ringdist.elastic._entry import TRAINING, progress_of
 
 _PATIENCE = 60.0  # seconds for the launcher that holds the store to come up
@@ -33,7 +34,7 @@ class Meeting:
             port = self._store.port
         else:
             _wait_for(host, port)
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.address = _address.join(host, port)
 
     @property
     def is_needed(self) -> bool:

@@ -7,7 +7,8 @@ import signal
 
 import torch.distributed as dist
 
-from torch_ringdist._launch import arguments, meeting
+from torch_ringdist import _address
+from torch_ringdist._launch import arguments, meeting, signals
 from torch_ringdist.elastic import _log
 
 _DESCRIPTION = """\
@@ -47,12 +48,12 @@ def run(args: argparse.Namespace) -> int:
         raise OSError(f"--rdzv: {host} is not an address of this host")
     if meeting.answers(host, port):
         raise OSError(f"--rdzv: somebody listens at {host}:{port} already")
-    ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    ends = signals.that_ask()
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # also in the threads of the store
     try:
         store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
     except dist.DistError as error:
         raise OSError(str(error)) from error
-    _log.event("store", f"ranks can meet at {host}:{store.port}; Ctrl-C ends it")
+    _log.event("store", f"ranks can meet at {_address.join(host, store.port)}; Ctrl-C ends it")
     signal.sigwait(ends)
     return 0

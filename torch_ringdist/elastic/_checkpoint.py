@@ -30,6 +30,7 @@ def save(state: State, folder: str | os.PathLike[str]) -> str:
     """As State.save()."""
     target = Path(folder) / f"step-{state.steps:09d}"
     together = dist.is_initialized()
+    state._look()
     for snapshot in state._snapshots.values():
         snapshot.check()
     owed = _mean_owed(state, together)
@@ -56,6 +57,7 @@ def load(state: State, folder: str | os.PathLike[str]) -> bool:
     loaded: dict[str, Any] = {_OUTLINE: b""}
     _alone("load", loaded, source)
     saved = pickle.loads(loaded[_OUTLINE])
+    state._look()
     if saved["version"] != _VERSION:
         raise ArgumentError(
             f"ringdist: State.load: {source} is of version {saved['version']}, this is {_VERSION}"

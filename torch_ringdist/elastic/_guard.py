@@ -19,13 +19,15 @@ class Guard:
     def __init__(self, name: str, part: GuardedPart) -> None:
         self._name, self._part = name, part
         self._tensors: list[torch.Tensor] = []
-        self._marks: list[tuple[int, int]] = []  # of each its version, and where it is
+        self._versions: list[int] = []
+        self._places: list[int] = []  # in memory
+        self._memory: list[torch.Tensor] = []  # which is held, so that nothing else comes there
         self._sums: list[str] = []  # before the first step of a generation
         self._values: Any = None
 
     def take(self) -> None:
         self._tensors = self._part.tensors()
-        self._marks = _marks_of(self._tensors)
+        self._mark()
         self._values = self._part.values()
         self._sums = []
 
@@ -35,16 +37,28 @@ class Guard:
 
     def put_back(self) -> None:
         self.check()
-        self._marks = _marks_of(self._tensors)  # as they were, in the end
+        self._mark()  # as they were, in the end
         self._part.write_values(self._values)
 
     def check(self) -> None:
         now = self._part.tensors()
-        if len(now) != len(self._tensors) or not all(map(operator.is_, now, self._tensors)):
+        same = len(now) == len(self._tensors) and all(map(operator.is_, now, self._tensors))
+        if not same or not self._part.is_like(self._values):
             self._refuse("what there is")
-        for at, (mark, before) in enumerate(zip(_marks_of(now), self._marks, strict=True)):
-            if mark != before and not (self._sums and _sums.sums_of(now[at]) == self._sums[at]):
-                self._refuse(self._part.name_of(now[at]))
+        marks = zip(self._versions, self._places, strict=True)
+        for at, mark in enumerate(marks):
+            one = now[at]
+            if (one._version, one.data_ptr()) != mark and not self._is_as_it_was(at):
+                self._refuse(self._part.name_of(one))
+
+    def _is_as_it_was(self, at: int) -> bool:
+        return bool(self._sums) and _sums.sums_of(self._tensors[at]) == self._sums[at]
+
+    def _mark(self) -> None:
+        self._versions = [one._version for one in self._tensors]
+        places = [one.data_ptr() for one in self._tensors]
+        if places != self._places:
+            self._places, self._memory = places, [one.detach() for one in self._tensors]
 
     def tree(self) -> Tree:
         return self._part.read_with(self._values)
@@ -58,7 +72,3 @@ class Guard:
             "commit(), so the step that failed cannot be undone: all collectives of a step must "
             "come before optimizer.step(), or copy=True keep a copy"
         )
-
-
-def _marks_of(tensors: list[torch.Tensor]) -> list[tuple[int, int]]:
-    return [(one._version, one.data_ptr()) for one in tensors]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import copy
 import random
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 
-from torch_ringdist._errors import ArgumentError, NotSupportedError
 from torch_ringdist.elastic._numpy_random import NumpyRandom
 from torch_ringdist.elastic._walk import Walk
 
@@ -57,15 +54,22 @@ class GuardedPart(Part):
         raise NotImplementedError
 
     def values(self) -> Any:
-        """A copy of the rest."""
-        raise NotImplementedError
+        """A copy of the rest; there is none."""
+
+    def is_like(self, values: Any) -> bool:
+        """They can be written."""
+        return True
 
     def write_values(self, values: Any) -> None:
-        raise NotImplementedError
+        pass
 
     def read_with(self, values: Any) -> Tree:
         """As read(), but for these."""
-        raise NotImplementedError
+        return self.read()
+
+    @property
+    def can_be_guarded(self) -> bool:
+        return True
 
     def name_of(self, tensor: torch.Tensor) -> str:
         """For people."""
@@ -100,15 +104,6 @@ class Parameters(GuardedPart):
 
     def tensors(self) -> list[torch.Tensor]:
         return [one for _, one in self._walk.parameters]
-
-    def values(self) -> None:
-        pass
-
-    def write_values(self, values: None) -> None:
-        pass
-
-    def read_with(self, values: None) -> Tree:
-        return self.read()
 
     def clear_gradients(self) -> None:
         for _, parameter in self._walk.parameters:
@@ -148,64 +143,6 @@ class Buffers(Part):
             setattr(self._module.get_submodule(owner), last, buffer)
         if extra:
             self._module.load_state_dict(extra, strict=False)
-
-
-class Optimizer(GuardedPart):
-    """Its values are those of the groups, and of each parameter's state what is no tensor."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self._optimizer = optimizer
-
-    def read(self) -> Tree:
-        return self._optimizer.state_dict()
-
-    def write(self, tree: Tree) -> None:
-        self._optimizer.load_state_dict(copy.deepcopy(tree))  # it would keep the tensors
-
-    def describe(self) -> str:
-        groups = [len(group["params"]) for group in self._optimizer.param_groups]
-        return f"{type(self._optimizer).__name__} of {groups} parameters"
-
-    def tensors(self) -> list[torch.Tensor]:
-        found: list[torch.Tensor] = []
-        for state in self._optimizer.state.values():
-            for value in state.values():
-                if isinstance(value, torch.Tensor):
-                    found.append(value)
-                elif type(value) not in _SIMPLE:
-                    leaves = pytree.tree_leaves(value)
-                    found += [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        return found
-
-    def values(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        groups = [
-            {name: _copied(group[name]) for name in group if name != "params"}
-            for group in self._optimizer.param_groups
-        ]
-        return groups, [
-            {
-                name: _copied_values(value)
-                for name, value in state.items()
-                if not isinstance(value, torch.Tensor)
-            }
-            for state in self._optimizer.state.values()
-        ]
-
-    def write_values(self, values: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> None:
-        groups, states = values
-        for group, saved in zip(self._optimizer.param_groups, groups, strict=True):
-            group.update({name: _copied(saved[name]) for name in saved})
-        for state, saved in zip(self._optimizer.state.values(), states, strict=True):
-            state.update({name: _copied_values(saved[name]) for name in saved})
-
-    def read_with(self, values: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> Tree:
-        groups, states = values
-        tree = self.read()
-        for group, saved in zip(tree["param_groups"], groups, strict=True):
-            group.update(saved)
-        # In the order of the optimizer's own.
-        pairs = zip(tree["state"].items(), states, strict=True)
-        return {**tree, "state": {at: {**state, **saved} for (at, state), saved in pairs}}
 
 
 class Stateful(Part):
@@ -262,81 +199,9 @@ class RandomNumbers(Part):
         self._numpy.write(tree["numpy"])
 
 
-def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
-    """Of the entry that State was given by that name.
-
-    Raises:
-        ArgumentError, NotSupportedError: what cannot be an entry.
-    """
-    value = values[name]
-    if isinstance(value, DistributedDataParallel):
-        raise ArgumentError(
-            f"ringdist: State: {name} is a DistributedDataParallel, which ends with a generation; "
-            f"give the module itself ({name}.module), and make a new one of state.{name} in each"
-        )
-    if isinstance(value, nn.Module):
-        _check_whole(name, value)
-        walk = Walk(value)
-        return {name: Parameters(walk), f"{name} (buffers)": Buffers(value, walk)}
-    if isinstance(value, torch.optim.Optimizer):
-        return {name: Optimizer(value)}
-    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
-        return {name: Stateful(value)}
-    check_value(name, value)
-    return {name: Value(values, name)}
-
-
-def _check_whole(name: str, module: nn.Module) -> None:
-    # Who has not imported these modules, which takes a second, has nothing of them.
-    fsdp, dtensor = (
-        getattr(sys.modules.get(f"torch.distributed.{where}"), name, ())
-        for where, name in (("fsdp", "FullyShardedDataParallel"), ("tensor", "DTensor"))
-    )
-    sharded = [one for one in module.modules() if isinstance(one, fsdp)]
-    sharded += [one for one in module.parameters() if isinstance(one, dtensor)]
-    if sharded:
-        raise NotSupportedError(
-            f"ringdist: State: {name} is sharded ({type(sharded[0]).__name__}): what a rank that "
-            "dies has of it, no other one has. FSDP and DTensor are not served yet"
-        )
-
-
-def check_value(name: str, value: Any) -> None:
-    """Raises ArgumentError unless it is one that State can hold and put back."""
-    leaves = value.values() if isinstance(value, Mapping) else value
-    if isinstance(value, (Mapping, list, tuple)):
-        for leaf in leaves:
-            check_value(name, leaf)
-    elif isinstance(value, torch.Tensor) and value.requires_grad:
-        raise ArgumentError(
-            f"ringdist: State: {name} is a tensor that requires gradients, which an optimizer may "
-            "hold: make it a parameter of a module"
-        )
-    elif not isinstance(value, (int, float, str, bool, bytes, torch.Tensor, type(None))):
-        raise ArgumentError(
-            f"ringdist: State: {name} must be a module, an optimizer, something with state_dict() "
-            "and load_state_dict(), or numbers, texts and tensors in dicts, lists and tuples, got "
-            f"{type(value).__name__}"
-        )
-
-
 def _put(target: torch.Tensor, source: torch.Tensor) -> None:
     with torch.no_grad():
         target.copy_(source)
-
-
-_SIMPLE = frozenset({int, float, bool, str, type(None)})
-
-
-def _copied(value: Any) -> Any:
-    return value if type(value) in _SIMPLE else copy.deepcopy(value)
-
-
-def _copied_values(tree: Tree) -> Tree:
-    """With its tensors themselves."""
-    if type(tree) in _SIMPLE:
-        return tree
-    return pytree.tree_map(lambda x: x if isinstance(x, torch.Tensor) else copy.deepcopy(x), tree)
 
 
 def _shapes(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:

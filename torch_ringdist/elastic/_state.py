@@ -11,17 +11,10 @@ from torch import nn
 
 from torch_ringdist._errors import ArgumentError, NotSupportedError
 from torch_ringdist.elastic import _checkpoint, _group
+from torch_ringdist.elastic._entries import check_value, parts_of
 from torch_ringdist.elastic._guard import Guard
 from torch_ringdist.elastic._leave import Leave, leave_was_asked
-from torch_ringdist.elastic._parts import (
-    GuardedPart,
-    Parameters,
-    Part,
-    RandomNumbers,
-    Value,
-    check_value,
-    parts_of,
-)
+from torch_ringdist.elastic._parts import GuardedPart, Parameters, Part, RandomNumbers, Value
 from torch_ringdist.elastic._residuals import Residuals
 from torch_ringdist.elastic._sampler import Sampler
 from torch_ringdist.elastic._snapshot import Snapshot
@@ -71,7 +64,8 @@ class State:
             copy: keep a copy of parameters and of the optimizer's state at each commit, so that a
                 step can be undone whatever it has changed. False saves that memory and time, where
                 all collectives of a step come before optimizer.step(): else, after a loss, an
-                ArgumentError says which tensor has changed.
+                ArgumentError says which tensor has changed (what is written by way of .data is not
+                noticed). An optimizer with a state_dict() of its own is copied all the same.
             entries: by name.
 
         Raises:
@@ -277,7 +271,8 @@ class State:
 
 
 def _snapshot_of(name: str, part: Part, copies: bool) -> Snapshot | Guard:
-    return Snapshot(part) if copies or not isinstance(part, GuardedPart) else Guard(name, part)
+    guards = not copies and isinstance(part, GuardedPart) and part.can_be_guarded
+    return Guard(name, part) if guards else Snapshot(part)
 
 
 def _refuse_devices(values: dict[str, Any]) -> None:

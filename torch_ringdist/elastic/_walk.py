@@ -30,17 +30,20 @@ class Walk:
 
     def look(self) -> None:
         """Whether anything was put in, taken out or replaced."""
-        if sum(map(len, self._tables)) == self._count and all(
-            where.get(name) is what for where, name, what in self._held
-        ):
+        if self._is_unchanged():
             return
         modules = list(self._module.modules())
         self._tables = [
             table for one in modules for table in (one._modules, one._parameters, one._buffers)
         ]
-        self._held = [(table, name, table[name]) for table in self._tables for name in table]
+        self._held = [(table, name, what) for table in self._tables for name, what in table.items()]
         self._count = len(self._held)
         self.parameters = list(self._module.named_parameters())
         self.buffers = list(self._module.named_buffers())
         plain = nn.Module.get_extra_state
         self.has_extra_state = any(type(one).get_extra_state is not plain for one in modules)
+
+    def _is_unchanged(self) -> bool:
+        if sum(map(len, self._tables)) != self._count:
+            return False
+        return all(name in where and where[name] is what for where, name, what in self._held)

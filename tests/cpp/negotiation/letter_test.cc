@@ -5,7 +5,9 @@
 namespace ringdist {
 namespace {
 
-CallDescription description(const std::string& words) { return {"bytes of " + words, words, 3, 40}; }
+CallDescription description(const std::string& words) {
+  return {"bytes of " + words, words, 3, 40};
+}
 
 void expect_same(const CallName& a, const CallName& b) {
   EXPECT_EQ(a.id, b.id);
@@ -33,11 +35,12 @@ UpLetter up_letter() {
   return out;
 }
 
-Decision decision() {
-  Decision out;
+CallDecision decision() {
+  CallDecision out;
   out.position = 3;
-  out.batches = {{{{9, {}, {}}, false, {{0, {7}}}}, {{10, "new", description("broadcast")}, true, {}}},
-                 {{{4, {}, {}}, false, {}}}};
+  out.batches = {
+      {{{9, {}, {}}, false, {{0, {7}}}}, {{10, "new", description("broadcast")}, true, {}}},
+      {{{4, {}, {}}, false, {}}}};
   out.failed = {{"bad", "rank 0 said this, rank 1 said that"}};
   out.all_joined = 0;
   return out;
@@ -61,8 +64,8 @@ TEST(Letters, ComeAsTheyWereSent) {
 }
 
 TEST(Letters, OfDecisionsToo) {
-  const Decision sent = decision();
-  const auto come = Decision::decode(sent.encode(12));
+  const CallDecision sent = decision();
+  const auto come = CallDecision::decode(sent.encode(12));
   ASSERT_TRUE(come.ok());
   const auto& [made, received] = come.value();
   EXPECT_EQ(received, 12u);
@@ -88,7 +91,7 @@ TEST(Letters, ThatAreCutOffOrTooLongAreErrors) {
   for (size_t size = 0; size < up.size(); ++size)
     EXPECT_FALSE(UpLetter::decode(ConstBytes(up).first(size)).ok()) << size;
   for (size_t size = 0; size < down.size(); ++size)
-    EXPECT_FALSE(Decision::decode(ConstBytes(down).first(size)).ok()) << size;
+    EXPECT_FALSE(CallDecision::decode(ConstBytes(down).first(size)).ok()) << size;
   auto longer = up;
   longer.push_back(std::byte{0});
   EXPECT_FALSE(UpLetter::decode(longer).ok());

@@ -346,7 +346,7 @@ TEST(Negotiator, LettersThatMakeNoSenseAreErrors) {
   EXPECT_TRUE(ranks[0].negotiator().receive(1, ConstBytes()));
   letter.ready = {{{0, "a", described("sum")}, 1, {}, {}}, {{0, "a", described("sum")}, 1, {}, {}}};
   EXPECT_TRUE(ranks[0].negotiator().receive(1, letter.encode()));
-  Decision decision;
+  CallDecision decision;
   decision.position = 2;
   EXPECT_TRUE(ranks[1].negotiator().receive(0, decision.encode(0)));
   decision.position = 1;

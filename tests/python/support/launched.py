@@ -8,11 +8,30 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
-from tests.chaos import loop  # noqa: E402
-from tests.chaos.launched import EXAMPLES, Launched  # noqa: E402
+from tests.chaos import digits, loop  # noqa: E402
+from tests.chaos.launched import (  # noqa: E402
+    EXAMPLES,
+    Launched,
+    newest_members,
+    read_events,
+)
 from tests.chaos.records import Course, read  # noqa: E402
 
-__all__ = ["CHAOS", "EXAMPLES", "LOOP", "ROOT", "Course", "Launched", "loop", "read", "run_loop"]
+__all__ = [
+    "CHAOS",
+    "EXAMPLES",
+    "LOOP",
+    "ROOT",
+    "Course",
+    "Launched",
+    "digits",
+    "loop",
+    "newest_members",
+    "read",
+    "read_events",
+    "run_loop",
+]
+
 
 CHAOS = ROOT / "tests" / "chaos"
 LOOP = str(CHAOS / "loop.py")

@@ -1,0 +1,11 @@
+"""Signals that ask a launcher to end."""
+
+from __future__ import annotations
+
+import signal
+
+
+def that_ask() -> list[signal.Signals]:
+    """But not one that whoever started this wants ignored (nohup)."""
+    usual = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    return [one for one in usual if signal.getsignal(one) is not signal.SIG_IGN]
