@@ -8,10 +8,11 @@
 namespace ringdist {
 
 struct CallDescription {
-  std::string content;  // as bytes; compared
-  std::string words;    // for people: "allreduce (float32, [1000], Sum)"
-  uint64_t batch = 0;   // calls of the same number may travel as one operation; 0: alone
-  int64_t bytes = 0;    // that travel
+  std::string content;     // as bytes; compared; the rest follows from it
+  std::string words;       // for people: "allreduce (float32, [1000], Sum)"
+  uint64_t batch = 0;      // calls of the same number may travel as one operation; 0: alone
+  int64_t bytes = 0;       // that travel
+  bool needs_all = false;  // it cannot run without the ranks that have joined
 
   bool operator==(const CallDescription& other) const { return content == other.content; }
 };

@@ -47,7 +47,8 @@ class CallTable {
   // with one of them.
   void forget(uint64_t seen);
 
-  size_t size() const { return recent_.size(); }
+  // With those that have gone.
+  size_t size() const { return recent_.size() + retired_.size(); }
 
  private:
   using Recent = std::list<EntryPtr>;  // the one that was decided on last is first

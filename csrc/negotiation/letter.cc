@@ -5,20 +5,30 @@
 namespace ringdist {
 namespace {
 
-void put(Writer& out, const std::string& text) { out.put_string(text); }
+constexpr int kNobody = -1;
+
+void put(Writer& out, bool flag) { out.put(static_cast<uint8_t>(flag)); }
+bool get_flag(Reader& in) { return in.get<uint8_t>() != 0; }
+void put(Writer& out, const std::optional<int>& rank) { out.put(rank.value_or(kNobody)); }
+void get(Reader& in, std::optional<int>& rank) {
+  const int value = in.get<int>();
+  rank = value == kNobody ? std::nullopt : std::optional(value);
+}
+
 void put(Writer& out, const CallDescription& one) {
   out.put_string(one.content).put_string(one.words).put(one.batch).put(one.bytes);
+  put(out, one.needs_all);
 }
 void put(Writer& out, const RankExtra& one) {
   out.put(one.rank).put(static_cast<uint32_t>(one.values.size()));
   for (const int64_t value : one.values) out.put(value);
 }
-void get(Reader& in, std::string& text) { text = in.get_string(); }
 void get(Reader& in, CallDescription& one) {
   one.content = in.get_string();
   one.words = in.get_string();
   one.batch = in.get<uint64_t>();
   one.bytes = in.get<int64_t>();
+  one.needs_all = get_flag(in);
 }
 void get(Reader& in, RankExtra& one) {
   one.rank = in.get<int>();
@@ -50,14 +60,15 @@ void get(Reader& in, std::vector<T>& many) {
 
 // With a name only where there is no id that says it.
 void put(Writer& out, const CallName& one, bool whole) {
-  out.put(one.id).put(whole);
+  out.put(one.id);
+  put(out, whole);
   if (!whole) return;
   out.put_string(one.name);
   put(out, one.description);
 }
 bool get(Reader& in, CallName& one) {
   one.id = in.get<uint64_t>();
-  const bool whole = in.get<bool>();
+  const bool whole = get_flag(in);
   if (whole) {
     one.name = in.get_string();
     get(in, one.description);
@@ -70,12 +81,14 @@ void put(Writer& out, const ReadyCall& one) {
   out.put(one.rank);
   put(out, one.extras);
   out.put_string(one.conflict);
+  put(out, one.absent);
 }
 void get(Reader& in, ReadyCall& one) {
   get(in, one.call);
   one.rank = in.get<int>();
   get(in, one.extras);
   one.conflict = in.get_string();
+  get(in, one.absent);
 }
 void put(Writer& out, const DecidedCall& one) {
   put(out, one.call, one.is_new);
@@ -86,21 +99,16 @@ void get(Reader& in, DecidedCall& one) {
   get(in, one.extras);
 }
 
-constexpr int kNobody = -1;
-
-std::optional<int> rank_or_nobody(int rank) {
-  return rank == kNobody ? std::nullopt : std::optional(rank);
-}
-
-Error garbled() {
-  return {ErrorKind::kSystem, "ringdist: negotiation: a message that cannot be read"};
+Error unreadable() {
+  return {ErrorKind::kProtocol, "ringdist: negotiation: a message that cannot be read"};
 }
 
 }  // namespace
 
 std::vector<std::byte> UpLetter::encode() const {
   Writer out;
-  out.put(seen).put(joined.value_or(kNobody));
+  out.put(seen);
+  put(out, joined);
   put(out, ready);
   return out.take();
 }
@@ -109,15 +117,16 @@ Result<UpLetter> UpLetter::decode(ConstBytes bytes) {
   Reader in(bytes);
   UpLetter out;
   out.seen = in.get<uint64_t>();
-  out.joined = rank_or_nobody(in.get<int>());
+  get(in, out.joined);
   get(in, out.ready);
-  if (!in.ended()) return garbled();
+  if (!in.ended()) return unreadable();
   return out;
 }
 
 std::vector<std::byte> CallDecision::encode(uint32_t received) const {
   Writer out;
-  out.put(received).put(position).put(all_joined.value_or(kNobody));
+  out.put(received).put(position);
+  put(out, all_joined);
   put(out, batches);
   put(out, failed);
   return out.take();
@@ -128,10 +137,10 @@ Result<std::pair<CallDecision, uint32_t>> CallDecision::decode(ConstBytes bytes)
   const auto received = in.get<uint32_t>();
   CallDecision out;
   out.position = in.get<uint64_t>();
-  out.all_joined = rank_or_nobody(in.get<int>());
+  get(in, out.all_joined);
   get(in, out.batches);
   get(in, out.failed);
-  if (!in.ended()) return garbled();
+  if (!in.ended()) return unreadable();
   return std::pair(std::move(out), received);
 }
 

@@ -34,7 +34,8 @@ struct ReadyCall {
   CallName call;
   int rank = 0;  // one whose description it is
   std::vector<RankExtra> extras;
-  std::string conflict;  // what two of them say, where that differs
+  std::string conflict;       // what two of them say, where that differs
+  std::optional<int> absent;  // one that has joined, and does not take part
 };
 
 struct UpLetter {

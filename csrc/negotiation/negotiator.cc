@@ -10,23 +10,28 @@ namespace ringdist {
 namespace {
 
 Error senseless(const std::string& what) {
-  return {ErrorKind::kSystem, "ringdist: negotiation: " + what};
+  return {ErrorKind::kProtocol, "ringdist: negotiation: " + what};
 }
 
 }  // namespace
 
-Negotiator::Negotiator(NegotiatorHost& host, SpanningTree tree, int rank, NegotiatorOptions options)
+Negotiator::Negotiator(NegotiatorHost& host, const Topology& topology, int rank,
+                       NegotiatorOptions options)
     : host_(host),
-      tree_(std::move(tree)),
+      tree_(SpanningTree::of(topology, rank)),
       rank_(rank),
+      size_(static_cast<int>(topology.host_of.size())),
       options_(options),
       table_(options.cache_capacity),
       joined_(tree_.children.size() + 1) {
+  check(options_.batches_in_flight > 0, "one batch at least is on its way");
   for (const int child : tree_.children) children_.push_back({child});
 }
 
 void Negotiator::call(const std::string& name, CallDescription description,
                       std::optional<std::vector<int64_t>> extra) {
+  check(!joined_[self()], "a rank that has joined makes no calls");
+  check(mine_.emplace(name, position_).second, "a name is of one call at a time");
   ReadyCall mine;
   mine.call.name = name;
   mine.rank = rank_;
@@ -37,7 +42,7 @@ void Negotiator::call(const std::string& name, CallDescription description,
     const bool is_known = known && before != known->extras.end() && before->second == *extra;
     if (!is_known) mine.extras.push_back({rank_, std::move(*extra)});
   }
-  check(add(self(), std::move(mine)), "a name is of one call at a time");
+  (void)add(self(), std::move(mine));
 }
 
 void Negotiator::join() { have_joined(self(), rank_); }
@@ -56,7 +61,9 @@ Error Negotiator::receive_up(Child& child, ConstBytes bytes) {
   UpLetter& letter = decoded.value();
   ++child.received;
   const auto member = static_cast<size_t>(&child - children_.data());
+  if (letter.joined && !is_rank(*letter.joined)) return senseless("who has joined is no rank");
   for (ReadyCall& call : letter.ready) {
+    if (!makes_sense(call)) return senseless("a child is ready for what is no call");
     if (call.call.id != 0) {
       const CallTable::EntryPtr entry = table_.find(call.call.id);
       if (!entry) return senseless("a child names call " + std::to_string(call.call.id));
@@ -75,6 +82,7 @@ Error Negotiator::receive_down(ConstBytes bytes) {
   if (!decoded.ok()) return decoded.error();
   auto& [decision, received] = decoded.value();
   unseen_ = sent_ - received;
+  if (unseen_ > kWindow) return senseless("the parent has more letters than were sent");
   if (decision.position == 0) return {};
   if (decision.position != position_ + 1)
     return senseless("decision " + std::to_string(decision.position) + " after " +
@@ -92,13 +100,19 @@ bool Negotiator::add(size_t member, ReadyCall call) {
 }
 
 void Negotiator::complete(const std::string& name) {
-  ReadyCall call = tallies_.extract(name).mapped().take();
+  Tally tally = std::move(tallies_.extract(name).mapped());
+  const auto missing = tally.missing();
+  ReadyCall call = tally.take();
+  if (missing && !call.absent) call.absent = *missing == self() ? rank_ : children_[*missing].rank;
   if (!is_root())
     next_.ready.push_back(std::move(call));
-  else if (call.conflict.empty())
-    ready_.push_back(std::move(call));
-  else
+  else if (!call.conflict.empty())
     failed_.push_back({name, std::move(call.conflict)});
+  else if (call.absent && call.call.description.needs_all)
+    failed_.push_back({name, "rank " + std::to_string(*call.absent) + " has joined, and " +
+                                 call.call.description.words + " needs all ranks"});
+  else
+    ready_.push_back(std::move(call));
 }
 
 void Negotiator::have_joined(size_t member, int last) {
@@ -118,7 +132,7 @@ Error Negotiator::accept(const CallDecision& decision) {
       batch.push_back(table_.decide(decision.position, call));
       if (!batch.back()) return senseless("a decision names call " + std::to_string(call.call.id));
     }
-    host_.run(batch);
+    run(batch);
   }
   end(decision);
   return {};
@@ -126,22 +140,33 @@ Error Negotiator::accept(const CallDecision& decision) {
 
 void Negotiator::end(const CallDecision& decision) {
   position_ = decision.position;
+  for (const FailedCall& one : decision.failed) {
+    mine_.erase(one.name);
+    host_.fail(one.name, one.why);
+  }
   table_.forget(seen());
-  for (const FailedCall& one : decision.failed) host_.fail(one.name, one.why);
   if (!decision.all_joined) return;
   joined_.assign(joined_.size(), false);
   host_.all_joined(*decision.all_joined);
 }
 
+void Negotiator::run(const std::vector<CallTable::EntryPtr>& batch) {
+  for (const auto& entry : batch) mine_.erase(entry->name);
+  host_.run(batch);
+}
+
 void Negotiator::ran() {
-  if (is_root()) --in_flight_;
+  if (!is_root()) return;
+  check(in_flight_ > 0, "a batch runs once");
+  --in_flight_;
 }
 
 void Negotiator::flush() {
   if (is_root()) {
     decide();
-  } else if (!(next_.ready.empty() && !last_joined_) && unseen_ < kWindow) {
-    next_.seen = seen();
+  } else if (unseen_ < kWindow &&
+             (!next_.ready.empty() || last_joined_ || seen() >= told_seen_ + kTellSeen)) {
+    next_.seen = told_seen_ = seen();
     next_.joined = std::exchange(last_joined_, std::nullopt);
     for (ReadyCall& one : next_.ready) {
       const auto known = table_.find(one.call.name, one.call.description);
@@ -170,7 +195,7 @@ void Negotiator::decide() {
   if (ready_.empty()) decision.all_joined = std::exchange(last_joined_, std::nullopt);
   if (batches.empty() && decision.failed.empty() && !decision.all_joined) return;
   tell_children(decision);
-  for (const auto& batch : batches) host_.run(batch);
+  for (const auto& batch : batches) run(batch);
   end(decision);
 }
 
@@ -183,7 +208,7 @@ std::vector<ReadyCall> Negotiator::next_batch() {
   for (ReadyCall& call : ready_) {
     const CallDescription& description = call.call.description;
     const bool goes_along = kind != 0 && description.batch == kind &&
-                            bytes + description.bytes <= options_.fusion_bytes;
+                            description.bytes <= options_.fusion_bytes - bytes;
     if (!out.empty() && !goes_along) {
       left.push_back(std::move(call));
       continue;
@@ -217,8 +242,17 @@ void Negotiator::tell_children(const CallDecision& decision) {
     host_.send(child.rank, decision.encode(child.told = child.received));
 }
 
+bool Negotiator::makes_sense(const ReadyCall& call) const {
+  const auto is_of_a_rank = [this](const RankExtra& extra) { return is_rank(extra.rank); };
+  return is_rank(call.rank) && (!call.absent || is_rank(*call.absent)) &&
+         std::ranges::all_of(call.extras, is_of_a_rank) && call.call.description.bytes >= 0;
+}
+
+// What was called before a decision, and named by an id that this one has made go, is in a letter
+// that may be on its way still: the others need the entry.
 uint64_t Negotiator::seen() const {
   uint64_t out = position_;
+  for (const auto& [name, position] : mine_) out = std::min(out, position);
   for (const Child& child : children_) out = std::min(out, child.seen);
   return out;
 }

@@ -22,7 +22,8 @@
 
 namespace ringdist {
 
-// What a Negotiator needs of who runs it; called in its functions.
+// What a Negotiator needs of who runs it; called in its functions. It may be called from these,
+// too, but for flush().
 class NegotiatorHost {
  public:
   virtual ~NegotiatorHost() = default;
@@ -38,6 +39,7 @@ class NegotiatorHost {
   virtual void all_joined(int last) = 0;
 };
 
+// cache_capacity is the same on all ranks; the root decides by the others.
 struct NegotiatorOptions {
   size_t cache_capacity = 1024;     // names
   int64_t fusion_bytes = 64 << 20;  // of a batch; a call that is longer goes alone
@@ -46,8 +48,8 @@ struct NegotiatorOptions {
 
 class Negotiator {
  public:
-  // All ranks give the same options. `host` outlives it.
-  Negotiator(NegotiatorHost& host, SpanningTree tree, int rank, NegotiatorOptions options);
+  // `host` outlives it.
+  Negotiator(NegotiatorHost& host, const Topology& topology, int rank, NegotiatorOptions options);
 
   // None of that name is open on this rank: since the last one it was run or has failed. It has not
   // joined. `extra`: of calls that have some on all ranks: what each says for itself, as its rows;
@@ -56,7 +58,7 @@ class Negotiator {
             std::optional<std::vector<int64_t>> extra);
   // Until all ranks have: this one is ready for whatever the others call.
   void join();
-  // Of its parent or a child. Error: kSystem, it makes no sense.
+  // Of its parent or a child. Error: kProtocol, it makes no sense.
   Error receive(int rank, ConstBytes letter);
   // A batch has: the root is told by itself.
   void ran();
@@ -66,11 +68,15 @@ class Negotiator {
 
   // Names that are open here or below.
   size_t open() const { return tallies_.size(); }
+  // Names that are kept.
+  size_t remembered() const { return table_.size(); }
 
  private:
   // Letters on their way to a rank that has not said that it has them. What comes up meanwhile goes
   // with the next one.
   static constexpr uint32_t kWindow = 4;
+  // Decisions after which a rank that has nothing else to say tells that it has them.
+  static constexpr uint64_t kTellSeen = 64;
 
   struct Child {
     int rank;
@@ -92,15 +98,20 @@ class Negotiator {
   DecidedCall enter(uint64_t position, ReadyCall call, std::vector<CallTable::EntryPtr>& batch);
   void tell_children(const CallDecision& decision);
   void end(const CallDecision& decision);
+  void run(const std::vector<CallTable::EntryPtr>& batch);
+  bool is_rank(int rank) const { return rank >= 0 && rank < size_; }
+  bool makes_sense(const ReadyCall& call) const;
   uint64_t seen() const;
 
   NegotiatorHost& host_;
   const SpanningTree tree_;
   const int rank_;
+  const int size_;
   const NegotiatorOptions options_;
   CallTable table_;
   std::vector<Child> children_;
   std::map<std::string, Tally> tallies_;  // by name
+  std::map<std::string, uint64_t> mine_;  // open here, and the last decision before the call
   std::vector<bool> joined_;              // of the children and the rank itself
   std::optional<int> last_joined_;        // all have: the last one, until that is told
   uint64_t position_ = 0;                 // of the last decision
@@ -109,6 +120,7 @@ class Negotiator {
   UpLetter next_;
   uint32_t sent_ = 0;
   uint32_t unseen_ = 0;
+  uint64_t told_seen_ = 0;
 
   // Of the root.
   std::deque<ReadyCall> ready_;

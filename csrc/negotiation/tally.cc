@@ -26,6 +26,7 @@ bool Tally::add(size_t member, ReadyCall call) {
     else if (!(call.call.description == call_.call.description))
       call_.conflict = words_of(call_) + ", " + words_of(call);
   }
+  if (!call_.absent) call_.absent = call.absent;
   std::ranges::move(call.extras, std::back_inserter(call_.extras));
   return true;
 }
@@ -34,6 +35,12 @@ bool Tally::is_complete(const std::vector<bool>& excused) const {
   for (size_t member = 0; member < is_ready_.size(); ++member)
     if (!is_ready_[member] && !excused[member]) return false;
   return true;
+}
+
+std::optional<size_t> Tally::missing() const {
+  const auto found = std::ranges::find(is_ready_, false);
+  if (found == is_ready_.end()) return std::nullopt;
+  return static_cast<size_t>(found - is_ready_.begin());
 }
 
 }  // namespace ringdist

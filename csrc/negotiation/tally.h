@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ class Tally {
 
   // All of them, but for those of which `excused` is true.
   bool is_complete(const std::vector<bool>& excused) const;
+  // One that is not ready, or nothing.
+  std::optional<size_t> missing() const;
   // Of all together.
   ReadyCall take() { return std::move(call_); }
 

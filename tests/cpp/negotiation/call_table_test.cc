@@ -5,20 +5,20 @@
 namespace ringdist {
 namespace {
 
-CallDescription described(const std::string& words) { return {words, words, 0, 8}; }
+CallDescription of_words(const std::string& words) { return {words, words, 0, 8}; }
 
 DecidedCall is_new(uint64_t id, const std::string& name, const std::string& words = "sum") {
-  return {{id, name, described(words)}, true, {}};
+  return {{id, name, of_words(words)}, true, {}};
 }
 DecidedCall again(uint64_t id) { return {{id, {}, {}}, false, {}}; }
 
 TEST(CallTable, KnowsANameWithItsDescription) {
   CallTable table(3);
-  EXPECT_EQ(table.find("a", described("sum")), nullptr);
+  EXPECT_EQ(table.find("a", of_words("sum")), nullptr);
   const auto entry = table.decide(1, is_new(7, "a"));
   ASSERT_NE(entry, nullptr);
-  EXPECT_EQ(table.find("a", described("sum")), entry);
-  EXPECT_EQ(table.find("a", described("max")), nullptr);
+  EXPECT_EQ(table.find("a", of_words("sum")), entry);
+  EXPECT_EQ(table.find("a", of_words("max")), nullptr);
   EXPECT_EQ(table.find(7), entry);
   EXPECT_EQ(table.decide(2, again(7)), entry);
   EXPECT_EQ(table.decide(3, again(8)), nullptr);
@@ -30,9 +30,10 @@ TEST(CallTable, ForgetsWhatWasDecidedOnLeastLately) {
   table.decide(2, is_new(2, "b"));
   table.decide(3, again(1));
   table.decide(4, is_new(3, "c"));
+  table.forget(4);
   EXPECT_EQ(table.size(), 2u);
-  EXPECT_NE(table.find("a", described("sum")), nullptr);
-  EXPECT_EQ(table.find("b", described("sum")), nullptr);
+  EXPECT_NE(table.find("a", of_words("sum")), nullptr);
+  EXPECT_EQ(table.find("b", of_words("sum")), nullptr);
   EXPECT_EQ(table.decide(5, again(2)), nullptr);
 }
 
@@ -52,9 +53,9 @@ TEST(CallTable, AnotherDescriptionTakesThePlaceOfTheFirst) {
   CallTable table(5);
   table.decide(1, is_new(1, "a", "sum"));
   table.decide(2, is_new(2, "a", "max"));
-  EXPECT_EQ(table.size(), 1u);
-  EXPECT_EQ(table.find("a", described("sum")), nullptr);
-  EXPECT_EQ(table.find("a", described("max"))->id, 2u);
+  EXPECT_EQ(table.size(), 2u);  // with the one that has gone
+  EXPECT_EQ(table.find("a", of_words("sum")), nullptr);
+  EXPECT_EQ(table.find("a", of_words("max"))->id, 2u);
   EXPECT_EQ(table.find(1)->description.words, "sum");
 }
 
@@ -69,10 +70,10 @@ TEST(CallTable, ExtrasStayUntilARankSaysOthers) {
   EXPECT_EQ(before->extras, (ExtrasByRank{{0, {5}}, {1, {6}}}));  // who runs it still reads it
   EXPECT_EQ(after->extras, (ExtrasByRank{{0, {5}}, {1, {8}}}));
   table.decide(3, is_new(2, "b"));
-  EXPECT_EQ(table.last_extras("a", described("sum")), after->extras);
-  EXPECT_TRUE(table.last_extras("a", described("max")).empty());
+  EXPECT_EQ(table.last_extras("a", of_words("sum")), after->extras);
+  EXPECT_TRUE(table.last_extras("a", of_words("max")).empty());
   table.forget(3);
-  EXPECT_TRUE(table.last_extras("a", described("sum")).empty());
+  EXPECT_TRUE(table.last_extras("a", of_words("sum")).empty());
 }
 
 }  // namespace

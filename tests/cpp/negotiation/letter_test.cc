@@ -16,6 +16,7 @@ void expect_same(const CallName& a, const CallName& b) {
   EXPECT_EQ(a.description.words, b.description.words);
   EXPECT_EQ(a.description.batch, b.description.batch);
   EXPECT_EQ(a.description.bytes, b.description.bytes);
+  EXPECT_EQ(a.description.needs_all, b.description.needs_all);
 }
 
 void expect_same(const std::vector<RankExtra>& a, const std::vector<RankExtra>& b) {
@@ -30,8 +31,8 @@ UpLetter up_letter() {
   UpLetter out;
   out.seen = 17;
   out.joined = 5;
-  out.ready = {{{9, {}, {}}, 2, {{2, {1, -1}}, {3, {}}}, ""},
-               {{0, "a name", description("allreduce")}, 1, {}, "rank 1 called it otherwise"}};
+  out.ready = {{{9, {}, {}}, 2, {{2, {1, -1}}, {3, {}}}, "", 4},
+               {{0, "a name", description("allreduce")}, 1, {}, "rank 1 called it otherwise", {}}};
   return out;
 }
 
@@ -59,6 +60,7 @@ TEST(Letters, ComeAsTheyWereSent) {
     expect_same(one.extras, sent.ready[i].extras);
     EXPECT_EQ(one.rank, sent.ready[i].rank);
     EXPECT_EQ(one.conflict, sent.ready[i].conflict);
+    EXPECT_EQ(one.absent, sent.ready[i].absent);
   }
   EXPECT_FALSE(UpLetter::decode(UpLetter().encode()).value().joined);
 }

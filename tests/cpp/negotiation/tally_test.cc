@@ -23,6 +23,15 @@ TEST(Tally, IsCompleteWhenAllAreReadyOrExcused) {
   EXPECT_TRUE(tally.is_complete({false, false, false}));
 }
 
+TEST(Tally, KnowsWhoIsMissing) {
+  Tally tally(3);
+  tally.add(0, call_of(5));
+  EXPECT_EQ(tally.missing(), 1u);
+  tally.add(1, call_of(6));
+  tally.add(2, call_of(7));
+  EXPECT_EQ(tally.missing(), std::nullopt);
+}
+
 TEST(Tally, TakesEachOnce) {
   Tally tally(2);
   EXPECT_TRUE(tally.add(1, call_of(5)));
