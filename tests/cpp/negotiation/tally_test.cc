@@ -56,6 +56,15 @@ TEST(Tally, HandsOnWhatWasFoundBelow) {
   EXPECT_EQ(tally.take().conflict, other.conflict);
 }
 
+TEST(Tally, KnowsWhoIsAbsentBelowAnyOfThem) {
+  Tally tally(2);
+  tally.add(0, call_of(5));
+  ReadyCall other = call_of(6);
+  other.absent = 9;
+  tally.add(1, other);
+  EXPECT_EQ(tally.take().absent, 9);
+}
+
 TEST(Tally, CollectsWhatRanksSayForThemselves) {
   Tally tally(2);
   ReadyCall one = call_of(5);
