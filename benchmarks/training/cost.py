@@ -1,6 +1,6 @@
 """What a State costs where nothing happens: instructions of a step, and time of a commit.
 
-    python -m benchmarks.training.cost                     a network of 10 M parameters; minutes
+    python -m benchmarks.training.cost                     a network of 1 M parameters; minutes
     python -m benchmarks.training.cost --parameters 30k --steps 30
 
 A step is forward, backward with DDP over ringdist, and SGD with momentum, of one rank alone, so
@@ -44,9 +44,9 @@ def parse_arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--parameters", type=common.parse_count, default=10_000_000, help="default: 10M")
+    add("--parameters", type=common.parse_count, default=1_000_000, help="default: 1M")
     add("--batch", type=int, default=32, metavar="N", help="default: 32")
-    add("--steps", type=int, default=10, metavar="N", help="that are counted (default: 10)")
+    add("--steps", type=int, default=5, metavar="N", help="that are counted (default: 5)")
     add("--count", choices=(PLAIN, NO_COPY, COPY), help=argparse.SUPPRESS)
     args = parser.parse_args()
     common.require_at_least(parser, args, parameters=10_000, batch=1, steps=1)

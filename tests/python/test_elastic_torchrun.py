@@ -34,7 +34,7 @@ def rendezvous() -> Iterator[str]:
             again = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
             assert again.returncode == 1
             assert f"somebody listens at {address} already" in again.stderr
-            store.send_signal(signal.SIGINT)
+            store.send_signal(signal.SIGTERM)
             assert store.wait(LIMIT) == 0
         finally:
             store.kill()
