@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from pathlib import Path
 from typing import Any
@@ -10,75 +9,12 @@ from typing import Any
 import numpy
 import pytest
 import torch
-import torch.distributed as dist
-from support.rank import same_bits
+from support.training import Training, same
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import ArgumentError, NotSupportedError, elastic
-from torch_ringdist.elastic._parts import RandomNumbers
 from torch_ringdist.elastic._residuals import Residuals
-
-
-def _net() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
-
-
-class Training:
-    """A little of everything."""
-
-    def __init__(self, copy: bool = True, seed: int = 0) -> None:
-        torch.manual_seed(seed)
-        net = _net()
-        optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
-        self.state = elastic.State(
-            copy=copy,
-            net=net,
-            optimizer=optimizer,
-            scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5),
-            scaler=torch.amp.GradScaler("cpu"),
-            sampler=elastic.Sampler(range(100), global_batch=10),
-            epoch=0,
-            best={"loss": 1e9, "of": torch.zeros(2)},
-        )
-
-    def forward(self) -> torch.Tensor:
-        state = self.state
-        loss = state.net(torch.rand(8, 4)).square().mean() * random.random()
-        loss.backward()
-        return loss
-
-    def step(self) -> None:
-        state, loss = self.state, self.forward()
-        state.optimizer.step()
-        state.scheduler.step()
-        state.best = {"loss": loss.item(), "of": torch.full((2,), loss.item())}
-
-    def content(self) -> dict[str, Any]:
-        """Of all that a step changes."""
-        state = self.state
-        return {
-            "net": {name: one.clone() for name, one in state.net.state_dict().items()},
-            "optimizer": torch.utils._pytree.tree_map(
-                lambda one: one.clone() if isinstance(one, torch.Tensor) else one,
-                state.optimizer.state_dict(),
-            ),
-            "scheduler": dict(state.scheduler.state_dict()),
-            "sampler": state.sampler.state_dict(),
-            "best": dict(state.best),
-            "random": RandomNumbers().read(),
-        }
-
-
-def _same(ours: Any, theirs: Any, what: str = "") -> None:
-    ours, tree = torch.utils._pytree.tree_flatten_with_path(ours)
-    theirs, other = torch.utils._pytree.tree_flatten_with_path(theirs)
-    assert tree == other, what
-    for (path, one), (_, two) in zip(ours, theirs, strict=True):
-        if isinstance(one, torch.Tensor):
-            same_bits(one, two, f"{what} {path}")
-        else:
-            assert one == two, f"{what} {path}"
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
@@ -91,7 +27,7 @@ def test_a_step_is_undone(steps: int):
     training.step()
     assert training.state.net[0].weight.grad is not None
     training.state._put_back()
-    _same(training.content(), before)
+    same(training.content(), before)
     assert training.state.net[0].weight.grad is None
     assert training.state.steps == steps
 
@@ -106,10 +42,10 @@ def test_a_step_is_undone_again_and_again(steps: int):
         for _ in range(steps):
             training.step()
         training.state._put_back()
-        _same(training.content(), before)
+        same(training.content(), before)
 
 
-def test_a_step_that_is_repeated_is_the_same():
+def test_a_step_that_is_repeated_is_thesame():
     training = Training()
     training.step()
     training.state.commit()
@@ -117,7 +53,7 @@ def test_a_step_that_is_repeated_is_the_same():
     once = training.content()
     training.state._put_back()
     training.step()
-    _same(training.content(), once)
+    same(training.content(), once)
 
 
 @pytest.mark.parametrize("kind", [numpy.random.MT19937, numpy.random.PCG64])
@@ -155,107 +91,7 @@ def test_a_module_may_change_between_steps():
             for one in [*net.parameters(), *net.buffers()]:
                 one.add_(1)
         state._put_back()
-        _same(dict(net.state_dict()), before)
-
-
-def test_without_copies_a_step_before_the_optimizers_is_undone():
-    training = Training(copy=False)
-    training.step()
-    training.state.commit()
-    before = training.content()
-    training.forward()  # buffers and random numbers have changed
-    training.state._put_back()
-    _same(training.content(), before)
-
-
-def test_without_copies_what_is_no_tensor_is_undone():
-    """Also where it is saved in the middle of a step."""
-    training = Training(copy=False)
-    training.step()
-    state = training.state
-    group, of = state.optimizer.param_groups[0], state.optimizer.state[state.net[0].weight]
-    of["mine"] = [1, 2]
-    state.commit()
-    before = training.content()
-    for _ in range(2):
-        group.update(lr=7.0, betas=(0.5, 0.5), more=1)
-        of["mine"].append(3)
-        of["other"] = "new"
-        state.optimizer.state[state.net[3].bias]["mine"] = 1
-        given = state._given()["optimizer"]
-        _same(given, before["optimizer"])
-        state._put_back()
-        _same(training.content(), before)
-
-
-def test_without_copies_a_step_that_fails_in_a_closure_is_undone():
-    net = nn.Linear(2, 2)
-    optimizer = torch.optim.LBFGS(net.parameters())
-    state = elastic.State(copy=False, net=net, optimizer=optimizer)
-
-    def fails() -> float:
-        raise dist.DistNetworkError("a rank is lost")
-
-    def works() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = net(torch.ones(1, 2)).square().sum()
-        loss.backward()
-        return loss
-
-    for closure in (fails, works, fails):
-        before = copy.deepcopy(optimizer.state_dict())
-        if closure is works:
-            optimizer.step(closure)
-            state.commit()
-            continue
-        with pytest.raises(dist.DistNetworkError):
-            optimizer.step(closure)
-        state._put_back()
-        _same(optimizer.state_dict(), before)
-
-
-def test_without_copies_what_cannot_be_undone_is_refused():
-    for change in (
-        lambda net, _: setattr(net, "weight", nn.Parameter(torch.ones(2, 2))),
-        lambda net, _: setattr(net.weight, "data", net.weight.data.clone()),
-        lambda _, optimizer: optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]}),
-        lambda _, optimizer: optimizer.param_groups[0]["lr"].mul_(2),
-    ):
-        net = nn.Linear(2, 2)
-        optimizer = torch.optim.SGD(net.parameters(), lr=torch.tensor(0.1))
-        state = elastic.State(copy=False, net=net, optimizer=optimizer)
-        state.commit()
-        change(net, optimizer)
-        for refused in (state._put_back, lambda state=state: state.save("nowhere")):
-            with pytest.raises(ArgumentError, match="has changed since the last commit"):
-                refused()
-
-
-class Own(torch.optim.SGD):
-    """Of which nobody knows what its state_dict() does."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "calls": self.calls}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.calls = state.pop("calls")
-        super().load_state_dict(state)
-
-    calls = 0
-
-
-def test_without_copies_an_optimizer_of_its_own_kind_is_copied():
-    net = nn.Linear(2, 2)
-    optimizer = Own(net.parameters(), lr=0.1, momentum=0.9)
-    state = elastic.State(copy=False, net=net, optimizer=optimizer)
-    net(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
-    state.commit()
-    before = copy.deepcopy(optimizer.state_dict())
-    optimizer.calls = 3
-    optimizer.state[net.weight]["momentum_buffer"].add_(1)
-    state._put_back()
-    _same(optimizer.state_dict(), before)
+        same(dict(net.state_dict()), before)
 
 
 def test_a_scripted_module_is_undone():
@@ -268,45 +104,7 @@ def test_a_scripted_module_is_undone():
             for one in [*net.parameters(), *net.buffers()]:
                 one.add_(1)
         state._put_back()
-        _same(dict(net.state_dict()), before)
-
-
-def test_without_copies_a_generation_begins_with_a_broadcast():
-    """As DDP's: of what is there already, and again when the next one ends before a step."""
-    training = Training(copy=False)
-    training.step()
-    training.state.commit()
-    before = training.content()
-    for forward in (True, False, True):
-        training.state._begin(0, 1)
-        with torch.no_grad():
-            for parameter in training.state.net.parameters():
-                parameter.copy_(parameter.clone())
-        if forward:
-            training.forward()
-        training.state._put_back()
-        _same(training.content(), before)
-    training.step()
-    with pytest.raises(ArgumentError, match="has changed since"):
-        training.state._put_back()
-
-
-def test_without_copies_a_changed_parameter_is_named():
-    training = Training(copy=False)
-    training.state.commit()
-    training.step()
-    with pytest.raises(ArgumentError, match=r"\['0.weight'\] of net has changed since the last"):
-        training.state._put_back()
-
-
-def test_without_copies_a_changed_optimizer_is_named():
-    training = Training(copy=False)
-    training.step()
-    training.state.commit()
-    optimizer = training.state.optimizer
-    next(iter(optimizer.state.values()))["exp_avg"].zero_()
-    with pytest.raises(ArgumentError, match=r"exp_avg.* of optimizer has changed"):
-        training.state._put_back()
+        same(dict(net.state_dict()), before)
 
 
 @pytest.mark.parametrize("copy", [True, False])
@@ -325,7 +123,7 @@ def test_saved_and_loaded(tmp_path: Path, copy: bool):
     assert other.state.load(tmp_path)
     ours, theirs = other.content(), training.content()
     del ours["random"], theirs["random"]  # each process has its own
-    _same(ours, theirs)
+    same(ours, theirs)
     assert other.state.steps == 3
 
 
