@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.records import Record, read
+from tests.chaos.records import Record, committed
 
 RANKS = 4
 PAUSE = 0.02  # seconds that a step takes longer, so that steps are as long as those of real models
@@ -23,10 +23,6 @@ class Kill:
 
     recovery: float  # to the next step of all who go on, less a step
     join: float | None  # how long the others stood still as another one came
-
-
-def committed(folder: Path) -> list[Record]:
-    return [one for one in read(folder) if one.what == "committed"]
 
 
 def whole(folder: Path) -> list[Record]:

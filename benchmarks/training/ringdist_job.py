@@ -14,14 +14,13 @@ from benchmarks.training.kill import (
     WARM,
     Kill,
     another_has_come,
-    committed,
     measure,
     wait_until,
     whole,
 )
 from tests.chaos.digits import SCRIPT
 from tests.chaos.launched import Launched
-from tests.chaos.records import Record
+from tests.chaos.records import Record, committed
 
 
 def kill(folder: Path, drawn: random.Random) -> Kill:

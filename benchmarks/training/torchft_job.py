@@ -16,12 +16,12 @@ from benchmarks.training.kill import (
     WARM,
     Kill,
     another_has_come,
-    committed,
     measure,
     wait_until,
     whole,
 )
-from tests.chaos.records import Record
+from tests.chaos.launched import python_path
+from tests.chaos.records import Record, committed
 
 _SCRIPT = Path(__file__).with_name("torchft_rank.py")
 
@@ -58,15 +58,18 @@ class Replicas:
         return self._output.read_text()
 
     def _start(self, number: int) -> subprocess.Popen[bytes]:
-        root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         arguments = [str(number), self._address, str(self.steps), str(PAUSE)]
         with self._output.open("ab") as output:
             return subprocess.Popen(
                 [sys.executable, str(_SCRIPT), *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "RUST_LOG": "warn"},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": python_path(),
+                    "OMP_NUM_THREADS": "1",
+                    "RUST_LOG": "warn",
+                },
             )
 
 

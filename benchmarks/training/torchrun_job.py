@@ -15,11 +15,11 @@ from benchmarks.training.kill import (
     RANKS,
     WARM,
     Kill,
-    committed,
     step_time,
     wait_until,
     whole,
 )
+from tests.chaos.records import committed
 
 
 def kill(folder: Path, drawn: random.Random) -> Kill:

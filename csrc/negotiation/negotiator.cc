@@ -38,8 +38,8 @@ void Negotiator::call(const std::string& name, CallDescription description,
   const CallTable::EntryPtr known = table_.find(name, description);
   mine.call.description = std::move(description);
   if (extra) {
-    const auto before = known ? known->extras.find(rank_) : ExtrasByRank::const_iterator();
-    const bool is_known = known && before != known->extras.end() && before->second == *extra;
+    const bool is_known =
+        known && known->extras.contains(rank_) && known->extras.at(rank_) == *extra;
     if (!is_known) mine.extras.push_back({rank_, std::move(*extra)});
   }
   (void)add(self(), std::move(mine));

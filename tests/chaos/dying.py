@@ -38,10 +38,7 @@ import torch_ringdist
 from torch_ringdist import elastic
 from torch_ringdist.elastic import _run
 
-STEP, COMMITTED, PROPOSING, JOINING, GIVING = (
-    *("step", "committed", "proposing"),
-    *("joining", "giving"),
-)
+COMMITTED, PROPOSING, JOINING, GIVING = "committed", "proposing", "joining", "giving"
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,13 @@ from typing import Any
 import torch_ringdist
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-# Where the package is, also for a script that is somewhere else.
-_PACKAGES = str(Path(torch_ringdist.__file__).resolve().parents[1])
 _POLL = 0.02
+
+
+def python_path() -> str:
+    """By which a script that is somewhere else finds this package, and what is beside it."""
+    packages = str(Path(torch_ringdist.__file__).resolve().parents[1])
+    return os.pathsep.join([packages, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 class Launched:
@@ -36,11 +40,10 @@ class Launched:
         self._folder = folder
         self._output = folder / "launcher.out"
         folder.mkdir(parents=True, exist_ok=True)
-        path = os.environ.get("PYTHONPATH", "")
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": f"{_PACKAGES}{os.pathsep}{path}" if path else _PACKAGES,
+            "PYTHONPATH": python_path(),
             **(variables or {}),
         }
         command = [sys.executable, "-m", "torch_ringdist", "run", f"--log-dir={folder}"]

@@ -40,6 +40,10 @@ def read(folder: Path) -> list[Record]:
     return sorted(records, key=lambda one: one.time)
 
 
+def committed(folder: Path) -> list[Record]:
+    return [one for one in read(folder) if one.what == "committed"]
+
+
 @dataclass(frozen=True)
 class Step:
     """As it counts in the end."""

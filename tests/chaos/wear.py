@@ -11,7 +11,6 @@ process is left, and nothing in shared memory. Status 1 if not. 100 kills take s
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import random
 import signal
@@ -113,8 +112,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = parse_arguments()
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ringdist_wear_"))
+    with tempfile.TemporaryDirectory(prefix="ringdist_wear_") as folder:
         problems = wear(Path(folder), args.kills, random.Random(args.seed))
     for problem in problems:
         print(f"FAILED: {problem}")

@@ -75,6 +75,18 @@ def test_numpys_numbers_are_drawn_again(kind: type):
         numpy.random.set_bit_generator(usual)
 
 
+def _commit_and_undo(state: elastic.State) -> None:
+    """Of a step that changes all of the module."""
+    net = state.net
+    state.commit()
+    before = {name: one.clone() for name, one in net.state_dict().items()}
+    with torch.no_grad():
+        for one in [*net.parameters(), *net.buffers()]:
+            one.add_(1)
+    state._put_back()
+    same(dict(net.state_dict()), before)
+
+
 def test_a_module_may_change_between_steps():
     net = nn.Sequential(nn.Linear(2, 2))
     state = elastic.State(net=net)
@@ -85,26 +97,14 @@ def test_a_module_may_change_between_steps():
         lambda: net.pop(1),
     ):
         change()
-        state.commit()
-        before = {name: one.clone() for name, one in net.state_dict().items()}
-        with torch.no_grad():
-            for one in [*net.parameters(), *net.buffers()]:
-                one.add_(1)
-        state._put_back()
-        same(dict(net.state_dict()), before)
+        _commit_and_undo(state)
 
 
 def test_a_scripted_module_is_undone():
     net = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     state = elastic.State(net=net)
     for _ in range(2):
-        state.commit()
-        before = {name: one.clone() for name, one in net.state_dict().items()}
-        with torch.no_grad():
-            for one in [*net.parameters(), *net.buffers()]:
-                one.add_(1)
-        state._put_back()
-        same(dict(net.state_dict()), before)
+        _commit_and_undo(state)
 
 
 @pytest.mark.parametrize("copy", [True, False])

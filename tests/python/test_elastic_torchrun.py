@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.launched import LOOP, ROOT, newest_members, read_events
+from support.launched import LOOP, newest_members, python_path, read_events
 
 RANKS = 2
 LIMIT = 60.0  # seconds
@@ -44,8 +44,12 @@ def test_the_dead_are_started_again(rendezvous: str, tmp_path: Path):
     events = tmp_path / "events"
     script = [LOOP, f"--min-ranks={RANKS}", "--steps=150", f"--checkpoint={tmp_path / 'saved'}"]
     agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
-    variables = {"RINGDIST_RDZV": rendezvous, "RINGDIST_EVENTS": str(events)}
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    variables = {
+        "RINGDIST_RDZV": rendezvous,
+        "RINGDIST_EVENTS": str(events),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": python_path(),
+    }
     with contextlib.ExitStack() as stack:
         agents, output = [], tmp_path / "output"
         for _ in range(RANKS):
@@ -54,7 +58,7 @@ def test_the_dead_are_started_again(rendezvous: str, tmp_path: Path):
                 [sys.executable, *agent, "--max-restarts=3", *script],
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **variables, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+                env={**os.environ, **variables},
             )
             stack.callback(one.wait)
             stack.callback(one.terminate)
@@ -70,9 +74,9 @@ def test_the_dead_are_started_again(rendezvous: str, tmp_path: Path):
 
 def _wait_for_members(events: Path, output: Path, without: set[int]) -> dict[int, int]:
     deadline = time.monotonic() + LIMIT
-    while len(found := newest_members(read_events([events]))) < RANKS or without & set(
-        found.values()
-    ):
+    while True:
+        found = newest_members(read_events([events]))
+        if len(found) == RANKS and not without & set(found.values()):
+            return found
         assert time.monotonic() < deadline, output.read_text()
         time.sleep(0.05)
-    return found

@@ -20,7 +20,7 @@ torchft = pytest.importorskip(
     "installs it beside and runs this",
 )
 
-import torch_ringdist  # noqa: E402
+from support.launched import python_path  # noqa: E402
 
 SCRIPT = Path(__file__).with_name("support") / "torchft_replica.py"
 NAMES = ("a", "b", "c")
@@ -42,15 +42,18 @@ class Replicas:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
-        packages = str(Path(torch_ringdist.__file__).resolve().parents[1])
-        path = os.pathsep.join([packages, *filter(None, [os.environ.get("PYTHONPATH")])])
         arguments = [self._how, name, self._address, str(self._folder / name), str(STEPS)]
         with (self._folder / f"{name}.out").open("ab") as output:
             self.running[name] = subprocess.Popen(
                 [sys.executable, str(SCRIPT), *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "RUST_LOG": "warn"},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": python_path(),
+                    "OMP_NUM_THREADS": "1",
+                    "RUST_LOG": "warn",
+                },
             )
 
     def kill(self, name: str) -> None:

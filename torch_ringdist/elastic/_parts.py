@@ -18,7 +18,7 @@ Tree = Any  # nested dicts, lists and tuples of tensors and values
 
 
 class Part:
-    """One entry. A tree that it gives shares memory with what it is of. look() comes first.
+    """One entry. A tree that it gives shares memory with what it is of.
 
     Attributes:
         shared: the same on all ranks of one step, which is checked.
@@ -29,9 +29,6 @@ class Part:
     shared = True
     given = True
     fresh = False
-
-    def look(self) -> None:
-        """It may be made of other things than before."""
 
     def read(self) -> Tree:
         raise NotImplementedError
@@ -90,7 +87,8 @@ class Parameters(GuardedPart):
         self._walk = walk
 
     def look(self) -> None:
-        self._walk.look()  # also for the buffers
+        """First of all, also for its Buffers: it may be made of other things than before."""
+        self._walk.look()
 
     def read(self) -> Tree:
         return {name: one.detach() for name, one in self._walk.parameters}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.launched import Course, Launched, digits, read
+from support.launched import Course, Launched, committed, digits, read
 
 EPOCHS, SHORT = 20, 5
 
@@ -25,8 +25,8 @@ def course_of(folder: Path, losses: list[float], epochs: int = SHORT) -> Course:
 
 def last_size(folder: Path) -> int:
     """Of the group that committed a step last; 0 before the first."""
-    committed = [one for one in read(folder / "steps") if one.what == "committed"]
-    return committed[-1].size if committed else 0
+    steps = committed(folder / "steps")
+    return steps[-1].size if steps else 0
 
 
 def trained(job: Launched, folder: Path, size: int) -> dict[int, int]:

@@ -13,9 +13,10 @@ from tests.chaos.launched import (  # noqa: E402
     EXAMPLES,
     Launched,
     newest_members,
+    python_path,
     read_events,
 )
-from tests.chaos.records import Course, read  # noqa: E402
+from tests.chaos.records import Course, committed, read  # noqa: E402
 
 __all__ = [
     "CHAOS",
@@ -24,9 +25,11 @@ __all__ = [
     "ROOT",
     "Course",
     "Launched",
+    "committed",
     "digits",
     "loop",
     "newest_members",
+    "python_path",
     "read",
     "read_events",
     "run_loop",
