@@ -33,7 +33,7 @@ from std_headers import BROUGHT_BY, used_headers
 
 MAX_LINES = 400
 # Their tests run whole groups of ranks.
-TESTED_AS_A_WHOLE = {"engine", "compress"}
+TESTED_AS_A_WHOLE = {"engine", "compress", "negotiation"}
 PLUG_INS = "transport"  # the room whose folders never include each other
 MEASURED_FOLDERS = ("csrc", "torch_ringdist", "tests", "benchmarks", "examples", "tools")
 MEASURED_SUFFIXES = {".h", ".cc", ".cu", ".py", ".pyi", ".sh", ".cmake"}

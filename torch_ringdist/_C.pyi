@@ -68,6 +68,53 @@ def create_reconfigurable(
     """Create a group without members, which its reconfigure() (torch 2.14) chooses: until then its
     operations raise ArgumentError. `rank` and `size` are what it says of itself until then."""
 
+class NamedWork:
+    """An operation called by name. Any thread."""
+
+    def poll(self) -> bool:
+        """Whether it has ended; then its results are there, and its name may be used again."""
+    def wait(self) -> list[Tensor]:
+        """Its outputs, when it has ended; what ended it, where that was an error. Blocks without
+        the GIL; Ctrl-C raises, and it goes on."""
+
+class NamedGroup:
+    """Operations that ranks match by name, each calling them in an order of its own; any thread.
+    Each returns at once. Raises: ArgumentError, NotSupportedError, for arguments that it does not
+    take, and a name that is taken; DistBackendError, DistNetworkError, the group has failed."""
+
+    def __init__(
+        self,
+        backend: ProcessGroupRing,
+        cache_capacity: int = 1024,
+        fusion_bytes: int = 64 << 20,
+        batches_in_flight: int = 2,
+    ) -> None:
+        """The backend is for this alone; all ranks make it alike."""
+    def allreduce(
+        self,
+        name: str,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        op: str,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+    ) -> NamedWork:
+        """Of tensors of one dtype, as one operation. `op`: sum, average, min, max, product. An
+        output may be its input."""
+    def allgather(self, name: str, input: Tensor) -> NamedWork: ...
+    def broadcast(self, name: str, input: Tensor, output: Tensor, root: int) -> NamedWork:
+        """`root`: a rank of this group."""
+    def alltoall(self, name: str, input: Tensor, splits: Sequence[int]) -> NamedWork:
+        """Its outputs: what was received, and (int64) how many rows of each rank."""
+    def reducescatter(
+        self, name: str, input: Tensor, op: str, prescale: float = 1.0, postscale: float = 1.0
+    ) -> NamedWork: ...
+    def barrier(self, name: str) -> NamedWork: ...
+    def join(self) -> int:
+        """The rank that was last to join. Blocks without the GIL."""
+    def close(self) -> None:
+        """Waits for what has been called, then leaves. Blocks without the GIL."""
+
 class JoinedGroup:
     next: NextGeneration  # of a newcomer: nothing has stayed or is lost
     name: str  # of the first generation

@@ -10,6 +10,7 @@ void bind_codecs(pybind11::module_& module);
 void bind_compress(pybind11::module_& module);  // after bind_backend
 void bind_info(pybind11::module_& module);
 void bind_local(pybind11::module_& module);
+void bind_named(pybind11::module_& module);  // after bind_backend
 void bind_plan(pybind11::module_& module);
 void bind_shared_memory(pybind11::module_& module);
 

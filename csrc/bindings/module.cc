@@ -9,6 +9,7 @@ PYBIND11_MODULE(_C, module) {
   ringdist::bind_errors();
   ringdist::bind_info(module);
   ringdist::bind_local(module);
+  ringdist::bind_named(module);
   ringdist::bind_plan(module);
   ringdist::bind_shared_memory(module);
 }

@@ -42,6 +42,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions
 
 GroupConfig Communicator::group_config() const {
   GroupConfig config;
+  config.correspondent = options_.correspondent;
   config.name = name();
   config.warn_after = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(options_.config.warn_after));
@@ -189,10 +190,9 @@ void Communicator::drop() {
     context_->pool().run([devices = devices_] { devices->end(/*aborts=*/true); });
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::sibling(const std::string& suffix) {
-  CommunicatorOptions options = options_;
-  options.name += suffix;
-  options.timeout = timeout();
+Result<std::shared_ptr<Communicator>> Communicator::sibling(
+    const std::string& suffix, std::shared_ptr<Correspondent> correspondent) {
+  auto options = options_.named(name() + suffix, timeout(), std::move(correspondent));
   // Ranks may make siblings in any order, those of one suffix alike: one that could not be made has
   // no number.
   std::lock_guard one_at_a_time(making_);

@@ -48,8 +48,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   ~Communicator() override;
 
   // Another group of the same ranks, with an order of ops of its own, which ends when this one
-  // does. All ranks call it alike.
-  Result<std::shared_ptr<Communicator>> sibling(const std::string& suffix);
+  // does. All ranks call it alike. `correspondent`: null, or lives in it on all ranks.
+  Result<std::shared_ptr<Communicator>> sibling(
+      const std::string& suffix, std::shared_ptr<Correspondent> correspondent = nullptr);
 
   // A group of some of these ranks, this one among them, with the same options; `store` is theirs
   // alone. Those ranks call it alike.

@@ -1,6 +1,7 @@
 #include "engine/communicator_options.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -12,8 +13,17 @@ void CommunicatorOptions::state_in(Entry& entry) const {
   entry.costs = costs;
 }
 
-CommunicatorOptions CommunicatorOptions::of(const std::vector<int>& ranks, int own) const {
+CommunicatorOptions CommunicatorOptions::named(std::string name, Milliseconds timeout,
+                                               std::shared_ptr<Correspondent> correspondent) const {
   CommunicatorOptions out = *this;
+  out.name = std::move(name);
+  out.timeout = timeout;
+  out.correspondent = std::move(correspondent);
+  return out;
+}
+
+CommunicatorOptions CommunicatorOptions::of(const std::vector<int>& ranks, int own) const {
+  CommunicatorOptions out = named(name, timeout, /*correspondent=*/nullptr);
   out.rank = static_cast<int>(std::ranges::find(ranks, own) - ranks.begin());
   out.size = static_cast<int>(ranks.size());
   check(out.rank < out.size, "a group of some ranks without this one");

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/error.h"
+#include "engine/group/correspondent.h"
 #include "network/costs.h"
 #include "rendezvous/entry.h"
 #include "rendezvous/store.h"
@@ -35,9 +36,13 @@ struct CommunicatorOptions {
   std::shared_ptr<StoreHome> store_home;  // null: when the store is lost there is none
   GroupCosts costs;                       // this rank's
   MakeRunner make_runner;                 // null: ops on devices are refused
+  std::shared_ptr<Correspondent> correspondent;  // null, or lives in this group alone
 
   // Writes down what all members must have alike.
   void state_in(Entry& entry) const;
+  // Of another group of the same ranks.
+  CommunicatorOptions named(std::string name, Milliseconds timeout,
+                            std::shared_ptr<Correspondent> correspondent) const;
   // Of a group of some of its ranks, in that order, on the one that was `own` of them.
   CommunicatorOptions of(const std::vector<int>& ranks, int own) const;
 };

@@ -55,7 +55,8 @@ WorkPtr CallRunner::submit(Call call) {
   // On a device, results go back to the caller's tensors on a stream, where nobody waits for them.
   const bool settles = call.staging.must_finish() && !device;
   if (call.completions.front()->wanted() && !settles)
-    call.request.succeeded = [completions = call.completions] {
+    call.request.ended = [completions = call.completions](const Error& error) {
+      if (error) return;
       for (const auto& completion : completions) completion->arrive();
     };
   call.request.hands_over = settles;

@@ -30,8 +30,10 @@ Group::Group(GroupHost& host, const Membership& of, GroupConfig config)
       waits_(peers_, roll_call_),
       collectives_(*this, [this](RunPtr&& run) { retire(std::move(run)); }),
       point_to_point_(*this, [this](RunPtr&& run) { retire(std::move(run)); }),
-      losses_(peers_, collectives_, point_to_point_),
-      report_(config_.name, of.plans_by, *this, peers_, waits_, collectives_, point_to_point_) {
+      letters_(*this, config_.correspondent),
+      losses_(peers_, collectives_, point_to_point_, letters_),
+      report_(config_.name, of.plans_by, *this, peers_, waits_, collectives_, point_to_point_,
+              letters_) {
   for (Peer& peer : peers_)  // it broke before
     if (peer.member.transport && !peer.member.transport->reaches(peer.member.context))
       peer.break_connection(Error(ErrorKind::kPeerLost, "the connection broke before the first op"),
@@ -147,6 +149,8 @@ void Group::on_message(const MessageHeader& header, const Payload& payload) {
     Statistics::add(lane.statistics.bytes_received, payload.size());
     Statistics::add(lane.statistics.messages_received, 1);
   }
+  if (header.type == MessageType::kLetter)
+    return fail_if(letters_.on_message(header, payload.bytes()));
   if (SendName::names(header.op)) return point_to_point_.on_message(header, payload);
   if (Run* run = collectives_.find(header.op)) return deliver(*run, header, payload);
   if (collectives_.park(header, payload)) return;
@@ -165,6 +169,7 @@ void Group::deliver(Run& run, const MessageHeader& header, const Payload& payloa
     case MessageType::kFirstGrant:
       return run.on_grant(header);
     case MessageType::kCredit:
+    case MessageType::kLetter:
       return;
   }
 }
@@ -254,6 +259,7 @@ void Group::end() noexcept {
   try {
     collectives_.stop(tell);
     point_to_point_.stop(tell);
+    letters_.end(failure());
   } catch (...) {
   }
 }
@@ -286,6 +292,14 @@ void Group::check_departures(uint64_t number) {
 
 void Group::check_departures() {
   if (const uint64_t newest = collectives_.last_running()) check_departures(newest);
+}
+
+void Group::send_letter(int rank, std::vector<std::byte> letter) {
+  if (!ending_.failed()) letters_.send(rank, letter);
+}
+
+void Group::await_letters(bool awaits) {
+  if (letters_.await(awaits)) check_deaths();
 }
 
 // Nobody will say that they arrived.
@@ -338,6 +352,7 @@ void Group::tick() {
   if (const auto& on_device = collectives_.on_device(); !on_device.empty())
     check_stall(*on_device.begin()->second, on_device.begin()->second->started);
   fail_if(losses_.stranded(now()));
+  if (!ending_.failed()) fail_if(letters_.tick());
   if (!ending_.failed()) report_.warn_of_waits(config_.warn_after);
 }
 
@@ -373,8 +388,8 @@ void Group::check_stall(const Op& op, TimePoint still_since) {
 void Group::time_out(const Op& op) { fail(waits_.timed_out(op, now()), /*tell_others=*/true); }
 
 bool Group::idle() const {
-  return collectives_.idle() && point_to_point_.idle() && aftermath_.settled() &&
-         (ending_.failed() || !peers_.any_in_doubt());
+  return collectives_.idle() && point_to_point_.idle() && !letters_.awaited() &&
+         aftermath_.settled() && (ending_.failed() || !peers_.any_in_doubt());
 }
 
 }  // namespace ringdist

@@ -14,8 +14,10 @@
 
 #include "engine/group/aftermath.h"
 #include "engine/group/collectives.h"
+#include "engine/group/correspondent.h"
 #include "engine/group/courier.h"
 #include "engine/group/ending.h"
+#include "engine/group/letters.h"
 #include "engine/group/losses.h"
 #include "engine/group/notice.h"
 #include "engine/group/peers.h"
@@ -43,14 +45,17 @@ struct GroupConfig {
   int64_t early_window = 0;    // bytes
   Duration warn_after{0};      // for whom an op waits is logged after this long; 0: never
   Aftermath::Owner on_failed;  // the first cause, once; may be called again if it throws
+  std::shared_ptr<Correspondent> correspondent;  // null: there are no letters
 };
 
-class Group final : public Port {
+class Group final : public Port, private LetterPost {
  public:
   static constexpr uint64_t kNoOp = std::numeric_limits<uint64_t>::max();
 
   Group(GroupHost& host, const Membership& of, GroupConfig config);
 
+  // Before anything else.
+  void begin() { letters_.begin(*this); }
   // What it throws ends the group, and the op.
   void enqueue(const std::shared_ptr<Op>& op);
   // Of an op that has ended: its caller has the results.
@@ -122,6 +127,11 @@ class Group final : public Port {
   void finished(Run& run) override;
 
  private:
+  // LetterPost
+  const Topology& topology() const override { return flow.topology; }
+  void send_letter(int rank, std::vector<std::byte> letter) override;
+  void await_letters(bool awaits) override;
+
   template <typename Body>
   void end_if_thrown(const std::shared_ptr<Op>& op, const Body& body);
   void accept(std::shared_ptr<Op> op);
@@ -159,6 +169,7 @@ class Group final : public Port {
   const Waits waits_;
   Collectives collectives_;
   PointToPoint point_to_point_;
+  Letters letters_;
   const Losses losses_;
   const Report report_;
   std::vector<RunPtr> ended_;

@@ -15,7 +15,7 @@ Error Losses::death() const {
 
 bool Losses::lacks(int peer) const {
   const auto does = [peer](const Run& run) { return run.waits_for(peer) || run.owes(peer); };
-  bool any = !collectives_.on_device().empty() ||
+  bool any = letters_.awaited() || !collectives_.on_device().empty() ||
              std::ranges::any_of(collectives_.runs(),
                                  [&](const auto& entry) { return does(*entry.second); });
   point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
@@ -56,11 +56,18 @@ Error Losses::stranded(TimePoint now) const {
   point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
     if (waits_for_leaver(*op, run, now)) stranded = op;
   });
-  if (!stranded) return {};
+  if (!stranded) return letters_.awaited() ? departure(now) : Error();
   const int peer = stranded->request.endpoint->peer;
   if (peer != Endpoint::kAnySource) return peers_.departure(peer);
   return Error(ErrorKind::kPeerLost,
                std::string(kClosedByPeer) + "all other ranks have left the group or died");
+}
+
+Error Losses::departure(TimePoint now) const {
+  for (int peer = 0; peer < peers_.size(); ++peer)
+    if (peers_[peer].gone() && now - peers_[peer].gone_at() >= kGrace)
+      return peers_.departure(peer);
+  return {};
 }
 
 bool Losses::waits_for_leaver(const Op& op, const Run* run, TimePoint now) const {

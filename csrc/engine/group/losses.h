@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "engine/group/collectives.h"
+#include "engine/group/letters.h"
 #include "engine/group/peers.h"
 #include "engine/group/point_to_point.h"
 
@@ -19,12 +20,16 @@ class Losses {
   // long somebody may say more, or an op may end.
   static constexpr Duration kGrace = std::chrono::milliseconds(500);
 
-  Losses(const Peers& peers, const Collectives& collectives, const PointToPoint& point_to_point)
-      : peers_(peers), collectives_(collectives), point_to_point_(point_to_point) {}
+  Losses(const Peers& peers, const Collectives& collectives, const PointToPoint& point_to_point,
+         const Letters& letters)
+      : peers_(peers),
+        collectives_(collectives),
+        point_to_point_(point_to_point),
+        letters_(letters) {}
 
-  // The death of a member of which an op lacks something. What it had sent has been read: so if its
-  // part of an op was done, nothing of that is missing here. Of an op on a device nobody knows: it
-  // needs all members until it has ended.
+  // The death of a member of which an op lacks something, or any while letters are awaited. What it
+  // had sent has been read: so if its part of an op was done, nothing of that is missing here. Of
+  // an op on a device nobody knows: it needs all members until it has ended.
   Error death() const;
   // A member that is gone in good order took part in ops up to a number; one beyond it can never
   // end.
@@ -36,17 +41,20 @@ class Losses {
   // A connection that broke a while ago, and nobody has said why, or ops wait in vain for what its
   // member had sent.
   Error breakage(TimePoint now) const;
-  // A send or a receive, not on a device, whose other end is gone for a while.
+  // A send or a receive, not on a device, whose other end is gone for a while; awaited letters, if
+  // any member is.
   Error stranded(TimePoint now) const;
 
  private:
   bool lacks(int peer) const;
   bool waits_in_vain(int peer, TimePoint now) const;
+  Error departure(TimePoint now) const;
   bool waits_for_leaver(const Op& op, const Run* run, TimePoint now) const;
 
   const Peers& peers_;
   const Collectives& collectives_;
   const PointToPoint& point_to_point_;
+  const Letters& letters_;
 };
 
 }  // namespace ringdist

@@ -6,14 +6,15 @@ namespace ringdist {
 
 Report::Report(std::string name, const std::string& plans_by, const Port& port, const Peers& peers,
                const Waits& waits, const Collectives& collectives,
-               const PointToPoint& point_to_point)
+               const PointToPoint& point_to_point, const Letters& letters)
     : name_(std::move(name)),
       plans_by_(plans_by.empty() ? "" : ", plans by " + plans_by),
       port_(port),
       peers_(peers),
       waits_(waits),
       collectives_(collectives),
-      point_to_point_(point_to_point) {}
+      point_to_point_(point_to_point),
+      letters_(letters) {}
 
 // The oldest collective that waits, that runs here and that runs on a device; sends and receives.
 template <typename Each>
@@ -49,7 +50,7 @@ std::string Report::dump(const Error& failure) const {
   std::string out = "  group '" + name_ + "', rank " + std::to_string(peers_.rank()) + " of " +
                     std::to_string(peers_.size()) + peers_.links() + plans_by_ + ", last op #" +
                     std::to_string(collectives_.last_called()) + ": " + verdict(failure).text;
-  out += collectives_.dump() + point_to_point_.dump();
+  out += collectives_.dump() + point_to_point_.dump() + letters_.dump();
   for (int peer = 0; peer < peers_.size(); ++peer) {
     const int64_t early = port_.flow.early[peer].outstanding();
     const size_t blocked = peers_[peer].blocked.size();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/group/collectives.h"
+#include "engine/group/letters.h"
 #include "engine/group/peers.h"
 #include "engine/group/point_to_point.h"
 #include "engine/group/waits.h"
@@ -17,7 +18,8 @@ class Report {
  public:
   // `name` is the group's; `plans_by`: as Membership's.
   Report(std::string name, const std::string& plans_by, const Port& port, const Peers& peers,
-         const Waits& waits, const Collectives& collectives, const PointToPoint& point_to_point);
+         const Waits& waits, const Collectives& collectives, const PointToPoint& point_to_point,
+         const Letters& letters);
 
   // `failure`: the group's, or success.
   GroupVerdict verdict(const Error& failure) const;
@@ -36,6 +38,7 @@ class Report {
   const Waits& waits_;
   const Collectives& collectives_;
   const PointToPoint& point_to_point_;
+  const Letters& letters_;
 };
 
 }  // namespace ringdist

@@ -35,6 +35,7 @@ void Seat::form(const Membership& membership) {
   group_ = std::make_unique<Group>(host_, membership, config_);
   nonce_ = membership.nonce;
   state_ = State::kFormed;
+  group_->begin();
   for (; !waiting_.empty(); waiting_.pop_front()) group_->enqueue(waiting_.front());
 }
 
@@ -74,6 +75,7 @@ void Seat::end() noexcept {
     return abort_notice(nonce_, /*generation=*/0, rank_, op, failure_);
   });
   for (; !waiting_.empty(); waiting_.pop_front()) end_op(waiting_.front());
+  if (config_.correspondent) config_.correspondent->end(failure_);
 }
 
 void Seat::end_op(const std::shared_ptr<Op>& op) noexcept {

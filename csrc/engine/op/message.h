@@ -10,7 +10,7 @@
 
 namespace ringdist {
 
-inline constexpr uint16_t kWireVersion = 8;
+inline constexpr uint16_t kWireVersion = 9;
 
 enum class MessageType : uint8_t {
   kData = 0,
@@ -18,6 +18,8 @@ enum class MessageType : uint8_t {
   kGrant,       // receiver -> sender: this edge may send every segment below `segment`
   kFirstGrant,  // the same, before the sender asked or sent anything
   kCredit,      // receiver -> sender: only the credit field matters
+  kLetter,      // of no op: part `op` of all that the source says by letters; segment: 1, it is a
+                // letter's last
 };
 
 struct MessageHeader {

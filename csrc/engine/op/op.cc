@@ -39,7 +39,7 @@ bool Op::finish(Error error) {
   const bool calls_back = state_.exchange(State::kFinished) == State::kWatched;
   // After the store: who registers for it and then finds the op unfinished will hear of it.
   try {
-    if (!error_ && request.succeeded) request.succeeded();
+    if (request.ended) request.ended(error_);
   } catch (...) {  // who waits must hear of it all the same
   }
   return calls_back;

@@ -34,8 +34,9 @@ struct OpRequest : Request {
   bool hands_over = false;           // barriers after it wait for Communicator::handed_over(), too
   Milliseconds timeout{0};           // 0: the group's
   std::shared_ptr<void> keep_alive;  // holds the memory of both buffers until all sends left
-  // Null, or called on success, usually on a lane: so brief, without the GIL, and throws nothing.
-  std::function<void()> succeeded;
+  // Null, or called when it has ended, with the lane's token: so brief, without the GIL, and throws
+  // nothing.
+  std::function<void(const Error&)> ended;
 };
 
 class Op {

@@ -19,7 +19,7 @@ TEST(DeviceOps, EndWhenTheDeviceSaysSo) {
     const auto memory = std::make_shared<int>(0);
     request.keep_alive = memory;
     std::atomic<int> succeeded{0};
-    request.succeeded = [&] { ++succeeded; };
+    request.ended = [&](const Error& error) { succeeded += !error; };
     const auto op = submitted(ranks[rank], std::move(request));
     EXPECT_NE(op->device_work, nullptr);
     EXPECT_FALSE(ranks[rank].wait(*op, Milliseconds(20)));

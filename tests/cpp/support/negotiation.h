@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "negotiation/negotiator.h"
+#include "negotiation/order/negotiator.h"
 
 namespace ringdist {
 
@@ -97,9 +97,9 @@ inline CallDescription described(const std::string& words, uint64_t batch = 1, i
   return {words, words, batch, bytes};
 }
 
-class Negotiation {
+class NegotiatorWorld {
  public:
-  Negotiation(Topology topology, uint64_t seed, NegotiatorOptions options = {})
+  NegotiatorWorld(Topology topology, uint64_t seed, NegotiatorOptions options = {})
       : random_(seed), topology_(std::move(topology)) {
     for (int rank = 0; rank < size(); ++rank)
       ranks_.push_back(std::make_unique<NegotiatorRank>(topology_, rank, options));

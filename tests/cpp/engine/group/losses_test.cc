@@ -57,7 +57,8 @@ class LossesTest : public testing::Test {
   Peers peers_{three()};
   Collectives collectives_{port_, retire_};
   PointToPoint point_to_point_{port_, retire_};
-  const Losses losses_{peers_, collectives_, point_to_point_};
+  Letters letters_{port_, nullptr};
+  const Losses losses_{peers_, collectives_, point_to_point_, letters_};
 };
 
 TEST_F(LossesTest, ADeathCountsWhileACollectiveLacksSomething) {

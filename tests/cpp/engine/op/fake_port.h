@@ -143,6 +143,7 @@ struct OneRank {
         run->on_grant(header);
         break;
       case MessageType::kCredit:
+      case MessageType::kLetter:
         break;
     }
     port.work();

@@ -1,4 +1,4 @@
-#include "negotiation/tally.h"
+#include "negotiation/order/tally.h"
 
 #include <gtest/gtest.h>
 

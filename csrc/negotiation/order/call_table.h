@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "negotiation/letter.h"
+#include "negotiation/order/letter.h"
 
 namespace ringdist {
 

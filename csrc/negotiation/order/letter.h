@@ -10,7 +10,7 @@
 
 #include "base/buffers.h"
 #include "base/error.h"
-#include "negotiation/call_description.h"
+#include "negotiation/order/call_description.h"
 
 namespace ringdist {
 

@@ -1,4 +1,4 @@
-#include "negotiation/letter.h"
+#include "negotiation/order/letter.h"
 
 #include <gtest/gtest.h>
 

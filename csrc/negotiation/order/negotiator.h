@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "negotiation/call_table.h"
-#include "negotiation/letter.h"
-#include "negotiation/spanning_tree.h"
-#include "negotiation/tally.h"
+#include "negotiation/order/call_table.h"
+#include "negotiation/order/letter.h"
+#include "negotiation/order/spanning_tree.h"
+#include "negotiation/order/tally.h"
 
 namespace ringdist {
 

@@ -20,7 +20,7 @@ class Script {
  public:
   static constexpr int kPhases = 2;
 
-  Script(Negotiation& ranks, int names, int most_rounds, bool conflicts)
+  Script(NegotiatorWorld& ranks, int names, int most_rounds, bool conflicts)
       : ranks_(ranks), conflicts_(conflicts), lives_(ranks.size()) {
     for (int rank = 0; rank < ranks.size(); ++rank)
       for (auto& calls : lives_[rank].left) {
@@ -95,7 +95,7 @@ class Script {
              std::move(extra));
   }
 
-  Negotiation& ranks_;
+  NegotiatorWorld& ranks_;
   const bool conflicts_;
   std::vector<Life> lives_;
 };
@@ -108,7 +108,8 @@ void run_script(uint64_t seed, bool conflicts) {
   options.cache_capacity = std::vector<size_t>{1, 2, 5, 1024}[drawn() % 4];
   options.fusion_bytes = static_cast<int64_t>(drawn() % 20);
   options.batches_in_flight = 1 + static_cast<int>(drawn() % 3);
-  Negotiation ranks(test::runs_of_ranks(size, 1 + static_cast<int>(drawn() % 4)), seed, options);
+  NegotiatorWorld ranks(test::runs_of_ranks(size, 1 + static_cast<int>(drawn() % 4)), seed,
+                        options);
   const int names = 1 + static_cast<int>(drawn() % 8);
   Script script(ranks, names, 6, conflicts);
   for (int rounds = 0; !script.is_finished(); ++rounds) {

@@ -1,4 +1,4 @@
-#include "negotiation/spanning_tree.h"
+#include "negotiation/order/spanning_tree.h"
 
 #include <gtest/gtest.h>
 

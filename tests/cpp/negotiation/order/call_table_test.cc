@@ -1,4 +1,4 @@
-#include "negotiation/call_table.h"
+#include "negotiation/order/call_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "negotiation/negotiator.h"
+#include "negotiation/order/negotiator.h"
 
 #include <gtest/gtest.h>
 
@@ -12,14 +12,14 @@ namespace ringdist {
 namespace {
 
 TEST(Negotiator, ARankAloneNeedsNobody) {
-  Negotiation ranks(Topology::one_host(1), 0);
+  NegotiatorWorld ranks(Topology::one_host(1), 0);
   ranks[0].call("a", described("sum"));
   ranks[0].flush();
   EXPECT_EQ(ranks[0].log, std::vector<std::string>{"run a=sum"});
 }
 
 TEST(Negotiator, NamesBothSidesOfADisagreement) {
-  Negotiation ranks(Topology::one_host(3), 0);
+  NegotiatorWorld ranks(Topology::one_host(3), 0);
   for (int rank = 0; rank < 3; ++rank) ranks[rank].call("a", described(rank == 2 ? "max" : "sum"));
   ranks.settle();
   ranks.expect_same_course();
@@ -30,7 +30,7 @@ TEST(Negotiator, NamesBothSidesOfADisagreement) {
 }
 
 TEST(Negotiator, WaitsForTheLastRank) {
-  Negotiation ranks(Topology::one_host(6), 0);
+  NegotiatorWorld ranks(Topology::one_host(6), 0);
   for (int rank = 0; rank < 5; ++rank) ranks[rank].call("a", described("sum"));
   ranks.settle();
   EXPECT_TRUE(ranks[0].log.empty());
@@ -44,7 +44,7 @@ TEST(Negotiator, WhatBecomesReadyMeanwhileGoesTogether) {
   NegotiatorOptions options;
   options.batches_in_flight = 1;
   options.fusion_bytes = 30;
-  Negotiation ranks(Topology::one_host(1), 0, options);
+  NegotiatorWorld ranks(Topology::one_host(1), 0, options);
   NegotiatorRank& one = ranks[0];
   for (const char* name : {"a", "b", "c", "d", "e", "other"}) {
     one.call(name, described("sum", std::string(name) == "other" ? 2 : 1, 10));
@@ -64,7 +64,7 @@ TEST(Negotiator, WhatBecomesReadyMeanwhileGoesTogether) {
 // Each rank makes them in an order of its own, some at a time, as a lane finds them.
 TEST(Negotiator, ManyCallsAtOnceNeedFewMessages) {
   constexpr int kCalls = 500, kAtATime = 25;
-  Negotiation ranks(Topology::one_host(64), 1);
+  NegotiatorWorld ranks(Topology::one_host(64), 1);
   for (const bool is_cached : {false, true}) {
     std::ranges::fill(ranks.messages, 0);
     for (int call = 0; call < kCalls; ++call)
@@ -84,7 +84,7 @@ TEST(Negotiator, ManyCallsAtOnceNeedFewMessages) {
 }
 
 TEST(Negotiator, WhatNeedsAllRanksFailsWhereOneHasJoined) {
-  Negotiation ranks(Topology::one_host(3), 0);
+  NegotiatorWorld ranks(Topology::one_host(3), 0);
   CallDescription description = described("an allgather");
   description.needs_all = true;
   for (const bool call_is_first : {false, true}) {
@@ -111,7 +111,7 @@ TEST(Negotiator, WhatNeedsAllRanksFailsWhereOneHasJoined) {
 TEST(Negotiator, ExtrasOutliveThatANameIsForgottenMeanwhile) {
   NegotiatorOptions options;
   options.cache_capacity = 1;
-  Negotiation ranks(Topology::one_host(2), 0, options);
+  NegotiatorWorld ranks(Topology::one_host(2), 0, options);
   const auto call = [&ranks](int rank, const std::string& name) {
     ranks[rank].call(name, described("gather"), std::vector<int64_t>{10 + rank});
     ranks[rank].flush();
@@ -131,7 +131,7 @@ TEST(Negotiator, ExtrasOutliveThatANameIsForgottenMeanwhile) {
 TEST(Negotiator, ARankThatHasJoinedLetsOthersForget) {
   NegotiatorOptions options;
   options.cache_capacity = 1;
-  Negotiation ranks(Topology::one_host(3), 0, options);
+  NegotiatorWorld ranks(Topology::one_host(3), 0, options);
   ranks[2].join();
   for (int call = 0; call < 1000; ++call) {
     for (int rank = 0; rank < 2; ++rank)
@@ -142,7 +142,7 @@ TEST(Negotiator, ARankThatHasJoinedLetsOthersForget) {
 }
 
 TEST(Negotiator, LettersThatMakeNoSenseAreErrors) {
-  Negotiation ranks(Topology::one_host(2), 0);
+  NegotiatorWorld ranks(Topology::one_host(2), 0);
   UpLetter letter;
   letter.ready = {{{99, {}, {}}, 1, {}, {}, {}}};
   EXPECT_TRUE(ranks[0].negotiator().receive(1, letter.encode()));

@@ -1,4 +1,4 @@
-#include "negotiation/negotiator.h"
+#include "negotiation/order/negotiator.h"
 
 #include <algorithm>
 #include <iterator>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "negotiation/letter.h"
+#include "negotiation/order/letter.h"
 
 namespace ringdist {
 

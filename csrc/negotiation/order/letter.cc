@@ -1,4 +1,4 @@
-#include "negotiation/letter.h"
+#include "negotiation/order/letter.h"
 
 #include "base/serialize.h"
 

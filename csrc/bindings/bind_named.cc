@@ -1,0 +1,74 @@
+// Operations that are called by name: NamedGroup.
+#include <pybind11/stl.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "bindings/bind.h"
+#include "torch/errors.h"
+#include "torch/named/named_group.h"
+
+namespace py = pybind11;
+
+namespace ringdist {
+namespace {
+
+using Reducing = NamedGroup::Reducing;
+
+Reducing reducing(const std::string& op, double prescale, double postscale) {
+  static const std::map<std::string, ReduceOp> ops{{"sum", ReduceOp::kSum},
+                                                   {"average", ReduceOp::kAvg},
+                                                   {"min", ReduceOp::kMin},
+                                                   {"max", ReduceOp::kMax},
+                                                   {"product", ReduceOp::kProduct}};
+  const auto found = ops.find(op);
+  if (found == ops.end())
+    throw_error(Error(ErrorKind::kInvalidArgument,
+                      "ringdist: op must be sum, average, min, max or product, got '" + op + "'"));
+  return {found->second, prescale, postscale};
+}
+
+std::shared_ptr<NamedGroup> make_group(const ProcessGroupRing& backend, size_t cache_capacity,
+                                       int64_t fusion_bytes, int batches_in_flight) {
+  return std::make_shared<NamedGroup>(
+      backend, NegotiatorOptions{cache_capacity, fusion_bytes, batches_in_flight});
+}
+
+}  // namespace
+
+void bind_named(py::module_& module) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  py::class_<NamedWork, std::shared_ptr<NamedWork>>(module, "NamedWork")
+      .def("poll", &NamedWork::poll, Release())
+      .def("wait", &NamedWork::wait, Release());
+  py::class_<NamedGroup, std::shared_ptr<NamedGroup>>(module, "NamedGroup")
+      .def(py::init(&make_group), py::arg("backend"), py::arg("cache_capacity") = 1024,
+           py::arg("fusion_bytes") = int64_t{64} << 20, py::arg("batches_in_flight") = 2, Release())
+      .def(
+          "allreduce",
+          [](NamedGroup& self, const std::string& name, const Tensors& inputs,
+             const Tensors& outputs, const std::string& op, double prescale, double postscale) {
+            return self.allreduce(name, inputs, outputs, reducing(op, prescale, postscale));
+          },
+          py::arg("name"), py::arg("inputs"), py::arg("outputs"), py::arg("op"),
+          py::arg("prescale") = 1.0, py::arg("postscale") = 1.0, Release())
+      .def("allgather", &NamedGroup::allgather, py::arg("name"), py::arg("input"), Release())
+      .def("broadcast", &NamedGroup::broadcast, py::arg("name"), py::arg("input"),
+           py::arg("output"), py::arg("root"), Release())
+      .def("alltoall", &NamedGroup::alltoall, py::arg("name"), py::arg("input"), py::arg("splits"),
+           Release())
+      .def(
+          "reducescatter",
+          [](NamedGroup& self, const std::string& name, const at::Tensor& input,
+             const std::string& op, double prescale, double postscale) {
+            return self.reducescatter(name, input, reducing(op, prescale, postscale));
+          },
+          py::arg("name"), py::arg("input"), py::arg("op"), py::arg("prescale") = 1.0,
+          py::arg("postscale") = 1.0, Release())
+      .def("barrier", &NamedGroup::barrier, py::arg("name"), Release())
+      .def("join", &NamedGroup::join, Release())
+      .def("close", &NamedGroup::close, Release());
+}
+
+}  // namespace ringdist

@@ -1,0 +1,60 @@
+// A group's letters (correspondent.h): cut into messages that any transport takes, numbered by the
+// pair of ranks, put together again in order.
+//
+// Every call comes with the lane's driver token held.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/group/correspondent.h"
+#include "engine/op/port.h"
+
+namespace ringdist {
+
+class Letters {
+ public:
+  // Null: the group has no letters.
+  Letters(Port& port, std::shared_ptr<Correspondent> correspondent);
+
+  void begin(LetterPost& post) {
+    if (correspondent_) correspondent_->begin(post);
+  }
+  void send(int peer, const std::vector<std::byte>& letter);
+  // Gives the letters that are complete now to the Correspondent. Error: kProtocol, there is none,
+  // or what it says of the letter.
+  Error on_message(const MessageHeader& header, ConstBytes payload);
+  Error tick() { return awaits_ ? correspondent_->tick(port_.lane.now) : Error(); }
+  void end(const Error& cause) noexcept {
+    awaits_ = false;
+    if (correspondent_) correspondent_->end(cause);
+  }
+
+  bool await(bool awaits) { return awaits_ = awaits; }
+  // All members are needed.
+  bool awaited() const { return awaits_; }
+  std::string dump() const { return correspondent_ ? correspondent_->dump() : std::string(); }
+
+ private:
+  struct Part {
+    bool is_last;
+    std::vector<std::byte> bytes;
+  };
+  // To and from one rank; parts are numbered from 0.
+  struct Pair {
+    uint64_t sent = 0;
+    uint64_t received = 0;
+    std::map<uint64_t, Part> early;  // others on their way come before them
+    std::vector<std::byte> open;     // of the letter that is not complete
+  };
+
+  Port& port_;
+  const std::shared_ptr<Correspondent> correspondent_;
+  std::map<int, Pair> pairs_;
+  bool awaits_ = false;
+};
+
+}  // namespace ringdist

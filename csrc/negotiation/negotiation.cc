@@ -1,0 +1,105 @@
+#include "negotiation/negotiation.h"
+
+#include <utility>
+
+#include "engine/pooled_op.h"
+
+namespace ringdist {
+
+Negotiation::Negotiation(std::shared_ptr<Communicator> group, std::shared_ptr<NegotiationSeat> seat,
+                         std::shared_ptr<Communicator> letters)
+    : group_(std::move(group)), seat_(std::move(seat)), letters_(std::move(letters)) {}
+
+Result<std::shared_ptr<Negotiation>> Negotiation::create(std::shared_ptr<Communicator> group,
+                                                         NegotiatorOptions options) {
+  auto seat = std::make_shared<NegotiationSeat>(group, options);
+  auto letters = group->sibling("/names", seat);
+  if (!letters.ok()) {
+    seat->forget_group();
+    return letters.error();
+  }
+  return std::shared_ptr<Negotiation>(
+      new Negotiation(std::move(group), std::move(seat), std::move(letters.value())));
+}
+
+Error Negotiation::failure() const {
+  const Error first = group_->failure();
+  return first ? first : letters_->failure();
+}
+
+std::shared_ptr<Op> Negotiation::make_end(Milliseconds timeout) const {
+  auto out = std::make_shared<PooledOp>(OpRequest(), group_->context().pool());
+  out->started = Clock::now();
+  out->deadline = out->started + (timeout.count() > 0 ? timeout : group_->timeout());
+  return out;
+}
+
+// As Communicator::submit() does: at once where that can be.
+template <typename Task>
+Error Negotiation::hand_over(Task task, bool will_wait) {
+  if (group_->context().forked())
+    return {ErrorKind::kAborted,
+            "ringdist: this process was forked from one that had created group '" + group_->name() +
+                "'"};
+  if (Error error = failure())
+    return error.prefixed("ringdist: group '" + group_->name() + "' has failed: ");
+  Lane& lane = group_->context().lane();
+  const auto turn = will_wait ? Lane::Turn(lane) : Lane::Turn();
+  if (turn && !lane.has_tasks()) {
+    task();
+    return {};
+  }
+  if (lane.post(std::move(task), /*wake=*/!will_wait)) return {};
+  return {ErrorKind::kAborted, "ringdist: this process has shut ringdist down"};
+}
+
+Result<std::shared_ptr<Op>> Negotiation::call(NamedCall call, bool will_wait) {
+  const std::string name = call.name;
+  {
+    std::lock_guard lock(mutex_);
+    if (joined_ && !joined_->finished())
+      return Error(ErrorKind::kInvalidArgument,
+                   "ringdist: '" + name +
+                       "': this rank has joined; it calls nothing until all "
+                       "ranks have");
+    if (!taken_.insert(name).second)
+      return Error(ErrorKind::kInvalidArgument,
+                   "ringdist: name='" + name +
+                       "' is taken by a call that has not been "
+                       "synchronized; use another name, or synchronize() that one first");
+  }
+  auto end = make_end(call.timeout);
+  auto open = std::make_shared<NegotiationSeat::Open>(NegotiationSeat::Open{std::move(call), end});
+  const Error error = hand_over([seat = seat_, open] { seat->call(std::move(*open)); }, will_wait);
+  if (!error) return end;
+  release(name);
+  return error;
+}
+
+void Negotiation::release(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  taken_.erase(name);
+}
+
+Result<NegotiationSeat::Join> Negotiation::join() {
+  NegotiationSeat::Join out{make_end(Milliseconds(0)), std::make_shared<int>(-1)};
+  {
+    std::lock_guard lock(mutex_);
+    if (joined_ && !joined_->finished())
+      return Error(ErrorKind::kInvalidArgument, "ringdist: join: this rank has joined already");
+    joined_ = out.end;
+  }
+  if (Error error = hand_over([seat = seat_, out] { seat->join(out); }, /*will_wait=*/false)) {
+    std::lock_guard lock(mutex_);
+    joined_ = nullptr;
+    return error;
+  }
+  return out;
+}
+
+void Negotiation::close() {
+  letters_->close();
+  group_->close();
+}
+
+}  // namespace ringdist

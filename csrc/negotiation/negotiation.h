@@ -1,0 +1,68 @@
+// Operations called by name: each rank of a group calls them in an order of its own, from any
+// thread, and all run them in one order, several at a time where they are small. Horovod's
+// controller (Sergeev, Del Balso, arXiv 1802.05799) is the model; here nothing is polled
+// (negotiator.h).
+//
+// Any thread, without the GIL.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "base/thread_annotations.h"
+#include "engine/communicator.h"
+#include "negotiation/named_call.h"
+#include "negotiation/negotiation_seat.h"
+#include "negotiation/order/negotiator.h"
+
+namespace ringdist {
+
+class Negotiation {
+ public:
+  // `group` is for its calls alone. All ranks call it alike. Errors: as of Communicator::sibling().
+  static Result<std::shared_ptr<Negotiation>> create(std::shared_ptr<Communicator> group,
+                                                     NegotiatorOptions options);
+  // Open calls end with kAborted.
+  ~Negotiation() { close(); }
+  Negotiation(const Negotiation&) = delete;
+  Negotiation& operator=(const Negotiation&) = delete;
+
+  // The op that ends when the call has been run. Its error: kMismatch, ranks disagree on it, or one
+  // that it needs has joined, and others go on; else all have ended. `will_wait`: as of
+  // Communicator::submit(). Errors: kInvalidArgument, the name is taken, or this rank has joined;
+  // else nobody can be asked any more, and why. Nothing was sent then.
+  Result<std::shared_ptr<Op>> call(NamedCall call, bool will_wait);
+  // The name may be used again; its call has ended.
+  void release(const std::string& name);
+
+  // This rank makes no calls until all have joined; what others call until then it takes part in
+  // (stand_in.h), where that can be.
+  Result<NegotiationSeat::Join> join();
+
+  // As of Communicator.
+  bool wait(const Op& op, std::optional<Milliseconds> timeout) { return group_->wait(op, timeout); }
+  Error failure() const;
+  // Waits for what has been called, then leaves. Idempotent.
+  void close();
+
+  Communicator& group() { return *group_; }
+
+ private:
+  Negotiation(std::shared_ptr<Communicator> group, std::shared_ptr<NegotiationSeat> seat,
+              std::shared_ptr<Communicator> letters);
+  std::shared_ptr<Op> make_end(Milliseconds timeout) const;
+  template <typename Task>
+  Error hand_over(Task task, bool will_wait);
+
+  const std::shared_ptr<Communicator> group_;
+  const std::shared_ptr<NegotiationSeat> seat_;
+  const std::shared_ptr<Communicator> letters_;  // the sibling, in which the seat is
+
+  std::mutex mutex_;
+  std::set<std::string> taken_ RINGDIST_GUARDED_BY(mutex_);
+  std::shared_ptr<Op> joined_ RINGDIST_GUARDED_BY(mutex_);  // the last join's end
+};
+
+}  // namespace ringdist

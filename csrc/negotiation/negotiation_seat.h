@@ -1,0 +1,85 @@
+// One rank's part in a negotiation, on a lane: the calls that are open, the Negotiator that agrees
+// on their order with the other ranks by letters, and the ops that they become, in the group whose
+// sibling carries the letters.
+//
+// Every call comes with the lane's driver token held.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/communicator.h"
+#include "engine/group/correspondent.h"
+#include "negotiation/batch.h"
+#include "negotiation/named_call.h"
+#include "negotiation/order/negotiator.h"
+
+namespace ringdist {
+
+class NegotiationSeat final : public Correspondent,
+                              private NegotiatorHost,
+                              public std::enable_shared_from_this<NegotiationSeat> {
+ public:
+  // A call's caller waits for `end`.
+  struct Open {
+    NamedCall call;
+    std::shared_ptr<Op> end;
+  };
+  // All ranks have joined.
+  struct Join {
+    std::shared_ptr<Op> end;
+    std::shared_ptr<int> last;  // the rank that did so last, once it has ended
+  };
+
+  // `group`: runs the calls.
+  NegotiationSeat(std::shared_ptr<Communicator> group, NegotiatorOptions options);
+
+  // It has found no group to be in.
+  void forget_group() { group_.reset(); }
+
+  // No other of its name is open here. It ends with an error where negotiation has.
+  void call(Open open);
+  // Until it has ended, this rank makes no calls.
+  void join(Join join);
+
+  // Correspondent
+  void begin(LetterPost& post) override;
+  Error on_letter(int rank, ConstBytes letter) override;
+  Error tick(TimePoint now) override;
+  void end(const Error& cause) noexcept override;
+  std::string dump() const override;
+
+ private:
+  // NegotiatorHost
+  void send(int rank, std::vector<std::byte> letter) override;
+  void run(const std::vector<CallTable::EntryPtr>& batch) override;
+  void fail(const std::string& name, const std::string& why) override;
+  void all_joined(int last) override;
+
+  void make(Open open);
+  Error prepare(const std::vector<CallTable::EntryPtr>& entries, Batch& batch);
+  void ended(const Batch& batch, const Error& error);
+  void settle();
+  void finish(const std::shared_ptr<Op>& op, const Error& error) noexcept;
+  Executor& executor() const { return context_.lane().executor(); }
+
+  const std::string name_;
+  const int rank_;
+  const NegotiatorOptions options_;
+  Context& context_;                     // has the lane
+  std::shared_ptr<Communicator> group_;  // null once it has ended
+  LetterPost* post_ = nullptr;           // while it has begun, and not ended
+  std::optional<Negotiator> negotiator_;
+  std::deque<Open> waiting_;  // until it begins
+  std::map<std::string, Open> open_;
+  std::optional<Join> join_;
+  int running_ = 0;  // batches
+  Error cause_;      // why it ended
+  Error broken_;     // why it must, when what is under way has returned
+};
+
+}  // namespace ringdist

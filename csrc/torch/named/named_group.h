@@ -1,0 +1,66 @@
+// A group whose operations are called by name: by each rank in an order of its own, from any
+// thread (negotiation/negotiation.h). Horovod's semantics: https://horovod.readthedocs.io, the API
+// of horovod.torch 0.28.
+//
+// Each operation returns at once, and throws for arguments that it does not take before anything is
+// sent: then its name is free. Names: of one open call at a time. Results are in new tensors, or in
+// `outputs`. Any thread, without the GIL.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "negotiation/call_content.h"
+#include "torch/backend.h"
+#include "torch/named/named_work.h"
+
+namespace ringdist {
+
+class NamedGroup {
+ public:
+  // Of a backend that is for these operations alone; all ranks alike.
+  NamedGroup(const ProcessGroupRing& backend, NegotiatorOptions options);
+
+  using Handle = std::shared_ptr<NamedWork>;
+
+  struct Reducing {
+    ReduceOp op = ReduceOp::kSum;
+    double prescale = 1;
+    double postscale = 1;
+  };
+
+  // As one: of one dtype, at least one tensor. Input i goes to output i, which may be the same.
+  Handle allreduce(const std::string& name, const Tensors& inputs, const Tensors& outputs,
+                   const Reducing& how);
+  // Rows, of dimension 0, of all ranks, which may have different numbers of them.
+  Handle allgather(const std::string& name, const at::Tensor& input);
+  // `root`: rank of this group. On others the input's values do not count.
+  Handle broadcast(const std::string& name, const at::Tensor& input, const at::Tensor& output,
+                   int root);
+  // `splits`: rows for each rank; their sum is that of the input's. The outputs: what was received,
+  // and (int64) how many rows of each rank.
+  Handle alltoall(const std::string& name, const at::Tensor& input, std::vector<int64_t> splits);
+  // The first (rows modulo size) ranks get one row more.
+  Handle reducescatter(const std::string& name, const at::Tensor& input, const Reducing& how);
+  // Ends when all ranks have called it; waits for no other operation.
+  Handle barrier(const std::string& name);
+
+  // This rank calls nothing until all have joined; the last one to do so. Waits for it.
+  int join();
+
+  // Waits for what has been called, then leaves.
+  void close() { negotiation_->close(); }
+
+ private:
+  Handle call(const std::string& name, const CallContent& content, Call call,
+              NamedWork::After after);
+  Handle start(NamedCall call, std::shared_ptr<Tensors> outputs, NamedWork::After after);
+
+  const Place place_;
+  const std::shared_ptr<Negotiation> negotiation_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,49 @@
+// What a caller has of an operation that it has called by name.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "negotiation/negotiation.h"
+#include "torch/ops/call.h"
+
+namespace ringdist {
+
+// Any thread, without the GIL.
+class NamedWork {
+ public:
+  // What is done once it has succeeded, on the thread that asks first.
+  struct After {
+    Staging staging;
+    double factor = 1;  // of the outputs
+  };
+  // `outputs`: results; those of calls whose sizes ranks tell each other are there when it has
+  // ended.
+  NamedWork(std::shared_ptr<Negotiation> negotiation, std::string name,
+            std::shared_ptr<Tensors> outputs, After after);
+
+  // It is under way: `end` is what Negotiation::call() returned.
+  void begin(std::shared_ptr<Op> end) { end_ = std::move(end); }
+
+  // Whether it has ended. If so the results are in place, and its name may be used again.
+  bool poll();
+  // Waits for that. Throws what ended it, and what Ctrl-C throws: then it goes on.
+  const Tensors& wait();
+
+ private:
+  void settle();
+
+  const std::shared_ptr<Negotiation> negotiation_;
+  const std::string name_;
+  const std::shared_ptr<Tensors> outputs_;
+  const After after_;
+  std::shared_ptr<Op> end_;
+  std::once_flag settled_;
+  std::exception_ptr error_;  // read it once settled
+};
+
+}  // namespace ringdist

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace ringdist {
+
+// In place: times the factor, in fp32 for fp16, bf16 and fp32, else in fp64, rounded to the
+// tensor's dtype; integers truncate toward zero. Complex ones are multiplied in their own dtype. By
+// 1 nothing is done.
+void scale(const at::Tensor& tensor, double factor);
+
+}  // namespace ringdist

@@ -1,0 +1,76 @@
+#include "negotiation/call_content.h"
+
+#include <gtest/gtest.h>
+
+namespace ringdist {
+namespace {
+
+CallContent of_two() {
+  CallContent out;
+  out.reduce_op = ReduceOp::kAvg;
+  out.shapes = {{2, 3}, {}};
+  out.prescale = 0.5;
+  out.codec = "int4";
+  return out;
+}
+
+TEST(CallContent, IsReadAsItWasWritten) {
+  const CallDescription described = of_two().describe();
+  const auto parsed = CallContent::parse(described.content);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed.value().count(), 7);
+  EXPECT_EQ(parsed.value().describe().content, described.content);
+  EXPECT_EQ(described.bytes, 28);
+  EXPECT_FALSE(described.needs_all);
+}
+
+TEST(CallContent, SaysAllOfItInWords) {
+  EXPECT_EQ(of_two().describe().words,
+            "all_reduce (float32, [2, 3] [], AVG, prescale 0.5, int4, on cpu)");
+  CallContent broadcast;
+  broadcast.kind = Collective::kBroadcast;
+  broadcast.root = 3;
+  broadcast.shapes = {{1}, {2}, {3}, {4}};
+  EXPECT_EQ(broadcast.describe().words,
+            "broadcast (float32, [1] [2] [3] and 1 more, root 3, on cpu)");
+  EXPECT_TRUE(broadcast.describe().needs_all);
+  EXPECT_EQ(broadcast.describe().batch, 0u);
+}
+
+// Each in a way of its own: whatever differs is found.
+TEST(CallContent, DiffersInAnyOfItsParts) {
+  std::vector<CallContent> all(9, of_two());
+  all[1].kind = Collective::kBroadcast;
+  all[2].dtype = DType::kFloat64;
+  all[3].reduce_op = ReduceOp::kSum;
+  all[4].shapes = {{6}, {}};
+  all[5].prescale = 2;
+  all[6].postscale = 2;
+  all[7].codec = "";
+  all[8].where = "cuda";
+  for (size_t a = 0; a < all.size(); ++a)
+    for (size_t b = 0; b < all.size(); ++b)
+      EXPECT_EQ(all[a].describe() == all[b].describe(), a == b) << a << " " << b;
+}
+
+TEST(CallContent, OfAllreducesThatMayTravelTogetherHasOneNumber) {
+  CallContent other = of_two();
+  other.shapes = {{100}};
+  other.postscale = 3;
+  EXPECT_EQ(of_two().describe().batch, other.describe().batch);
+  other.reduce_op = ReduceOp::kSum;
+  EXPECT_NE(of_two().describe().batch, other.describe().batch);
+}
+
+TEST(CallContent, ThatMakesNoSenseIsAnError) {
+  const std::string good = of_two().describe().content;
+  for (size_t length = 0; length < good.size(); ++length)
+    EXPECT_FALSE(CallContent::parse(good.substr(0, length)).ok()) << length;
+  EXPECT_FALSE(CallContent::parse(good + "x").ok());
+  std::string bad = good;
+  bad[0] = 100;
+  EXPECT_FALSE(CallContent::parse(bad).ok());
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,83 @@
+// A stand-in's memory, reduced with any value, leaves that value.
+#include "negotiation/stand_in.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+
+#include "kernel/reduce.h"
+#include "negotiation/call_content.h"
+
+namespace ringdist {
+namespace {
+
+constexpr int64_t kCount = 50;
+
+// Any bits; of sums and products ones, as -0 and NaNs change theirs.
+std::vector<std::byte> value_of(DType dtype, ReduceOp op) {
+  if (op == ReduceOp::kMin || op == ReduceOp::kMax) {
+    std::mt19937 random(1);
+    std::vector<std::byte> out(kCount * dtype_size(dtype));
+    for (std::byte& byte : out) byte = static_cast<std::byte>(random());
+    return out;
+  }
+  CallContent ones;
+  ones.dtype = dtype;
+  ones.reduce_op = ReduceOp::kProduct;
+  ones.shapes = {{kCount}};
+  auto made = stand_in_for(ones.describe());
+  const Bytes bytes = made.value().output.contiguous(0, kCount);
+  return {bytes.begin(), bytes.end()};
+}
+
+class StandIn : public testing::TestWithParam<std::tuple<int, ReduceOp>> {};
+
+TEST_P(StandIn, LeavesTheOthersResult) {
+  const auto dtype = static_cast<DType>(std::get<0>(GetParam()));
+  const ReduceOp op = std::get<1>(GetParam());
+  if (!is_reducible(dtype, op)) return;
+  CallContent content;
+  content.dtype = dtype;
+  content.reduce_op = op;
+  content.shapes = {{kCount}};
+  auto made = stand_in_for(content.describe());
+  ASSERT_TRUE(made.ok()) << made.error().what();
+  const Bytes neutral = made.value().output.contiguous(0, kCount);
+  ASSERT_EQ(neutral.size(), kCount * dtype_size(dtype));
+  const std::vector<std::byte> value = value_of(dtype, op);
+  std::vector<std::byte> alone(value.size()), together(value.size());
+  const ReduceOp how = op == ReduceOp::kAvg ? ReduceOp::kSum : op;
+  const bool twice = op == ReduceOp::kMin || op == ReduceOp::kMax;  // makes NaNs alike
+  const std::array with_itself{value.data(), value.data()};
+  reduce(dtype, how, alone.data(), std::span(with_itself).first(twice ? 2 : 1), kCount, 1);
+  const std::array with_neutral{value.data(), const_cast<const std::byte*>(neutral.data())};
+  reduce(dtype, how, together.data(), with_neutral, kCount, 1);
+  EXPECT_EQ(alone, together) << dtype_name(dtype) << " " << reduce_op_name(op);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StandIn,
+                         testing::Combine(testing::Range(0, 19),
+                                          testing::Values(ReduceOp::kSum, ReduceOp::kAvg,
+                                                          ReduceOp::kMin, ReduceOp::kMax,
+                                                          ReduceOp::kProduct)));
+
+TEST(StandInFor, ABarrierHasNoMemory) {
+  CallContent content;
+  content.kind = Collective::kBarrier;
+  content.dtype = DType::kBytes;
+  const auto made = stand_in_for(content.describe());
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(made.value().count, 0);
+}
+
+TEST(StandInFor, WhatNeedsAllRanksThereIsNone) {
+  CallContent content;
+  content.kind = Collective::kBroadcast;
+  EXPECT_EQ(stand_in_for(content.describe()).error().kind(), ErrorKind::kNotSupported);
+  CallDescription nonsense;
+  EXPECT_EQ(stand_in_for(nonsense).error().kind(), ErrorKind::kProtocol);
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,28 @@
+"""Ranks of a pool that call each other by name (torch_ringdist.horovod)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import torch_ringdist.horovod as hvd
+from support.rank import Ranks
+
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@contextlib.contextmanager
+def initialized(**named: object) -> Iterator[None]:
+    """init(), as torchrun would have this rank do it, and shutdown()."""
+    launch = Ranks.launch
+    values = (str(Ranks.rank), str(launch.size), launch.store_address, str(launch.port))
+    os.environ.update(zip(VARIABLES, values, strict=True))
+    hvd.init(**named)
+    try:
+        yield
+        hvd.barrier()  # nobody leaves before all are done
+    finally:
+        hvd.shutdown()
+        for name in VARIABLES:
+            del os.environ[name]

@@ -1,0 +1,329 @@
+"""Operations that return a handle at once, for poll() and synchronize(). Tensors that they were
+given must not change until then.
+
+Each raises ValueError where the call itself is wrong, before anything is sent: not initialized, not
+in the process set, a name that is taken, a tensor or splits that it does not take; TypeError: a
+dtype. What needs others to be found out synchronize() raises, as HorovodInternalError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist.horovod._errors import HorovodInternalError, as_internal
+from torch_ringdist.horovod._handles import new_handle, synchronize
+from torch_ringdist.horovod._reductions import Adasum, Average, ReduceOp, Sum, adasum, chosen
+from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_of
+
+if TYPE_CHECKING:
+    from torch_ringdist._C import NamedWork
+    from torch_ringdist.horovod._world import Group
+
+Factors = tuple[float, float]
+
+
+def _new(like: Tensor) -> Tensor:
+    return torch.empty(like.shape, dtype=like.dtype, device=like.device)
+
+
+def _first(results: list[Sequence[Tensor]]) -> Tensor:
+    return results[0][0]
+
+
+def _firsts(results: list[Sequence[Tensor]]) -> list[Tensor]:
+    return [one[0] for one in results]
+
+
+def _numbered(name: str, number: int, of: int) -> str:
+    return name if of == 1 else f"{name}.{number}"
+
+
+def _start_sums(
+    group: Group,
+    name: str,
+    inputs: list[Tensor],
+    outputs: list[Tensor],
+    op: ReduceOp,
+    factors: Factors,
+) -> list[NamedWork]:
+    """As one operation; where dtypes differ, one for each."""
+    of_dtype: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for tensor, output in zip(inputs, outputs, strict=True):
+        ours, theirs = of_dtype.setdefault(tensor.dtype, ([], []))
+        ours.append(tensor)
+        theirs.append(output)
+    return [
+        group.named.allreduce(
+            _numbered(name, i, len(of_dtype)), ours, theirs, op.name.lower(), *factors
+        )
+        for i, (ours, theirs) in enumerate(of_dtype.values())
+    ]
+
+
+def _start_allreduce(
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    result: Callable[[], Any],
+    name: str | None,
+    op: ReduceOp,
+    factors: Factors,
+    process_set: ProcessSet,
+) -> int:
+    """`result`: what synchronize() returns when the outputs have the values."""
+    group = group_of(process_set, "allreduce")
+    if not inputs:
+        raise ArgumentError("grouped_allreduce: tensors must not be empty")
+    full_name = group.name("allreduce", name)
+    ours, theirs = [one.detach() for one in inputs], [one.detach() for one in outputs]
+    with as_internal():
+        if op != Adasum:
+            works = _start_sums(group, full_name, ours, theirs, op, factors)
+            return new_handle(works, lambda _: result())
+        for one in ours:
+            if not one.is_floating_point():
+                raise ArgumentError(f"allreduce: Adasum takes floating dtypes, got {one.dtype}")
+        works = [
+            group.named.allgather(
+                _numbered(full_name, i, len(ours)), (one * factors[0]).unsqueeze(0)
+            )
+            for i, one in enumerate(ours)
+        ]
+
+    def finish(results: list[Sequence[Tensor]]) -> Any:
+        for output, (parts,) in zip(theirs, results, strict=True):
+            output.copy_(adasum(parts) * factors[1])
+        return result()
+
+    return new_handle(works, finish)
+
+
+def allreduce_async(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """allreduce() with a handle."""
+    output, factors = _new(tensor), (prescale_factor, postscale_factor)
+    how = chosen(op, average)
+    return _start_allreduce([tensor], [output], lambda: output, name, how, factors, process_set)
+
+
+def allreduce_async_(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """allreduce_() with a handle."""
+    factors = prescale_factor, postscale_factor
+    how = chosen(op, average)
+    return _start_allreduce([tensor], [tensor], lambda: tensor, name, how, factors, process_set)
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """grouped_allreduce() with a handle."""
+    outputs, factors = [_new(one) for one in tensors], (prescale_factor, postscale_factor)
+    how = chosen(op, average)
+    return _start_allreduce(tensors, outputs, lambda: outputs, name, how, factors, process_set)
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """grouped_allreduce_() with a handle."""
+    factors = prescale_factor, postscale_factor
+    how = chosen(op, average)
+    return _start_allreduce(tensors, tensors, lambda: tensors, name, how, factors, process_set)
+
+
+def sparse_allreduce_async(
+    tensor: Tensor,
+    name: str,
+    op: ReduceOp,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[[], Tensor]:
+    """The Sum or Average of sparse (COO) tensors: indices and values of all ranks, gathered; a
+    callable that waits and returns it, not coalesced. Raises: HorovodInternalError, another op."""
+    if op not in (Sum, Average):
+        raise HorovodInternalError("sparse_allreduce_async: op must be hvd.Sum or hvd.Average")
+    coo = tensor if tensor.is_sparse else tensor.to_sparse()
+    # Not coalesced by others: which entries there are is each rank's own affair.
+    indices = allgather_async(coo._indices().T.contiguous(), f"{name}.indices", process_set)
+    values = allgather_async(coo._values(), f"{name}.values", process_set)
+
+    def result() -> Tensor:
+        where, what = synchronize(indices), synchronize(values)
+        if op == Average:
+            what = what / process_set.size()
+        return torch.sparse_coo_tensor(where.T, what, coo.size())
+
+    return result
+
+
+def allgather_async(
+    tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """allgather() with a handle."""
+    group = group_of(process_set, "allgather")
+    with as_internal():
+        work = group.named.allgather(group.name("allgather", name), tensor.detach())
+    return new_handle([work], _first)
+
+
+def grouped_allgather_async(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """grouped_allgather() with a handle."""
+    group = group_of(process_set, "allgather")
+    full_name = group.name("allgather", name)
+    with as_internal():
+        works = [
+            group.named.allgather(_numbered(full_name, i, len(tensors)), one.detach())
+            for i, one in enumerate(tensors)
+        ]
+    return new_handle(works, _firsts)
+
+
+def _start_broadcast(
+    tensor: Tensor, output: Tensor, root_rank: int, name: str | None, process_set: ProcessSet
+) -> int:
+    group = group_of(process_set, "broadcast")
+    if root_rank not in group.members:
+        raise ArgumentError(
+            f"broadcast: root_rank must be a global rank of {process_set}, got {root_rank}"
+        )
+    root = group.members.index(root_rank)
+    with as_internal():
+        work = group.named.broadcast(
+            group.name("broadcast", name), tensor.detach(), output.detach(), root
+        )
+    return new_handle([work], lambda _: output)
+
+
+def broadcast_async(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """broadcast() with a handle."""
+    return _start_broadcast(tensor, _new(tensor), root_rank, name, process_set)
+
+
+def broadcast_async_(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """broadcast_() with a handle."""
+    return _start_broadcast(tensor, tensor, root_rank, name, process_set)
+
+
+def _splits_of(tensor: Tensor, splits: Tensor | Sequence[int] | None, size: int) -> list[int]:
+    rows = tensor.shape[0] if tensor.dim() else 1
+    if splits is None:
+        if rows % size:
+            raise ArgumentError(
+                f"alltoall: without splits the {rows} rows of the tensor must divide by the "
+                f"{size} ranks"
+            )
+        return [rows // size] * size
+    if isinstance(splits, Tensor):
+        if splits.dtype != torch.int32 or splits.dim() != 1:
+            raise ArgumentError(
+                f"alltoall: splits must be int32 and of one dimension, got {splits.dtype} of shape "
+                f"{list(splits.shape)}"
+            )
+        return splits.tolist()
+    return list(splits)
+
+
+def alltoall_async(
+    tensor: Tensor,
+    splits: Tensor | Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """alltoall() with a handle."""
+    group = group_of(process_set, "alltoall")
+    rows = _splits_of(tensor, splits, group.size)
+    with as_internal():
+        work = group.named.alltoall(group.name("alltoall", name), tensor.detach(), rows)
+    if splits is None:
+        return new_handle([work], _first)
+    return new_handle([work], lambda results: (results[0][0], results[0][1].to(torch.int32)))
+
+
+def _reducescatter_op(op: ReduceOp) -> str:
+    if op not in (Sum, Average):
+        raise HorovodInternalError("reducescatter: op must be hvd.Sum or hvd.Average")
+    return ReduceOp(op).name.lower()
+
+
+def reducescatter_async(
+    tensor: Tensor,
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """reducescatter() with a handle."""
+    group = group_of(process_set, "reducescatter")
+    factors = prescale_factor, postscale_factor
+    with as_internal():
+        work = group.named.reducescatter(
+            group.name("reducescatter", name), tensor.detach(), _reducescatter_op(op), *factors
+        )
+    return new_handle([work], _first)
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """grouped_reducescatter() with a handle."""
+    group = group_of(process_set, "reducescatter")
+    full_name, factors = group.name("reducescatter", name), (prescale_factor, postscale_factor)
+    how = _reducescatter_op(op)
+    with as_internal():
+        works = [
+            group.named.reducescatter(
+                _numbered(full_name, i, len(tensors)), one.detach(), how, *factors
+            )
+            for i, one in enumerate(tensors)
+        ]
+    return new_handle(works, _firsts)

@@ -1,0 +1,143 @@
+"""init(), shutdown() and what asks about this rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from torch_ringdist import _native
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist.horovod import _sets, _world
+from torch_ringdist.horovod._errors import as_internal
+
+
+def init(
+    comm: Sequence[int] | None = None,
+    process_sets: Sequence[_sets.ProcessSet] | None = None,
+) -> None:
+    """Find the other ranks, by what torchrun, OpenMPI or Slurm has left in the environment; alone
+    where there is nothing. All ranks call it. A second call does nothing; after shutdown() it
+    begins anew. torch's default group is left alone.
+
+    Args:
+        comm: of MPI; there is none here, so None, or all ranks in order.
+        process_sets: sets of ranks to begin with, the same on all ranks.
+
+    Raises:
+        ValueError: comm is something else; a variable that makes no sense; no host of rank 0;
+            process sets that differ, are alike or have ranks that are none.
+        HorovodInternalError: the others were not found.
+    """
+    if _world.current() is not None:
+        return
+    with as_internal():
+        world = _world.begin()
+    if comm is not None and list(comm) != list(range(world.me.size)):
+        shutdown()
+        raise ArgumentError(
+            f"hvd.init: comm must be None, or all ranks in their order; got {comm!r}: there is no "
+            "MPI here; use process_sets= for some ranks"
+        )
+    _sets.begin(process_sets or [])
+
+
+def shutdown() -> None:
+    """Wait for the operations in flight, and leave the groups. Nothing if there is no init()."""
+    if _world.end() is None:
+        return
+    for group in _sets.end():
+        group.named.close()
+
+
+def is_initialized() -> bool:
+    """Whether init() was called, and shutdown() not since."""
+    return _world.current() is not None
+
+
+def rank() -> int:
+    """Of this process in the job. Here and below: ValueError, not initialized."""
+    return _world.required().me.rank
+
+
+def size() -> int:
+    """Ranks of the job."""
+    return _world.required().me.size
+
+
+def local_rank() -> int:
+    """Among those of this host."""
+    return _world.required().where.local_rank
+
+
+def local_size() -> int:
+    """Ranks of this host."""
+    return _world.required().where.local_size
+
+
+def cross_rank() -> int:
+    """Of this host, among those that have a rank of this local rank."""
+    return _world.required().where.cross_rank
+
+
+def cross_size() -> int:
+    """Hosts that have a rank of this local rank."""
+    return _world.required().where.cross_size
+
+
+def is_homogeneous() -> bool:
+    """Whether all hosts have as many ranks."""
+    return _world.required().where.homogeneous
+
+
+def mpi_threads_supported() -> bool:
+    """False: there is no MPI here."""
+    return False
+
+
+def mpi_enabled() -> bool:
+    """False: there is no MPI here."""
+    return False
+
+
+def mpi_built() -> bool:
+    """False: there is no MPI here."""
+    return False
+
+
+def gloo_enabled() -> bool:
+    """True, which to scripts means that no MPI is needed."""
+    return True
+
+
+def gloo_built() -> bool:
+    """True, which to scripts means that no MPI is needed."""
+    return True
+
+
+def nccl_built() -> int:
+    """NCCL's version, as 22803, where this build has the CUDA library and finds it; else 0."""
+    if not cuda_built() or torch.version.cuda is None:
+        return 0
+    major, minor, patch = torch.cuda.nccl.version()[:3]
+    return major * 10000 + minor * 100 + patch
+
+
+def ddl_built() -> bool:
+    """False: IBM's DDL is not supported."""
+    return False
+
+
+def ccl_built() -> bool:
+    """False: oneCCL is not supported."""
+    return False
+
+
+def cuda_built() -> bool:
+    """Whether this build has the CUDA library."""
+    return bool(_native.load().info()["cuda"]["state"] == "ok")
+
+
+def rocm_built() -> bool:
+    """False: ROCm is not supported."""
+    return False

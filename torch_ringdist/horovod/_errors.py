@@ -1,0 +1,25 @@
+"""What a Horovod script expects to be raised."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+
+class HorovodInternalError(RuntimeError):
+    """An operation failed for a reason that others had to be asked for: a rank is lost or has left,
+    ranks disagree, the time is over. The engine's error is the cause (``__cause__``)."""
+
+    __module__ = "torch_ringdist.horovod"
+
+
+@contextlib.contextmanager
+def as_internal() -> Iterator[None]:
+    """Errors of the engine as HorovodInternalError; those of the call itself (ValueError,
+    TypeError) as they are."""
+    try:
+        yield
+    except (ValueError, TypeError):
+        raise
+    except RuntimeError as error:
+        raise HorovodInternalError(str(error)) from error

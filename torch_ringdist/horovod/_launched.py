@@ -1,0 +1,105 @@
+"""Who this process is, by what launchers leave in its environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch_ringdist._errors import ArgumentError
+
+USUAL_PORT = 29500
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A rank as it was started.
+
+    Attributes:
+        rank, size: of the job.
+        local_rank, local_size: among those of its host; None where the launcher does not say.
+        address, port: where rank 0's store is to be.
+    """
+
+    rank: int
+    size: int
+    local_rank: int | None
+    local_size: int | None
+    address: str
+    port: int
+
+
+# What says rank, size, local rank and local size. The first whose rank is set counts; Horovod's own
+# launchers and torchrun before those under which they may run.
+_LAUNCHERS = {
+    "Horovod": ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    "OpenMPI": (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    "Slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+}
+
+
+def launched(environment: Mapping[str, str] | None = None) -> Launched:
+    """This process, by its environment; alone where no launcher has left anything.
+
+    Raises:
+        ArgumentError: a variable holds no number, a rank is not below its size, or nothing says
+            where rank 0 is, though ranks are on several hosts.
+    """
+    env = os.environ if environment is None else environment
+    for launcher, names in _LAUNCHERS.items():
+        rank, size = (_number(env, name) for name in names[:2])
+        if rank is None or size is None:
+            continue
+        if not 0 <= rank < size:
+            raise ArgumentError(
+                f"ringdist: horovod.init(): {names[0]}={rank} and {names[1]}={size}, of "
+                f"{launcher}: a rank must be at least 0 and below the size"
+            )
+        local_rank, local_size = (_number(env, name) for name in names[2:])
+        address = _address(env, launcher, alone=size == 1 or local_size == size)
+        return Launched(rank, size, local_rank, local_size, address, _port(env))
+    return Launched(0, 1, 0, 1, "127.0.0.1", 0)
+
+
+def _number(env: Mapping[str, str], name: str) -> int | None:
+    text = env.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d+", text):
+        raise ArgumentError(f"ringdist: horovod.init(): {name} must be a number, got {text!r}")
+    return int(text)
+
+
+def _port(env: Mapping[str, str]) -> int:
+    port = _number(env, "MASTER_PORT")
+    return USUAL_PORT if port is None else port
+
+
+def _address(env: Mapping[str, str], launcher: str, alone: bool) -> str:
+    if address := env.get("MASTER_ADDR"):
+        return address
+    if alone:
+        return "127.0.0.1"
+    hosts = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST")
+    if launcher == "Slurm" and hosts:
+        return first_host(hosts)
+    raise ArgumentError(
+        "ringdist: horovod.init(): set MASTER_ADDR (and MASTER_PORT, "
+        f"{USUAL_PORT} if not set) to the host of rank 0: {launcher} has started ranks on several "
+        "hosts and does not say where it is"
+    )
+
+
+def first_host(hosts: str) -> str:
+    """Of Slurm's list of hosts, as "node[003-005,9],other": "node003"."""
+    found = re.match(r"([^,\[]+)(?:\[(\w+)[^\]]*\])?([^,\[]*)", hosts)
+    if not found:
+        raise ArgumentError(f"ringdist: horovod.init(): no list of hosts: {hosts!r}")
+    return "".join(part or "" for part in found.groups())

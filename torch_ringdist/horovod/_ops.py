@@ -1,0 +1,389 @@
+"""Operations that wait for their result; those that return a new tensor are differentiable.
+
+Each raises ValueError or TypeError where the call itself is wrong, before anything is sent, and
+HorovodInternalError where it fails for a reason that others had to be asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_ringdist.horovod import _async
+from torch_ringdist.horovod._compression import Compression, Compressor
+from torch_ringdist.horovod._errors import as_internal
+from torch_ringdist.horovod._handles import synchronize
+from torch_ringdist.horovod._reductions import Average, ReduceOp, Sum, chosen
+from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_of
+
+
+class _Allreduce(torch.autograd.Function):
+    """Each gradient is reduced as the tensor was."""
+
+    @staticmethod
+    def forward(ctx: Any, how: dict[str, Any], name: str | None, *tensors: Tensor) -> Any:
+        ctx.how = how
+        return tuple(synchronize(_async.grouped_allreduce_async(tensors, name=name, **how)))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        handle = _async.grouped_allreduce_async([one.contiguous() for one in gradients], **ctx.how)
+        return None, None, *synchronize(handle)
+
+
+def _reduced(
+    tensors: Sequence[Tensor],
+    name: str | None,
+    compression: type[Compressor],
+    how: dict[str, Any],
+) -> list[Tensor]:
+    pairs = [compression.compress(one) for one in tensors]
+    sums = _Allreduce.apply(how, name, *[small for small, _ in pairs])
+    return [compression.decompress(one, ctx) for one, (_, ctx) in zip(sums, pairs, strict=True)]
+
+
+def _how(
+    op: ReduceOp | None,
+    average: bool | None,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> dict[str, Any]:
+    return {
+        "op": chosen(op, average),
+        "prescale_factor": prescale_factor,
+        "postscale_factor": postscale_factor,
+        "process_set": process_set,
+    }
+
+
+def allreduce(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Tensor:
+    """What the tensors of that name are, reduced over all ranks of the set.
+
+    Args:
+        tensor: the same shape and dtype on all ranks.
+        average: older form of op: True is hvd.Average, False hvd.Sum.
+        name: of one operation at a time; without one, calls meet in their order.
+        compression: what is done to it before it travels, and after.
+        op: hvd.Average if None; Sum, Adasum, Min, Max, Product.
+        prescale_factor, postscale_factor: of the tensor, and of the result. In fp32 for fp16, bf16
+            and fp32, else in fp64; rounded to the dtype, where integers truncate.
+        process_set: the ranks.
+
+    Returns:
+        A new tensor. Its gradient is reduced in the same way.
+    """
+    how = _how(op, average, prescale_factor, postscale_factor, process_set)
+    [out] = _reduced([tensor], name, compression, how)
+    return out
+
+
+def allreduce_(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Tensor:
+    """allreduce() in place; returns the tensor."""
+    return synchronize(
+        _async.allreduce_async_(
+            tensor, average, name, op, prescale_factor, postscale_factor, process_set
+        )
+    )
+
+
+def grouped_allreduce(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[Tensor]:
+    """allreduce() of several tensors as one operation."""
+    how = _how(op, average, prescale_factor, postscale_factor, process_set)
+    return _reduced(tensors, name, compression, how)
+
+
+def grouped_allreduce_(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Sequence[Tensor]:
+    """grouped_allreduce() in place; returns the tensors."""
+    return synchronize(
+        _async.grouped_allreduce_async_(
+            tensors, average, name, op, prescale_factor, postscale_factor, process_set
+        )
+    )
+
+
+class _Allgather(torch.autograd.Function):
+    """The gradient of a rank's rows is the Average of what all have for them."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: Tensor) -> Any:
+        ctx.process_set = process_set
+        ctx.shapes = [one.shape for one in tensors]
+        return tuple(synchronize(_async.grouped_allgather_async(tensors, name, process_set)))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        group = group_of(ctx.process_set, "allgather")
+        rows = [shape[0] if shape else 1 for shape in ctx.shapes]
+        mine = torch.tensor([rows])
+        all_rows = synchronize(_async.allgather_async(mine, process_set=ctx.process_set))
+        begins = all_rows[: group.rank].sum(0).tolist()
+        means = synchronize(
+            _async.grouped_allreduce_async(
+                [one.contiguous() for one in gradients], process_set=ctx.process_set
+            )
+        )
+        own = [
+            mean[begin : begin + count].reshape(shape)
+            for mean, begin, count, shape in zip(means, begins, rows, ctx.shapes, strict=True)
+        ]
+        return None, None, *own
+
+
+def allgather(
+    tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Tensor:
+    """The rows, along dimension 0, of all ranks, in their order.
+
+    Args:
+        tensor: ranks may have different numbers of rows; all else is the same. A scalar is a row.
+        name, process_set: as of allreduce().
+
+    Returns:
+        A new tensor. The gradient of a rank's own rows is the Average over all ranks.
+    """
+    return _Allgather.apply(name, process_set, tensor)[0]
+
+
+def grouped_allgather(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Tensor]:
+    """allgather() of several tensors at once."""
+    return list(_Allgather.apply(name, process_set, *tensors))
+
+
+class _Broadcast(torch.autograd.Function):
+    """The root's gradient is the Average of all; the others' values did not count."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet
+    ) -> Any:
+        ctx.root_rank, ctx.process_set = root_rank, process_set
+        return synchronize(_async.broadcast_async(tensor, root_rank, name, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        [gradient] = gradients
+        group = group_of(ctx.process_set, "broadcast")
+        mean = synchronize(
+            _async.allreduce_async(gradient.contiguous(), process_set=ctx.process_set)
+        )
+        is_root = group.members[group.rank] == ctx.root_rank
+        return (mean if is_root else torch.zeros_like(mean)), None, None, None
+
+
+def broadcast(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Tensor:
+    """The root's tensor, on all ranks.
+
+    Args:
+        tensor: the same shape and dtype on all ranks.
+        root_rank: a global rank, in the set.
+        name, process_set: as of allreduce().
+
+    Returns:
+        A new tensor. The root's gradient is the Average of all ranks', the others' is zero.
+    """
+    return _Broadcast.apply(tensor, root_rank, name, process_set)
+
+
+def broadcast_(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Tensor:
+    """broadcast() in place; returns the tensor."""
+    return synchronize(_async.broadcast_async_(tensor, root_rank, name, process_set))
+
+
+class _Alltoall(torch.autograd.Function):
+    """Gradients go back to where their rows came from."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: Tensor, splits: Any, name: str | None, process_set: ProcessSet
+    ) -> Any:
+        handle = _async.alltoall_async(tensor, splits, name, process_set)
+        ctx.process_set, result = process_set, synchronize(handle)
+        if splits is None:
+            ctx.received = None
+            return result
+        ctx.received = result[1]
+        ctx.mark_non_differentiable(result[1])
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        handle = _async.alltoall_async(
+            gradients[0].contiguous(), ctx.received, process_set=ctx.process_set
+        )
+        back = synchronize(handle)
+        return (back if ctx.received is None else back[0]), None, None, None
+
+
+def alltoall(
+    tensor: Tensor,
+    splits: Tensor | Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Rows for each rank to that rank, and those that all have for this one, in their order.
+
+    Args:
+        tensor: all but the number of rows, dimension 0, is the same on all ranks.
+        splits: int32, how many rows go to each rank; None: as many to each.
+        name, process_set: as of allreduce().
+
+    Returns:
+        A new tensor; with splits given, also how many rows came from each rank (int32).
+    """
+    return _Alltoall.apply(tensor, splits, name, process_set)
+
+
+class _Reducescatter(torch.autograd.Function):
+    """Each rank has the gradient of its rows; of an Average, that of the mean."""
+
+    @staticmethod
+    def forward(ctx: Any, how: dict[str, Any], name: str | None, *tensors: Tensor) -> Any:
+        ctx.how = how
+        return tuple(synchronize(_async.grouped_reducescatter_async(tensors, name, **how)))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        process_set = ctx.how["process_set"]
+        scaled = [one.contiguous() for one in gradients]
+        if ctx.how["op"] == Sum:
+            scaled = [one * process_set.size() for one in scaled]
+        factor = ctx.how["prescale_factor"] * ctx.how["postscale_factor"]
+        if factor != 1:
+            scaled = [one * factor for one in scaled]
+        return (
+            None,
+            None,
+            *synchronize(_async.grouped_allgather_async(scaled, process_set=process_set)),
+        )
+
+
+def _reducescatter(
+    tensors: Sequence[Tensor], name: str | None, compression: type[Compressor], how: dict[str, Any]
+) -> list[Tensor]:
+    pairs = [compression.compress(one) for one in tensors]
+    parts = _Reducescatter.apply(how, name, *[small for small, _ in pairs])
+    return [compression.decompress(one, ctx) for one, (_, ctx) in zip(parts, pairs, strict=True)]
+
+
+def reducescatter(
+    tensor: Tensor,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Tensor:
+    """This rank's share, along dimension 0, of the sum or mean of all ranks' tensors. The first
+    (rows modulo size) ranks get one row more.
+
+    Args:
+        tensor: not a scalar; the same shape and dtype on all ranks.
+        op: hvd.Average or hvd.Sum.
+        name, compression, process_set, prescale_factor, postscale_factor: as of allreduce().
+
+    Returns:
+        A new tensor. Gradients are gathered; those of a Sum are multiplied by the set's size.
+
+    Raises:
+        HorovodInternalError: another op.
+    """
+    return grouped_reducescatter(
+        [tensor], name, compression, op, process_set, prescale_factor, postscale_factor
+    )[0]
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Tensor]:
+    """reducescatter() of several tensors at once."""
+    how = {
+        "op": op,
+        "process_set": process_set,
+        "prescale_factor": prescale_factor,
+        "postscale_factor": postscale_factor,
+    }
+    return _reducescatter(tensors, name, compression, how)
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Return when all ranks of the set have called it; waits for no other operation."""
+    group = group_of(process_set, "barrier")
+    with as_internal():
+        group.named.barrier(group.name("barrier", None)).wait()
+
+
+def join(device: int = -1) -> int:
+    """This rank has no more data: until all have called it, it takes part in what the others call,
+    with zeros for Sum and Average (which divides by the full size) and with nothing for Min, Max
+    and Product; other operations fail on those who call them.
+
+    Args:
+        device: of Horovod; not needed here.
+
+    Returns:
+        The rank that was last to join, the same on all.
+    """
+    group = group_of(global_process_set, "join")
+    with as_internal():
+        last = group.named.join()
+    group.joined()
+    return last

@@ -1,0 +1,197 @@
+"""Process sets: some of the ranks, whose operations the others do not see."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import torch
+
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist.horovod import _world
+from torch_ringdist.horovod._errors import as_internal
+
+
+class ProcessSet:
+    """Some of the ranks, for operations' process_set=.
+
+    Made by its ranks, it is of use once it was given to init() or add_process_set().
+
+    Attributes:
+        process_set_id: the same on all ranks; None before that, and after its removal.
+        ranks: global ones, in order.
+    """
+
+    __module__ = "torch_ringdist.horovod"
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self.ranks: list[int] | None = _checked_ranks(ranks)
+        self.process_set_id: int | None = None
+
+    def included(self) -> bool:
+        """Whether this process is in it.
+
+        Raises:
+            ValueError: not initialized, or the set is not registered.
+        """
+        me = _world.required().me.rank
+        return me in self._registered()
+
+    def rank(self) -> int:
+        """Of this process in it. Raises: ValueError, it is in it not."""
+        return group_of(self, "rank").rank
+
+    def size(self) -> int:
+        """Raises: as included()."""
+        _world.required()
+        return len(self._registered())
+
+    def _registered(self) -> list[int]:
+        if self.process_set_id is None or self.ranks is None:
+            raise ValueError(
+                f"{self} is not registered: give it to hvd.init(process_sets=) or "
+                "hvd.add_process_set() first"
+            )
+        return self.ranks
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ProcessSet)
+            and self.ranks == other.ranks
+            and self.process_set_id == other.process_set_id
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+def _checked_ranks(ranks: Sequence[int]) -> list[int]:
+    out = sorted(ranks)
+    if not out or len(set(out)) < len(out) or not all(isinstance(rank, int) for rank in out):
+        raise ArgumentError(f"a process set needs ranks, each once; got {list(ranks)!r}")
+    return out
+
+
+def _make_global() -> ProcessSet:
+    out = ProcessSet([0])
+    out.process_set_id, out.ranks = 0, None  # known with init()
+    return out
+
+
+global_process_set = _make_global()
+
+_lock = threading.Lock()
+_sets: dict[int, ProcessSet] = {}
+_groups: dict[int, _world.Group] = {}  # those that this process is in
+_next_id = 1
+
+
+def begin(sets: Sequence[ProcessSet]) -> None:
+    """After init(): the global one, and those."""
+    global _next_id
+    world = _world.required()
+    global_process_set.ranks = list(range(world.me.size))
+    _sets[0], _groups[0] = global_process_set, world.whole
+    _next_id = 1
+    for one in sets:
+        add_process_set(one)
+
+
+def end() -> list[_world.Group]:
+    """All sets are of no use any more; the groups, the whole one last, for who closes them."""
+    with _lock:
+        for one in _sets.values():
+            if one is not global_process_set:
+                one.process_set_id = None
+        global_process_set.ranks = None
+        groups = [_groups[number] for number in sorted(_groups, reverse=True)]
+        _sets.clear()
+        _groups.clear()
+        return groups
+
+
+def group_of(process_set: ProcessSet, operation: str) -> _world.Group:
+    """Raises: ValueError, this process is not in it, or the set is not registered."""
+    _world.required()
+    members = process_set._registered()
+    group = _groups.get(process_set.process_set_id or 0)
+    if group is None:
+        raise ValueError(
+            f"{operation}: this process, rank {_world.required().me.rank}, is not in "
+            f"{process_set}, which has ranks {members}"
+        )
+    return group
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Register a process set, or make one of these ranks. All ranks of the job call it alike, those
+    that are not in it, too; waits for all.
+
+    Raises:
+        ValueError: not initialized; ranks that are none; there is a set of the same ranks; another
+            rank gives others.
+    """
+    global _next_id
+    world = _world.required()
+    out = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    ranks = _checked_ranks(out.ranks or [])
+    if ranks[0] < 0 or ranks[-1] >= world.me.size:
+        raise ArgumentError(f"add_process_set: ranks must be 0 to {world.me.size - 1}, got {ranks}")
+    if any(other.ranks == ranks for other in _sets.values()):
+        raise ArgumentError(f"add_process_set: there is a process set of ranks {ranks} already")
+    _agree(world, ranks)
+    with _lock:
+        number, _next_id = _next_id, _next_id + 1
+        if world.me.rank in ranks:
+            _groups[number] = world.make_group(number, ranks)
+        out.process_set_id, out.ranks = number, ranks
+        _sets[number] = out
+    return out
+
+
+def _agree(world: _world.World, ranks: list[int]) -> None:
+    """That all ranks of the job make the same set."""
+    own = torch.tensor(ranks)
+    with as_internal():
+        all_ranks, *_ = world.whole.named.allgather("add_process_set", own).wait()
+        sizes, *_ = world.whole.named.allgather("size", torch.tensor([len(ranks)])).wait()
+    given = [part.tolist() for part in all_ranks.split(sizes.tolist())]
+    for rank, theirs in enumerate(given):
+        if theirs != ranks:
+            raise ArgumentError(
+                f"add_process_set: rank {world.me.rank} gives ranks {ranks}, rank {rank} gives "
+                f"{theirs}: all must give the same"
+            )
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Take a set out of use, when its operations have ended. All ranks call it alike; waits for
+    all. False: it was not registered.
+
+    Raises:
+        ValueError: not initialized, or it is the global one.
+    """
+    world = _world.required()
+    if process_set.process_set_id == 0:
+        raise ArgumentError("remove_process_set: the global process set stays")
+    if process_set.process_set_id is None or process_set.process_set_id not in _sets:
+        return False
+    with as_internal():
+        world.whole.named.barrier("remove_process_set").wait()
+    with _lock:
+        number = process_set.process_set_id
+        group = _groups.pop(number, None)
+        del _sets[number]
+        process_set.process_set_id = None
+    if group is not None:
+        group.named.close()
+    return True
+
+
+def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
+    """Of all that are registered. Raises: ValueError, not initialized."""
+    _world.required()
+    with _lock:
+        return {number: list(one.ranks or []) for number, one in sorted(_sets.items())}

@@ -1,0 +1,184 @@
+"""What init() makes and shutdown() ends: the groups of this process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from torch_ringdist import _native, _registration
+from torch_ringdist.horovod._errors import as_internal
+from torch_ringdist.horovod._launched import Launched, launched
+
+if TYPE_CHECKING:
+    from torch_ringdist._C import NamedGroup, ProcessGroupRing
+
+TIMEOUT = timedelta(minutes=30)
+# Sums are in the order of ranks, so that their bits do not depend on what travels with them.
+_OPTIONS = {"deterministic": "layout"}
+
+
+@dataclass
+class Group:
+    """Of one process set, on a rank that is in it.
+
+    Attributes:
+        members: global ranks, in order.
+        names: by operation, how many calls without a name there were.
+        joins: how many times all have joined: each begins those counts anew.
+    """
+
+    named: NamedGroup
+    backend: ProcessGroupRing
+    members: list[int]
+    joins: int = 0
+    names: dict[str, itertools.count[int]] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> int:
+        return self.backend.rank()
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+    def name(self, operation: str, given: str | None) -> str:
+        """As Horovod: "allreduce.noname.3"; the count is the same on all ranks that call alike."""
+        if given is not None:
+            return f"{operation}.{given}"
+        number = next(self.names.setdefault(operation, itertools.count()))
+        return f"{operation}.noname.{self.joins}.{number}"
+
+    def joined(self) -> None:
+        self.joins += 1
+        self.names.clear()
+
+
+@dataclass(frozen=True)
+class Where:
+    """A rank's place among hosts."""
+
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    homogeneous: bool  # all hosts have as many ranks
+
+
+class World:
+    """All groups between init() and shutdown()."""
+
+    def __init__(self, me: Launched, store: dist.Store) -> None:
+        self.me = me
+        self.store = store
+        self.whole = self.make_group(0, list(range(me.size)))
+        self.where = _find_place(me, store)
+
+    def make_group(self, number: int, members: Sequence[int]) -> Group:
+        """Of those ranks, this one among them; all of them call it alike. Looks for them in the
+        background."""
+        native = _native.load()
+        rank = list(members).index(self.me.rank)
+        store = dist.PrefixStore(f"set{number}", self.store)
+        with as_internal():
+            backend = native.create_backend(
+                store,
+                rank,
+                len(members),
+                TIMEOUT,
+                f"horovod:{number}",
+                list(members),
+                _OPTIONS,
+                _registration.read_costs,
+            )
+            return Group(native.NamedGroup(backend), backend, list(members))
+
+
+def _host_of_this_process() -> str:
+    """The same for processes that share memory and interfaces."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        boot = file.read().strip()
+    return f"{boot}/{os.stat('/proc/self/ns/net').st_ino}"
+
+
+def _find_place(me: Launched, store: dist.Store) -> Where:
+    """By what each rank writes of itself; waits until all have."""
+    if me.size == 1:
+        return Where(0, 1, 0, 1, homogeneous=True)
+    store.set(f"host/{me.rank}", _host_of_this_process())
+    hosts = [store.get(f"host/{rank}").decode() for rank in range(me.size)]
+    local = [rank for rank in range(me.size) if hosts[rank] == hosts[me.rank]]
+    local_rank = local.index(me.rank)
+    # Those that are the n-th of their host.
+    in_order = list(dict.fromkeys(hosts))
+    with_as_many = [host for host in in_order if hosts.count(host) > local_rank]
+    return Where(
+        local_rank,
+        len(local),
+        with_as_many.index(hosts[me.rank]),
+        len(with_as_many),
+        homogeneous=len({hosts.count(host) for host in in_order}) == 1,
+    )
+
+
+_lock = threading.RLock()
+_world: World | None = None
+_inits = itertools.count()
+
+
+def begin() -> World:
+    """Makes it, if there is none."""
+    global _world
+    with _lock:
+        if _world is None:
+            me = launched()
+            # A launcher's store outlives the ranks that it starts again.
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            store = dist.PrefixStore(f"horovod/{attempt}/{next(_inits)}", _store(me))
+            _world = World(me, store)
+        return _world
+
+
+def end() -> World | None:
+    """Takes it; who has it closes it."""
+    global _world
+    with _lock:
+        world, _world = _world, None
+        return world
+
+
+def current() -> World | None:
+    return _world
+
+
+def required() -> World:
+    """Raises: ValueError, there is none."""
+    if _world is None:
+        raise ValueError("Horovod has not been initialized; use hvd.init().")
+    return _world
+
+
+def _store(me: Launched) -> dist.Store:
+    if me.size == 1:
+        return dist.HashStore()
+    if dist.is_initialized() and dist.get_world_size() == me.size:
+        return c10d._get_default_store()
+    # As torch's own: of the launcher where it has one, else rank 0's, which it may share with a
+    # later init_process_group().
+    of_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    made: Any = dist.TCPStore(
+        me.address,
+        me.port,
+        me.size,
+        is_master=me.rank == 0 and not of_launcher,
+        timeout=TIMEOUT,
+        multi_tenant=True,
+    )
+    return made
