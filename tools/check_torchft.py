@@ -2,15 +2,19 @@
 
     python tools/check_torchft.py                                    0.2.0, then the nightly
     python tools/check_torchft.py --packages torchft==0.2.0
+    python tools/check_torchft.py --python build/torch_versions/2.15.0/venv/bin/python
 
 For each package: installs it, and what it needs but torch, into a folder beside the environment,
-and runs tests/python/test_torchft.py with it. The status is 1 if a test failed.
+and runs tests/python/test_torchft.py with it. The status is 1 if a test failed. With --python the
+tests run in another environment, with the torch and the torch_ringdist that are installed there, as
+check_torch_versions.py --keep leaves them (LD_LIBRARY_PATH: its folder stubs, where it made some).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +24,9 @@ PACKAGES = ["torchft==0.2.0", "torchft-nightly==2026.10.26"]
 # Of what torchft imports, all but torch; these bring the rest.
 NEEDED = ["opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "requests"]
 TEST = "tests/python/test_torchft.py"
+# What runs the tests, for another environment; and what they are made of.
+RUNNERS = ["pytest", "pytest-timeout", "hypothesis"]
+FOLDERS = ["benchmarks", "examples", "tests", "tools"]
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -28,6 +35,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--packages", nargs="+", default=PACKAGES, metavar="NAME==VERSION")
+    add("--python", type=Path, metavar="PROGRAM", help="of another environment")
     add("--folder", type=Path, default=ROOT / "build" / "torchft", help="default: %(default)s")
     return parser.parse_args()
 
@@ -37,21 +45,36 @@ def install(folder: Path, *packages: str) -> None:
     subprocess.run([*command, "--target", str(folder), *packages], check=True)
 
 
-def check(package: str, folder: Path) -> bool:
+def copy_without_package(folder: Path) -> Path:
+    """The tests where no checkout's torch_ringdist is found before the one that is installed."""
+    copy = folder / "checkout"
+    shutil.rmtree(copy, ignore_errors=True)
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    return copy
+
+
+def check(package: str, folder: Path, python: Path | None) -> bool:
     if not folder.exists():
         install(folder, "--no-deps", package)
-        install(folder, "--upgrade", *NEEDED)
+        install(folder, "--upgrade", *NEEDED, *RUNNERS)
     print(f"---- {package}", flush=True)
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     test = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", TEST], cwd=ROOT, env=environment, check=False
+        [python or sys.executable, "-m", "pytest", "-q", TEST],
+        cwd=copy_without_package(folder) if python else ROOT,
+        env=environment,
+        check=False,
     )
     return test.returncode == 0
 
 
 def main() -> int:
     args = parse_arguments()
-    good = [check(name, args.folder.resolve() / name) for name in args.packages]
+    # Not resolved: that of an environment is a link to one that knows nothing of it.
+    python = args.python.absolute() if args.python else None
+    good = [check(name, args.folder.resolve() / name, python) for name in args.packages]
     return 0 if all(good) else 1
 
 

@@ -12,17 +12,20 @@ from support.rank import Ranks
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-@contextlib.contextmanager
-def initialized(**named: object) -> Iterator[None]:
-    """init(), as torchrun would have this rank do it, and shutdown()."""
+def begin(**named: object) -> None:
+    """init(), as torchrun would have this rank do it."""
     launch = Ranks.launch
     values = (str(Ranks.rank), str(launch.size), launch.store_address, str(launch.port))
     os.environ.update(zip(VARIABLES, values, strict=True))
     hvd.init(**named)
+
+
+@contextlib.contextmanager
+def initialized(**named: object) -> Iterator[None]:
+    """Between begin() and shutdown()."""
+    begin(**named)
     try:
         yield
         hvd.barrier()  # nobody leaves before all are done
     finally:
         hvd.shutdown()
-        for name in VARIABLES:
-            del os.environ[name]
