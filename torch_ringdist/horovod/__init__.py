@@ -3,9 +3,9 @@
     import torch_ringdist.horovod as hvd
     hvd.init()
 
-What there is so far: init() and what asks about ranks, allreduce and its kin, allgather, broadcast,
-alltoall, reducescatter, join, barrier, process sets. DistributedOptimizer, the launcher, timeline
-and elastic training are not there yet. docs/horovod.md says what differs from Horovod.
+What there is so far: init() and what asks about ranks, all operations, process sets, join,
+DistributedOptimizer and what goes with it, SyncBatchNorm. The launcher, timeline, autotune,
+callbacks and elastic training are not there yet. docs/horovod.md says what differs from Horovod.
 
 Operations may be called in any order, and from any thread: each waits until all ranks have called
 the one of that name. A name is taken until synchronize() or a poll() that says True.
@@ -63,6 +63,7 @@ from torch_ringdist.horovod._ops import grouped_allreduce_ as grouped_allreduce_
 from torch_ringdist.horovod._ops import grouped_reducescatter as grouped_reducescatter
 from torch_ringdist.horovod._ops import join as join
 from torch_ringdist.horovod._ops import reducescatter as reducescatter
+from torch_ringdist.horovod._optimizer import DistributedOptimizer as DistributedOptimizer
 from torch_ringdist.horovod._reductions import Adasum as Adasum
 from torch_ringdist.horovod._reductions import Average as Average
 from torch_ringdist.horovod._reductions import Max as Max
@@ -76,3 +77,6 @@ from torch_ringdist.horovod._sets import (
 )
 from torch_ringdist.horovod._sets import global_process_set as global_process_set
 from torch_ringdist.horovod._sets import remove_process_set as remove_process_set
+from torch_ringdist.horovod._state import broadcast_optimizer_state as broadcast_optimizer_state
+from torch_ringdist.horovod._state import broadcast_parameters as broadcast_parameters
+from torch_ringdist.horovod._sync_batch_norm import SyncBatchNorm as SyncBatchNorm

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -62,6 +63,10 @@ class ProcessSet:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        # A copy of the global one is that of the process where it is.
+        return "global_process_set" if self is global_process_set else super().__reduce__()
 
     def __str__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"

@@ -1,0 +1,246 @@
+"""DistributedOptimizer: any optimizer, whose gradients are reduced as they are computed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist.horovod import _world
+from torch_ringdist.horovod._async import grouped_allreduce_async_
+from torch_ringdist.horovod._compression import Compression, Compressor
+from torch_ringdist.horovod._gradients import Gradients, GradientSettings
+from torch_ringdist.horovod._handles import synchronize
+from torch_ringdist.horovod._reductions import Adasum, Average, ReduceOp
+from torch_ringdist.horovod._sets import ProcessSet, global_process_set
+
+NamedParameters = Iterable[tuple[str, Tensor]]
+
+
+class _Distributed(Optimizer):
+    """What is laid over an optimizer's own class."""
+
+    _gradients: Gradients
+    _should_synchronize = True
+    _synchronized = False
+
+    @property
+    def _parameter_names(self) -> dict[Tensor, str]:
+        return self._gradients.names
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """From the next step on."""
+        self._gradients.set_passes(passes)
+
+    def synchronize(self) -> None:
+        """Wait until all gradients are reduced, those that were not computed as zeros."""
+        self._gradients.synchronize()
+        self._synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """In it step() reduces nothing: synchronize() has, and gradients were clipped, say."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Reduce what is not reduced, then step.
+
+        Args:
+            closure: computes the loss and its gradients; called once.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._should_synchronize:
+            if self._synchronized:
+                warnings.warn(
+                    "optimizer.step() called without optimizer.skip_synchronize() context after "
+                    "optimizer.synchronize(): the gradients are reduced twice",
+                    stacklevel=2,
+                )
+            self.synchronize()
+        self._synchronized = False
+        super().step()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Raises: AssertionError, gradients are being reduced."""
+        if self._gradients.any_open():
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before "
+                "optimizer.step() or optimizer.synchronize(): gradients are on their way"
+            )
+        super().zero_grad(set_to_none)
+
+    def __reduce__(self) -> Any:
+        names = self._gradients.names
+        listed = [[names[p] for p in group["params"]] for group in self.param_groups]
+        return _again, (type(self)._wrapped, self.__getstate__(), listed, self._gradients.settings)
+
+
+# Of an optimizer, what another one does not get: what reduces its gradients, and what schedulers
+# lay around its step().
+_OF_THIS_PROCESS = ("_gradients", "step")
+
+
+class _DistributedAdasum(_Distributed):
+    """Combines not gradients but steps: each rank makes its own, from its own gradients."""
+
+    def synchronize(self) -> None:
+        """Nothing: it is steps that are reduced."""
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """A step of this rank's own; what it changed is combined with what the others changed."""
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        before = [p.detach().clone() for p in parameters]
+        loss = super(_Distributed, self).step(closure)
+        changes = [p.detach() - old for p, old in zip(parameters, before, strict=True)]
+        settings = self._gradients.settings
+        handle = grouped_allreduce_async_(
+            changes, op=Adasum, name="adasum.steps", process_set=settings.process_set
+        )
+        synchronize(handle)
+        with torch.no_grad():
+            for p, old, change in zip(parameters, before, changes, strict=True):
+                p.copy_(old + change)
+        return loss
+
+
+@functools.cache
+def _class_over(wrapped: type[Optimizer], adasum: bool) -> type[_Distributed]:
+    """A class of that name that is one of `wrapped`, too."""
+    base = _DistributedAdasum if adasum else _Distributed
+    return type(
+        wrapped.__name__, (base, wrapped), {"_wrapped": wrapped, "__doc__": wrapped.__doc__}
+    )
+
+
+def _over(optimizer: Optimizer, names: dict[Tensor, str], settings: GradientSettings) -> Any:
+    cls = _class_over(type(optimizer), settings.op == Adasum)
+    out = cls.__new__(cls)
+    # The same groups and state: who holds the optimizer itself, as a scheduler, sees no difference.
+    out.__dict__.update(optimizer.__dict__)
+    for name in _OF_THIS_PROCESS:
+        out.__dict__.pop(name, None)
+    out._gradients = Gradients(out, names, settings)
+    return out
+
+
+def _again(
+    wrapped: type[Optimizer],
+    state: dict[str, Any],
+    listed: list[list[str]],
+    settings: GradientSettings,
+) -> Any:
+    """From a pickle."""
+    plain = wrapped.__new__(wrapped)
+    plain.__setstate__(state)
+    names = {
+        p: name
+        for group, of_group in zip(plain.param_groups, listed, strict=True)
+        for p, name in zip(group["params"], of_group, strict=True)
+    }
+    return _over(plain, names, settings)
+
+
+def _names_of(optimizer: Optimizer, named: NamedParameters | None) -> dict[Tensor, str]:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if named is None:
+        return {
+            p: f"noname.{i}.{j}"
+            for i, group in enumerate(optimizer.param_groups)
+            for j, p in enumerate(group["params"])
+        }
+    pairs = list(named)
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise ArgumentError(
+            "DistributedOptimizer: named_parameters must be (name, parameter) tuples, as "
+            "model.named_parameters() has them"
+        )
+    names = [name for name, _ in pairs]
+    doubles = sorted({name for name in names if names.count(name) > 1})
+    if doubles:
+        raise ArgumentError(
+            f"DistributedOptimizer: names in named_parameters must be unique; several are called "
+            f"{', '.join(doubles)}"
+        )
+    out = {p: name for name, p in pairs}
+    unnamed = sum(p not in out for p in parameters)
+    if unnamed:
+        raise ArgumentError(
+            f"DistributedOptimizer: named_parameters lacks {unnamed} of the optimizer's "
+            f"{len(parameters)} parameters"
+        )
+    return {p: out[p] for p in parameters}
+
+
+def DistributedOptimizer(
+    optimizer: Optimizer,
+    named_parameters: NamedParameters | None = None,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: ReduceOp = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Tensor]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+    average_aggregated_gradients: bool = False,
+) -> Any:
+    """The optimizer, whose step() works on gradients that are reduced over all ranks: each begins
+    to travel as soon as the backward pass has it.
+
+    Args:
+        optimizer: of torch.optim; what is returned is one of its class, and shares its groups and
+            state.
+        named_parameters: model.named_parameters(), the same on all ranks; else parameters have
+            their position for a name.
+        compression: Compression.none, Compression.fp16, or a class like these.
+        backward_passes_per_step: so many backward passes add up before gradients are reduced.
+        op: Average, Sum; Adasum combines steps instead.
+        gradient_predivide_factor: of Average: divided by it before the sum, by size / it after.
+        num_groups: older form of groups, as a number.
+        groups: so many groups, or lists of parameters, each reduced as one when all of it is there.
+        sparse_as_dense: sparse gradients become dense; else they are gathered.
+        process_set: the ranks; on others it is the optimizer as it was.
+        average_aggregated_gradients: divide by backward_passes_per_step.
+
+    Returns:
+        The optimizer, with synchronize(), skip_synchronize() and set_backward_passes_per_step().
+
+    Raises:
+        ValueError: not initialized; names that are no names, are missing or are there twice; a
+            number that is not accepted.
+    """
+    _world.required()
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ArgumentError("gradient_predivide_factor not supported with op != Average")
+    if backward_passes_per_step < 1:
+        raise ArgumentError(f"backward_passes_per_step must be > 0, got {backward_passes_per_step}")
+    if num_groups:
+        warnings.warn("num_groups has been renamed to groups", DeprecationWarning, stacklevel=2)
+        groups = groups or num_groups
+    settings = GradientSettings(
+        compression,
+        backward_passes_per_step,
+        ReduceOp(op),
+        gradient_predivide_factor,
+        sparse_as_dense,
+        process_set,
+        average_aggregated_gradients,
+    )
+    out = _over(optimizer, _names_of(optimizer, named_parameters), settings)
+    out._gradients.set_groups(groups)
+    return out
