@@ -1,11 +1,12 @@
 """Train a small CNN on handwritten digits with Horovod's API over ringdist.
 
+    ringdistrun -np 2 python examples/horovod_digits.py
     torchrun --nproc-per-node=2 examples/horovod_digits.py
     torchrun --nproc-per-node=2 examples/horovod_digits.py --compression fp16
 
-What a script for Horovod changes is the import: `import horovod.torch as hvd` was there. Model, data
-and learning rates are those of ddp_digits.py, whose parameters it ends with, bit for bit, on two
-ranks. It needs: pip install scikit-learn tqdm
+A script for Horovod changes one line, `import horovod.torch as hvd`. Model, data and learning rates
+are those of ddp_digits.py, whose parameters it ends with, bit for bit, on two ranks. It needs:
+pip install scikit-learn tqdm
 """
 
 from __future__ import annotations

@@ -77,7 +77,16 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that workers have to leave when all are asked to end; default: 30",
     )
+    fixed = parser.add_argument_group(
+        "a fixed number of ranks",
+        "for scripts that torchrun would start: RANK, WORLD_SIZE and so on are set, none is "
+        "started again, and the first that fails ends all. ringdistrun makes such lines",
+    ).add_argument
+    fixed("--world-size", type=_count, metavar="N", help="ranks of the job, on all hosts")
+    fixed("--first-rank", type=_natural, default=0, metavar="N", help="of this host; default: 0")
+    fixed("--stdin", action="store_true", help="end all when stdin is closed")
     option("-m", "--module", action="store_true", help="SCRIPT is a module, as for python -m")
+    option("--no-python", action="store_true", help="SCRIPT is a program, say python itself")
     option("script", metavar="SCRIPT")
     option("arguments", nargs=argparse.REMAINDER, metavar="...", help="of the script")
 

@@ -7,17 +7,15 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch.distributed as dist
 
-from torch_ringdist._launch import signals
+from torch_ringdist._launch import fixed, signals
 from torch_ringdist._launch.meeting import Meeting
-from torch_ringdist._launch.worker import Worker
+from torch_ringdist._launch.worker import Worker, command_of
 from torch_ringdist.elastic import _log, _settings
 from torch_ringdist.elastic._leave import STATUS as LEFT
 
@@ -37,7 +35,7 @@ class Launcher:
         events.unlink(missing_ok=True)  # of another run
         os.environ[_settings.EVENTS] = str(events)
         self._workers = [
-            Worker(number, self._command(), self._environment(), self._folder, self._mark)
+            Worker(number, command_of(args), self._environment(), self._folder, self._mark)
             for number in range(args.nproc_per_node)
         ]
         self._waiting: dict[Worker, float] = {}  # when those that have died may start again
@@ -111,7 +109,7 @@ class Launcher:
             and not self._may_not_start()
             and worker.attempt < self._args.max_restarts
         )
-        how = _in_words(status)
+        how = worker.outcome
         if again:
             how += f"; it is started again ({worker.attempt + 1} of {self._args.max_restarts})"
             self._waiting[worker] = worker.may_start_at
@@ -178,11 +176,6 @@ class Launcher:
     def _on_signal(self, number: int, _: object) -> None:
         self._signals.append((time.monotonic(), number))  # the loop does the rest
 
-    def _command(self) -> Sequence[str]:
-        args = self._args
-        how = ["-m", args.script] if args.module else [args.script]
-        return [sys.executable, "-u", *how, *args.arguments]
-
     def _environment(self) -> dict[str, str]:
         args = self._args
         start = max(args.min_ranks, args.nproc_per_node if args.rdzv is None else 1)
@@ -202,17 +195,6 @@ class Launcher:
         return {**inherited, **ours}
 
 
-def _in_words(status: int) -> str:
-    if status == 0:
-        return "has finished"
-    if status == LEFT:
-        return "has left"
-    if status < 0:
-        names = {one.value: one.name for one in signal.Signals}
-        return f"was ended by {names.get(-status, f'signal {-status}')}"
-    return f"has failed with status {status}"
-
-
 def run(args: argparse.Namespace) -> int:
     """The command; returns its exit status.
 
@@ -220,6 +202,8 @@ def run(args: argparse.Namespace) -> int:
         OSError: no store, no folder for the logs.
         ValueError: arguments that do not go together.
     """
+    if args.world_size:
+        return fixed.run(args)
     if args.max_ranks and args.max_ranks < args.min_ranks:
         raise ValueError(f"--max-ranks={args.max_ranks} is less than --min-ranks={args.min_ranks}")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
@@ -11,9 +12,19 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from torch_ringdist.elastic._leave import STATUS as LEFT
+
 # One that does not live so long is not started again at once.
 _SHORT_LIFE = 5.0  # seconds
 _PAUSE = 1.0
+
+
+def command_of(args: argparse.Namespace) -> list[str]:
+    """Of the command line, what each worker runs."""
+    if args.no_python:
+        return [args.script, *args.arguments]
+    how = ["-m", args.script] if args.module else [args.script]
+    return [sys.executable, "-u", *how, *args.arguments]
 
 
 class Worker:
@@ -67,6 +78,18 @@ class Worker:
         """Of one that has ended; below 0 the signal that ended it."""
         assert self._process is not None and self._process.returncode is not None
         return self._process.returncode
+
+    @property
+    def outcome(self) -> str:
+        """Of one that has ended, in words."""
+        if self.status == 0:
+            return "has finished"
+        if self.status == LEFT:
+            return "has left"
+        if self.status < 0:
+            names = {one.value: one.name for one in signal.Signals}
+            return f"was ended by {names.get(-self.status, f'signal {-self.status}')}"
+        return f"has failed with status {self.status}"
 
     @property
     def may_start_at(self) -> float:

@@ -1,0 +1,147 @@
+"""ringdistrun: ranks of Horovod scripts on one host and on several."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_shrink_hosts import REASON, Network
+
+from torch_ringdist._launch import hosts
+from torch_ringdist._launch.ringdistrun import main, parse_arguments
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "horovod_digits.py"
+RUN = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+SAY = "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['LOCAL_RANK'])"
+
+
+def run(*arguments: str, limit: float = 100) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN, *arguments], capture_output=True, text=True, timeout=limit, env=ENVIRONMENT
+    )
+
+
+def test_ranks_here():
+    done = run("-np", "3", sys.executable, "-c", SAY)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n"))[1:] == ["[0] 0 3 0", "[1] 1 3 1", "[2] 2 3 2"]
+
+
+def test_the_first_that_fails_ends_all():
+    script = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit(7); time.sleep(100)"
+    done = run("-np", "2", sys.executable, "-c", script)
+    assert done.returncode == 7
+    assert "rank 1" in done.stderr and "failed with status 7" in done.stderr
+
+
+def test_one_that_is_killed_ends_all():
+    script = "import os, signal, time; os.environ['RANK'] == '0' and os.kill(os.getpid(), 9)"
+    done = run("-np", "2", sys.executable, "-c", f"{script}; time.sleep(100)")
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "was ended by SIGKILL" in done.stderr
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_rank_outlives_it(tmp_path: Path, number: int):
+    script = (
+        "import os, pathlib, time;"
+        f"pathlib.Path('{tmp_path}', os.environ['RANK']).write_text(str(os.getpid()));"
+        "time.sleep(100)"
+    )
+    launcher = subprocess.Popen(
+        [*RUN, "-np", "2", sys.executable, "-c", script],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
+    )
+    files = [tmp_path / "0", tmp_path / "1"]
+    deadline = time.monotonic() + 60
+    while not all(one.exists() and one.read_text() for one in files):
+        assert time.monotonic() < deadline and launcher.poll() is None
+        time.sleep(0.05)
+    pids = [int(one.read_text()) for one in files]
+    launcher.send_signal(number)
+    expected = -number if number == signal.SIGKILL else 128 + number
+    assert launcher.wait(30) == expected
+    deadline = time.monotonic() + 30
+    while any(_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, pids
+        time.sleep(0.05)
+
+
+def test_dry_run_says_what_each_host_runs(capsys: pytest.CaptureFixture[str]):
+    line = ["-np", "3", "-H", "a:2,b:4", "--dry-run", "python", "x y.py", "-np", "9"]
+    assert main(line) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("a: cd ") and second.startswith("b: cd ")
+    common = "--rdzv=a:29500 --no-python -- python 'x y.py' -np 9"
+    assert first.endswith(f"--nproc-per-node=2 --world-size=3 --first-rank=0 {common}")
+    assert second.endswith(f"--nproc-per-node=1 --world-size=3 --first-rank=2 {common}")
+
+
+def test_hosts(tmp_path: Path):
+    assert hosts.parse_hosts("a:2,b,[::1]:3") == [("a", 2), ("b", 1), ("::1", 3)]
+    file = tmp_path / "hosts"
+    file.write_text("# two\na slots=2\n\nb  # one\n")
+    assert hosts.parse_hostfile(file) == [("a", 2), ("b", 1)]
+    share = hosts.Share
+    assert hosts.shares([("a", 2), ("b", 2)], 3) == [share("a", 0, 2), share("b", 2, 1)]
+    assert hosts.shares([("a", 2), ("b", 2)], 2) == [share("a", 0, 2)]
+    args = parse_arguments(["--hostfile", str(file), "python", "x.py"])
+    assert args.shares == [share("a", 0, 2), share("b", 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["-np", "2"], "a command is missing"),
+        (["-np", "0", "x"], "-np must be at least 1"),
+        (["-np", "3", "-H", "a:2", "x"], "2 slots"),
+        (["-H", "a:x", "x"], "HOST:SLOTS"),
+        (["-H", "a:0", "x"], "at least 1 slot"),
+        (["-H", "a:1,a:1", "x"], "each host once"),
+        (["-H", "a:1", "--hostfile", "f", "x"], "give one of them"),
+        (["--hostfile", "/nowhere/at/all", "x"], "No such file"),
+        (["--mpi", "-np", "2", "x"], "there is no MPI here"),
+        (["--min-np", "2", "x"], "--min-ranks"),
+    ],
+)
+def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: list[str], text: str):
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments(arguments)
+    assert ended.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone")
+def test_two_hosts():
+    with Network(2) as network:
+        names = [network.enter(host)[-1] for host in range(2)]
+        done = run(
+            *("-np", "2", "-H", f"{names[0]}:1,{names[1]}:1", "--rsh", "ip netns exec"),
+            *("--address", network.address(0), sys.executable, str(EXAMPLE)),
+            *("--steps=20", "--no-progress"),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "parameters identical on 2 ranks" in done.stdout
+        script = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit(7); time.sleep(100)"
+        done = run(
+            *("-np", "2", "-H", f"{names[0]}:1,{names[1]}:1", "--rsh", "ip netns exec"),
+            *("--address", network.address(0), sys.executable, "-c", script),
+        )
+        assert done.returncode == 7, done.stdout + done.stderr

@@ -1,0 +1,80 @@
+"""Which ranks go where: -np, -H and --hostfile of ringdistrun."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Share:
+    """Ranks of one host: `count`, from `first` on."""
+
+    host: str
+    first: int
+    count: int
+
+
+def parse_hosts(text: str) -> list[tuple[str, int]]:
+    """Of -H: "a:2,b:4" -> names and slots; a slot where none are given.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    return [_parse_host(part) for part in text.split(",")]
+
+
+def parse_hostfile(path: Path) -> list[tuple[str, int]]:
+    """Lines of "host slots=2", of OpenMPI; what follows # is a comment.
+
+    Raises:
+        OSError: it cannot be read. ValueError: a line is something else.
+    """
+    out = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not (words := line.split("#")[0].split()):
+            continue
+        found = re.fullmatch(r"(\S+?)(?:\s+slots\s*=\s*(\d+))?", " ".join(words))
+        if not found:
+            raise ValueError(f'{path}:{number}: expected "HOST slots=N", got {line!r}')
+        out.append(_checked(found[1], int(found[2] or 1)))
+    return out
+
+
+def _parse_host(text: str) -> tuple[str, int]:
+    found = re.fullmatch(r"([^:\s]+|\[[^\]\s]+\])(?::(\d+))?", text.strip())
+    if not found:
+        raise ValueError(f'-H must be "HOST:SLOTS,HOST:SLOTS", got {text!r}')
+    return _checked(found[1].strip("[]"), int(found[2] or 1))
+
+
+def _checked(host: str, slots: int) -> tuple[str, int]:
+    if slots < 1:
+        raise ValueError(f"host {host} must have at least 1 slot, got {slots}")
+    return host, slots
+
+
+def shares(hosts: Sequence[tuple[str, int]], ranks: int) -> list[Share]:
+    """Slots fill in order, as far as they are needed.
+
+    Raises:
+        ValueError: there are fewer slots than ranks, or a host is there twice.
+    """
+    names = [name for name, _ in hosts]
+    if len(set(names)) < len(names):
+        raise ValueError(f"each host once: {', '.join(names)}")
+    slots = sum(count for _, count in hosts)
+    if slots < ranks:
+        raise ValueError(
+            f"-np {ranks}: the hosts have {slots} slots: "
+            + ", ".join(f"{name}:{count}" for name, count in hosts)
+        )
+    out, first = [], 0
+    for name, count in hosts:
+        used = min(count, ranks - first)
+        if used > 0:
+            out.append(Share(name, first, used))
+        first += used
+    return out

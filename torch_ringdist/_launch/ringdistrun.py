@@ -1,0 +1,263 @@
+"""ringdistrun: starts the ranks of a Horovod script on one host, or on several."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, NoReturn
+
+from torch_ringdist._address import join
+from torch_ringdist._launch import signals
+from torch_ringdist._launch.hosts import Share, parse_hostfile, parse_hosts, shares
+from torch_ringdist._launch.reach import is_here
+
+_DESCRIPTION = """\
+Start a script's ranks. What they print comes with their rank before each line; the first that fails
+ends all. On hosts other than this one a command is started by ssh, or what --rsh says.
+"""
+
+_EXAMPLES = """\
+examples:
+  ringdistrun -np 4 python train.py
+      Four ranks here.
+
+  ringdistrun -np 4 -H a:2,b:2 python train.py
+      Ranks 0 and 1 on host a, 2 and 3 on b; a holds the store in which all meet.
+
+  ringdistrun -np 4 -H a:2,b:2 --dry-run python train.py
+      Only say what is to be run on each host: for Slurm, Kubernetes and others that start it.
+
+  ringdistrun -np 2 -H pod-a:1,pod-b:1 --address 10.0.0.7 --rsh "kubectl exec -i" -- python train.py
+      By another command, which is given the host and "sh", and a script on stdin.
+"""
+
+USUAL_PORT = 29500
+
+# Of Horovod's own launcher: what is not obeyed, and why or what to use.
+_REFUSED = {
+    "--mpi": "there is no MPI here",
+    "--jsrun": "there is no jsrun here; --dry-run says what is to be run on each host",
+    "--min-np": "elastic runs are python -m torch_ringdist run --min-ranks; see docs/elastic.md",
+    "--max-np": "elastic runs are python -m torch_ringdist run --max-ranks; see docs/elastic.md",
+    "--host-discovery-script": "elastic runs are python -m torch_ringdist run; see docs/elastic.md",
+    "--reset-limit": "elastic runs are python -m torch_ringdist run; see docs/elastic.md",
+    "--timeline-filename": "there is no timeline yet",
+    "--autotune": "there is no autotune yet",
+    "--cycle-time-ms": "there is no cycle: operations are told of when they are ready",
+    "--hierarchical-allreduce": "the planner decides; RINGDIST_ALGORITHM=hierarchical forces it",
+    "--config-file": "give the options themselves",
+}
+# What ranks on other hosts get of this environment, besides what -x names.
+_PASSED = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHON", "OMP_", "RINGDIST_", "HOROVOD_")
+
+
+class _Refuse(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
+        parser.error(f"{rest[-1]}: {_REFUSED[str(rest[-1])]}")
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="ringdistrun",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "-np",
+        "--num-proc",
+        type=int,
+        metavar="N",
+        help="ranks; default: as many as slots",
+    )
+    add("-H", "--hosts", metavar="HOST:SLOTS,...", help="default: localhost, as many as ranks")
+    add("-hostfile", "--hostfile", type=Path, metavar="FILE", help='lines of "HOST slots=N"')
+    add("--rsh", default="ssh", metavar="COMMAND", help="for hosts but this one; default: ssh")
+    add("-p", "--ssh-port", type=int, metavar="PORT", help="of ssh")
+    add("-i", "--ssh-identity-file", metavar="FILE", help="of ssh")
+    add("--address", metavar="ADDRESS", help="of the first host, for the others; default: its name")
+    add("--port", type=int, help=f"of the store there; default: {USUAL_PORT}, or a free one here")
+    add(
+        "-x",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="also for ranks elsewhere",
+    )
+    add("--network-interfaces", "--network-interface", metavar="NAME", help="RINGDIST_INTERFACE")
+    add("--output-filename", type=Path, metavar="FOLDER", help="for what ranks print")
+    add("--dry-run", action="store_true", help="print what is to be run on each host")
+    add("--gloo", action="store_true", help="of Horovod; no MPI is needed in any case")
+    for name, why in _REFUSED.items():
+        add(name, nargs="?", action=_Refuse, help=argparse.SUPPRESS, metavar=why)
+    add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="python and a script")
+    args = parser.parse_args(arguments)
+    if args.command[:1] == ["--"]:
+        del args.command[0]
+    if not args.command:
+        parser.error("a command is missing, as: ringdistrun -np 2 python train.py")
+    try:
+        args.shares = _shares(args)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    return args
+
+
+def _shares(args: argparse.Namespace) -> list[Share]:
+    if args.hosts and args.hostfile:
+        raise ValueError("-H and --hostfile: give one of them")
+    if args.hostfile:
+        hosts = parse_hostfile(args.hostfile)
+    elif args.hosts:
+        hosts = parse_hosts(args.hosts)
+    else:
+        hosts = [("localhost", args.num_proc or 1)]
+    ranks = sum(slots for _, slots in hosts) if args.num_proc is None else args.num_proc
+    if ranks < 1:
+        raise ValueError(f"-np must be at least 1, got {ranks}")
+    return shares(hosts, ranks)
+
+
+def launch_line(args: argparse.Namespace, share: Share, stdin: bool) -> list[str]:
+    """What is to be run on that host."""
+    of_all = args.shares
+    line = [sys.executable, "-m", "torch_ringdist", "run", f"--nproc-per-node={share.count}"]
+    line += [f"--world-size={of_all[-1].first + of_all[-1].count}", f"--first-rank={share.first}"]
+    if len(of_all) > 1:
+        line.append(f"--rdzv={join(args.address or of_all[0].host, args.port or USUAL_PORT)}")
+    if args.output_filename:
+        line.append(f"--log-dir={args.output_filename}")
+    if stdin:
+        line.append("--stdin")
+    return [*line, "--no-python", "--", *args.command]
+
+
+def _environment(args: argparse.Namespace) -> dict[str, str]:
+    out = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
+    for given in args.x:
+        name, _, value = given.partition("=")
+        out[name] = value if "=" in given else os.environ.get(name, "")
+    if args.network_interfaces:
+        out["RINGDIST_INTERFACE"] = args.network_interfaces
+    return out
+
+
+def script_for(args: argparse.Namespace, share: Share, stdin: bool) -> str:
+    """The same with folder and environment, for a shell."""
+    variables = [f"{name}={shlex.quote(value)}" for name, value in _environment(args).items()]
+    line = " ".join(["exec", "env", *variables, shlex.join(launch_line(args, share, stdin))])
+    return f"cd {shlex.quote(os.getcwd())} && {line}\n"
+
+
+class _OnHost:
+    """What runs on one host, whose output is shown."""
+
+    def __init__(self, args: argparse.Namespace, share: Share) -> None:
+        self.host = share.host
+        if _is_local(share.host):
+            self._process = self._popen(
+                launch_line(args, share, stdin=True), {**os.environ, **_environment(args)}
+            )
+        else:
+            self._process = self._popen([*_rsh(args), share.host, "sh"], None)
+            script = script_for(args, share, stdin=True).encode()
+            assert self._process.stdin is not None
+            self._process.stdin.write(script)
+            self._process.stdin.flush()
+        self._thread = threading.Thread(target=self._show, daemon=True)
+        self._thread.start()
+
+    @staticmethod
+    def _popen(command: list[str], environment: dict[str, str] | None) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for this process, which tells them
+        )
+
+    def _show(self) -> None:
+        source: IO[bytes] | None = self._process.stdout
+        assert source is not None
+        for line in source:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def ask_to_end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def end(self, seconds: float) -> None:
+        """All of it that is still there after that long is killed."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._thread.join(5)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return is_here(host)
+    except OSError:  # a name for --rsh alone
+        return False
+
+
+def _rsh(args: argparse.Namespace) -> list[str]:
+    out = shlex.split(args.rsh)
+    if args.ssh_port:
+        out += ["-p", str(args.ssh_port)]
+    if args.ssh_identity_file:
+        out += ["-i", args.ssh_identity_file]
+    return out
+
+
+def _run(args: argparse.Namespace) -> int:
+    asked: list[int] = []
+    for number in signals.that_ask():
+        signal.signal(number, lambda number, _: asked.append(number))
+    hosts = [_OnHost(args, share) for share in args.shares]
+    status = 0
+    while not asked:
+        statuses = [host.poll() for host in hosts]
+        failed = next((one for one in statuses if one), None)
+        if failed is not None:
+            status = failed if failed > 0 else 128 - failed
+            break
+        if all(one == 0 for one in statuses):
+            break
+        time.sleep(0.05)
+    for host in hosts:
+        host.ask_to_end()
+    for host in hosts:
+        host.end(10.0)
+    return 128 + asked[0] if asked else status
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or that of the first rank that has failed."""
+    args = parse_arguments(arguments)
+    if args.dry_run:
+        for share in args.shares:
+            print(f"{share.host}: {script_for(args, share, stdin=False)}", end="")
+        return 0
+    return _run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
