@@ -16,6 +16,7 @@ from typing import IO, NoReturn
 
 from torch_ringdist._address import join
 from torch_ringdist._launch import signals
+from torch_ringdist._launch.horovod_names import folder_of_names
 from torch_ringdist._launch.hosts import Share, parse_hostfile, parse_hosts, shares
 from torch_ringdist._launch.reach import is_here
 
@@ -147,6 +148,9 @@ def _environment(args: argparse.Namespace) -> dict[str, str]:
     for given in args.x:
         name, _, value = given.partition("=")
         out[name] = value if "=" in given else os.environ.get(name, "")
+    if names := folder_of_names():
+        path = out.get("PYTHONPATH")
+        out["PYTHONPATH"] = f"{path}{os.pathsep}{names}" if path else names
     if args.network_interfaces:
         out["RINGDIST_INTERFACE"] = args.network_interfaces
     return out

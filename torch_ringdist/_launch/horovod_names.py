@@ -1,0 +1,16 @@
+"""Where the name "horovod" is torch_ringdist.horovod's."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+NAMES = str(Path(__file__).parents[1] / "horovod" / "_names")
+
+
+def folder_of_names() -> str | None:
+    """To be on the path of a script that imports horovod.torch; None where Horovod is installed."""
+    found = importlib.util.find_spec("horovod")
+    if found is not None and not str(found.origin).startswith(NAMES):
+        return None
+    return NAMES

@@ -1,0 +1,1 @@
+from torch_ringdist.horovod._call import run as run

@@ -1,0 +1,1 @@
+from torch_ringdist.horovod import *  # noqa: F403
