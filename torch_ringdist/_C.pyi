@@ -99,16 +99,23 @@ class NamedGroup:
         prescale: float = 1.0,
         postscale: float = 1.0,
     ) -> NamedWork:
-        """Of tensors of one dtype, as one operation. `op`: sum, average, min, max, product. An
+        """Of a list, as one operation. `op`: sum, average, min, max, product. An
         output may be its input."""
-    def allgather(self, name: str, input: Tensor) -> NamedWork: ...
+    def allgather(self, name: str, inputs: Sequence[Tensor], manner: str = "") -> NamedWork:
+        """Of a list, as one operation. `manner`: what else must be alike, in words."""
     def broadcast(self, name: str, input: Tensor, output: Tensor, root: int) -> NamedWork:
         """`root`: a rank of this group."""
     def alltoall(self, name: str, input: Tensor, splits: Sequence[int]) -> NamedWork:
         """Its outputs: what was received, and (int64) how many rows of each rank."""
     def reducescatter(
-        self, name: str, input: Tensor, op: str, prescale: float = 1.0, postscale: float = 1.0
-    ) -> NamedWork: ...
+        self,
+        name: str,
+        inputs: Sequence[Tensor],
+        op: str,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+    ) -> NamedWork:
+        """Of a list, as one operation."""
     def barrier(self, name: str) -> NamedWork: ...
     def join(self) -> int:
         """The rank that was last to join. Blocks without the GIL."""

@@ -53,18 +53,19 @@ void bind_named(py::module_& module) {
           },
           py::arg("name"), py::arg("inputs"), py::arg("outputs"), py::arg("op"),
           py::arg("prescale") = 1.0, py::arg("postscale") = 1.0, Release())
-      .def("allgather", &NamedGroup::allgather, py::arg("name"), py::arg("input"), Release())
+      .def("allgather", &NamedGroup::allgather, py::arg("name"), py::arg("inputs"),
+           py::arg("manner") = "", Release())
       .def("broadcast", &NamedGroup::broadcast, py::arg("name"), py::arg("input"),
            py::arg("output"), py::arg("root"), Release())
       .def("alltoall", &NamedGroup::alltoall, py::arg("name"), py::arg("input"), py::arg("splits"),
            Release())
       .def(
           "reducescatter",
-          [](NamedGroup& self, const std::string& name, const at::Tensor& input,
+          [](NamedGroup& self, const std::string& name, const Tensors& inputs,
              const std::string& op, double prescale, double postscale) {
-            return self.reducescatter(name, input, reducing(op, prescale, postscale));
+            return self.reducescatter(name, inputs, reducing(op, prescale, postscale));
           },
-          py::arg("name"), py::arg("input"), py::arg("op"), py::arg("prescale") = 1.0,
+          py::arg("name"), py::arg("inputs"), py::arg("op"), py::arg("prescale") = 1.0,
           py::arg("postscale") = 1.0, Release())
       .def("barrier", &NamedGroup::barrier, py::arg("name"), Release())
       .def("join", &NamedGroup::join, Release())

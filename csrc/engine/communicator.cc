@@ -19,7 +19,6 @@ constexpr Duration kWordTime = Milliseconds(200);  // to write to a store that a
 constexpr Duration kLeaveTime = std::chrono::seconds(1);
 
 Error shut_down() { return {ErrorKind::kAborted, "ringdist: this process has shut ringdist down"}; }
-
 Error gone() { return {ErrorKind::kAborted, "ringdist: the group is gone"}; }
 
 }  // namespace
@@ -152,10 +151,9 @@ Result<Shrunk> Communicator::shrink(Milliseconds timeout) {
 uint64_t Communicator::freeze(const Error& cause) {
   Lane& lane = context_->lane();
   auto first = std::make_shared<std::atomic<uint64_t>>(1);  // the lane may take longer
-  const auto task = [&executor = lane.executor(), seat = seat_, cause, first] {
-    *first = executor.freeze(seat, cause);
-  };
-  lane.call(task, Clock::now() + kTaskTime);
+  lane.call([&executor = lane.executor(), seat = seat_, cause,
+             first] { *first = executor.freeze(seat, cause); },
+            Clock::now() + kTaskTime);
   return *first;
 }
 
@@ -229,9 +227,7 @@ Result<std::shared_ptr<Communicator>> Communicator::subgroup(const std::vector<i
                                                              std::shared_ptr<Store> store,
                                                              std::string name,
                                                              Milliseconds timeout) {
-  CommunicatorOptions options = options_.of(ranks, rank());
-  options.name = std::move(name);
-  options.timeout = timeout;
+  auto options = options_.of(ranks, rank()).named(std::move(name), timeout, nullptr);
   options.store = std::move(store);
   return create(context_, std::move(options));
 }
@@ -327,15 +323,19 @@ void Communicator::handed_over(uint64_t number) {
   context_->lane().post([&executor, seat = seat_, number] { executor.handed_over(seat, number); });
 }
 
+void Communicator::fail(const Error& cause) {
+  Lane& lane = context_->lane();
+  lane.post([&executor = lane.executor(), seat = seat_, cause] {
+    executor.fail(seat, cause, /*tell_others=*/true);
+  });
+}
+
 void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   for (const auto& sibling : siblings()) sibling->abort(why);
   // Ranks that have found their peers no longer look into the store: ours must be found to be told.
   formation_->shorten(Clock::now() + Context::kFinishTime);
-  const Error cause(ErrorKind::kAborted, why);
-  Executor& executor = context_->lane().executor();
-  context_->lane().post(
-      [&executor, seat = seat_, cause] { executor.fail(seat, cause, /*tell_others=*/true); });
+  fail(Error(ErrorKind::kAborted, why));
   withdraw(Clock::now() + Context::kFinishTime, ErrorKind::kAborted, why);
 }
 
@@ -359,9 +359,9 @@ void Communicator::finish(NoticeKind how, TimePoint until) {
   const bool told = failure() && formation_->nonce() != 0;
   if (!context_->lane().stopped() && !told) formation_->outcome().wait_until(until);
   formation_->cancel(how);
-  const bool exits = how == NoticeKind::kExit;
   withdraw(std::max(until, Clock::now() + kWordTime), ErrorKind::kPeerLost,
-           exits ? "its process exited" : "it destroyed the group", exits);
+           how == NoticeKind::kExit ? "its process exited" : "it destroyed the group",
+           how == NoticeKind::kExit);
   wait_until_idle(std::min(until, Clock::now() + kLeaveTime));
 }
 

@@ -125,7 +125,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // Errors: as of shrink(), of a group that has not formed or has one rank.
   Result<std::shared_ptr<Communicator>> without(const std::vector<int>& ranks);
 
-  // Ends all ops of the group, on all ranks.
+  // Ends all ops of the group, on all ranks, that have found each other.
+  void fail(const Error& cause);
+  // The same, as this rank's will, also while others look for it; its siblings end, too.
   void abort(const std::string& why);
   // Waits for the ops in flight (each ends by its timeout), tells the others and leaves.
   // Idempotent.

@@ -6,27 +6,40 @@
 
 namespace ringdist {
 
-void Batch::add(OpRequest part, std::shared_ptr<Op> end) {
-  if (end) ends_.push_back(std::move(end));
-  memory_.push_back(std::exchange(part.keep_alive, nullptr));
-  if (memory_.size() == 1) {
-    request_ = std::move(part);
+void Batch::add(std::vector<OpRequest> parts) {
+  for (OpRequest& part : parts) keep(std::exchange(part.keep_alive, nullptr));
+  if (requests_.empty()) {
+    requests_ = std::move(parts);
     return;
   }
-  check(part.kind == Collective::kAllreduce && request_.kind == Collective::kAllreduce &&
-            part.dtype == request_.dtype && part.reduce_op == request_.reduce_op && !part.blocks &&
-            !request_.blocks,
-        "calls of one batch are alike");
-  part.output.for_each(0, part.output.count(), [&](Bytes span) {
-    request_.output.append(span.data(),
-                           static_cast<int64_t>(span.size() / request_.output.element_size()));
-  });
-  request_.count = request_.output.count();
+  check(requests_.size() == 1 && parts.size() == 1, "only calls of one op travel together");
+  merge(std::move(parts[0]));
 }
 
-OpRequest Batch::take_request() {
-  request_.keep_alive = std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(memory_));
-  return std::move(request_);
+void Batch::merge(OpRequest part) {
+  OpRequest& all = requests_[0];
+  check(part.kind == Collective::kAllreduce && all.kind == Collective::kAllreduce &&
+            part.dtype == all.dtype && part.reduce_op == all.reduce_op && !part.blocks &&
+            !all.blocks,
+        "calls of one batch are alike");
+  part.output.for_each(0, part.output.count(), [&](Bytes span) {
+    const auto count = static_cast<int64_t>(span.size() / all.output.element_size());
+    all.output.append(span.data(), count);
+  });
+  all.count = all.output.count();
+}
+
+std::vector<OpRequest> Batch::take_requests() {
+  const auto memory = std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(kept_));
+  for (OpRequest& request : requests_) request.keep_alive = memory;
+  open_ = requests_.size();
+  return std::move(requests_);
+}
+
+bool Batch::end_one(const Error& error) {
+  check(open_ > 0, "an op ends once");
+  if (error && !error_) error_ = error;
+  return --open_ == 0;
 }
 
 }  // namespace ringdist

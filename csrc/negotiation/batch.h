@@ -1,27 +1,40 @@
-// Calls that run as one op.
+// Calls that run together: several as one op, or one as several.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/op/op.h"
 
 namespace ringdist {
 
 class Batch {
  public:
-  // `end`: null, or what its caller waits for.
-  void add(OpRequest part, std::shared_ptr<Op> end);
+  // Before add(): what a caller waits for, and what lives until all has ended.
+  void add_end(std::shared_ptr<Op> end) { ends_.push_back(std::move(end)); }
+  void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+  // The ops of one call. Of several calls each has one, and they are alike: they become one op over
+  // the memory of all, in their order.
+  void add(std::vector<OpRequest> parts);
 
-  // One request over the memory of all parts, in order. Taken once.
-  OpRequest take_request();
+  // What is to be run; each holds what was kept. Taken once.
+  std::vector<OpRequest> take_requests();
+  // One of those has ended, or was not started. True: all have.
+  bool end_one(const Error& error);
+  // The first.
+  const Error& error() const { return error_; }
   const std::vector<std::shared_ptr<Op>>& ends() const { return ends_; }
 
  private:
-  OpRequest request_;
-  std::vector<std::shared_ptr<void>> memory_;
+  void merge(OpRequest part);
+
+  std::vector<OpRequest> requests_;
+  std::vector<std::shared_ptr<void>> kept_;
   std::vector<std::shared_ptr<Op>> ends_;
+  size_t open_ = 0;
+  Error error_;
 };
 
 }  // namespace ringdist

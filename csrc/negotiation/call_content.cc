@@ -1,5 +1,6 @@
 #include "negotiation/call_content.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <utility>
@@ -20,19 +21,22 @@ std::string format_number(double value) {
   return text.data();
 }
 
-std::string format_shape(const std::vector<int64_t>& shape) {
-  std::string out = "[";
-  for (size_t i = 0; i < shape.size(); ++i) out += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+std::string format(const CallContent::Tensor& tensor) {
+  std::string out = std::string(dtype_name(tensor.dtype)) + "[";
+  for (size_t i = 0; i < tensor.shape.size(); ++i) {
+    out += i > 0 ? ", " : "";
+    out += tensor.shape[i] == CallContent::kAny ? "*" : std::to_string(tensor.shape[i]);
+  }
   return out + "]";
 }
 
-// Of a grouped call the first shapes will do.
-std::string format_shapes(const std::vector<std::vector<int64_t>>& shapes) {
+// Of a grouped call the first will do.
+std::string format(const std::vector<CallContent::Tensor>& tensors) {
   constexpr size_t kNamed = 3;
   std::string out;
-  for (size_t i = 0; i < shapes.size() && i < kNamed; ++i)
-    out += (i > 0 ? " " : "") + format_shape(shapes[i]);
-  if (shapes.size() > kNamed) out += " and " + std::to_string(shapes.size() - kNamed) + " more";
+  for (size_t i = 0; i < tensors.size() && i < kNamed; ++i)
+    out += (i > 0 ? " " : "") + format(tensors[i]);
+  if (tensors.size() > kNamed) out += " and " + std::to_string(tensors.size() - kNamed) + " more";
   return out;
 }
 
@@ -48,65 +52,69 @@ bool needs_all(Collective kind) {
 
 }  // namespace
 
-int64_t CallContent::count() const {
-  int64_t out = 0;
-  for (const auto& shape : shapes) {
-    int64_t elements = 1;
-    for (const int64_t length : shape) elements *= length == kAny ? 1 : length;
-    out += elements;
-  }
+int64_t CallContent::Tensor::count() const {
+  int64_t out = 1;
+  for (const int64_t length : shape) out *= length == kAny ? 1 : length;
   return out;
 }
 
 CallDescription CallContent::describe() const {
   CallDescription out;
-  const auto kind_and_how = [this](Writer& writer) {
-    writer.put(kind).put(dtype).put(reduce_op).put(root).put_string(codec).put_string(where);
-  };
   Writer all;
-  kind_and_how(all);
-  all.put(prescale).put(postscale).put(static_cast<uint32_t>(shapes.size()));
-  for (const auto& shape : shapes) {
-    all.put(static_cast<uint32_t>(shape.size()));
-    for (const int64_t length : shape) all.put(length);
+  all.put(kind).put(reduce_op).put(root).put_string(manner).put_string(where);
+  all.put(prescale).put(postscale).put(static_cast<uint32_t>(tensors.size()));
+  for (const Tensor& tensor : tensors) {
+    all.put(tensor.dtype).put(static_cast<uint32_t>(tensor.shape.size()));
+    for (const int64_t length : tensor.shape) all.put(length);
+    out.bytes += tensor.count() * static_cast<int64_t>(dtype_size(tensor.dtype));
   }
   out.content = as_text(all.take());
-  out.words = std::string(collective_name(kind)) + " (" + std::string(dtype_name(dtype)) + ", " +
-              format_shapes(shapes);
-  if (reduces(kind)) out.words += ", " + std::string(reduce_op_name(reduce_op));
-  if (has_root(kind)) out.words += ", root " + std::to_string(root);
-  if (prescale != 1) out.words += ", prescale " + format_number(prescale);
-  if (postscale != 1) out.words += ", postscale " + format_number(postscale);
-  if (!codec.empty()) out.words += ", " + codec;
-  out.words += ", on " + where + ")";
-  out.bytes = count() * static_cast<int64_t>(dtype_size(dtype));
+  out.words = in_words();
   out.needs_all = needs_all(kind);
-  if (kind == Collective::kAllreduce) {
+  const bool is_alike = std::ranges::all_of(
+      tensors, [&](const Tensor& tensor) { return tensor.dtype == tensors[0].dtype; });
+  if (kind == Collective::kAllreduce && !tensors.empty() && is_alike) {
     Writer alike;
-    kind_and_how(alike);
+    alike.put(tensors[0].dtype).put(reduce_op).put_string(manner).put_string(where);
     out.batch = Hash().add(as_text(alike.take())).value() | 1;  // not 0
   }
   return out;
+}
+
+std::string CallContent::in_words() const {
+  std::vector<std::string> parts;
+  if (!tensors.empty()) parts.push_back(format(tensors));
+  if (reduces(kind)) parts.emplace_back(reduce_op_name(reduce_op));
+  if (has_root(kind)) parts.push_back("root " + std::to_string(root));
+  if (prescale != 1) parts.push_back("prescale " + format_number(prescale));
+  if (postscale != 1) parts.push_back("postscale " + format_number(postscale));
+  if (!manner.empty()) parts.push_back(manner);
+  parts.push_back("on " + where);
+  std::string out = std::string(collective_name(kind)) + " (";
+  for (size_t i = 0; i < parts.size(); ++i) out += (i > 0 ? ", " : "") + parts[i];
+  return out + ")";
 }
 
 Result<CallContent> CallContent::parse(const std::string& content) {
   Reader in({reinterpret_cast<const std::byte*>(content.data()), content.size()});
   CallContent out;
   out.kind = in.get<Collective>();
-  out.dtype = in.get<DType>();
   out.reduce_op = in.get<ReduceOp>();
   out.root = in.get<int>();
-  out.codec = in.get_string();
+  out.manner = in.get_string();
   out.where = in.get_string();
   out.prescale = in.get<double>();
   out.postscale = in.get<double>();
+  bool makes_sense = true;
   for (uint32_t left = in.get<uint32_t>(); left > 0 && in.ok(); --left) {
-    auto& shape = out.shapes.emplace_back();
+    Tensor& tensor = out.tensors.emplace_back();
+    tensor.dtype = in.get<DType>();
     for (uint32_t dims = in.get<uint32_t>(); dims > 0 && in.ok(); --dims)
-      shape.push_back(in.get<int64_t>());
+      tensor.shape.push_back(in.get<int64_t>());
+    makes_sense = makes_sense && tensor.dtype <= DType::kFloat8E5M2 && tensor.count() >= 0;
   }
-  if (!in.ended() || out.kind > Collective::kPointToPoint || out.dtype > DType::kFloat8E5M2 ||
-      out.reduce_op > ReduceOp::kPremulSum || out.count() < 0)
+  if (!in.ended() || !makes_sense || out.kind > Collective::kPointToPoint ||
+      out.reduce_op > ReduceOp::kPremulSum)
     return Error(ErrorKind::kProtocol, "ringdist: negotiation: what a call is cannot be read");
   return out;
 }

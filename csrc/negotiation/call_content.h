@@ -16,20 +16,28 @@ namespace ringdist {
 struct CallContent {
   static constexpr int64_t kAny = -1;
 
+  struct Tensor {
+    DType dtype = DType::kFloat32;
+    std::vector<int64_t> shape;  // kAny: of that length ranks may have their own
+
+    // Elements, with lengths that are kAny as 1.
+    int64_t count() const;
+  };
+
   Collective kind = Collective::kAllreduce;
-  DType dtype = DType::kFloat32;
-  ReduceOp reduce_op = ReduceOp::kNone;      // where `kind` reduces
-  int root = 0;                              // where it has one
-  std::vector<std::vector<int64_t>> shapes;  // kAny: of that length ranks may have their own
+  std::vector<Tensor> tensors;
+  ReduceOp reduce_op = ReduceOp::kNone;  // where `kind` reduces
+  int root = 0;                          // where it has one
   double prescale = 1;
   double postscale = 1;
-  std::string codec;          // of `compression=`; "": none
-  std::string where = "cpu";  // the device, and what else tells tensors of one dtype apart
+  std::string manner;         // what else must be alike, in words: "Adasum"
+  std::string where = "cpu";  // the device
 
-  // Elements of all shapes together, with lengths that are kAny as 1.
-  int64_t count() const;
-  // Allreduces that differ only in shapes and factors have the same number for `batch`.
+  // Allreduces of one dtype that differ only in shapes and factors have the same number for
+  // `batch`.
   CallDescription describe() const;
+  // "all_reduce (float32[1000], SUM, on cpu)"
+  std::string in_words() const;
   // Of a description's content. Error: kProtocol.
   static Result<CallContent> parse(const std::string& content);
 };

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,8 +21,9 @@ struct NamedCall {
   // on all ranks.
   std::optional<std::vector<int64_t>> extra;
   // Called once, when all have made it, with what each rank has said; with a lane's token: brief,
-  // without the GIL. An Error ends the group on all ranks.
-  std::function<Result<OpRequest>(const ExtrasByRank&)> request;
+  // without the GIL. The ops that it is, in order: none of a barrier, one of a call that may travel
+  // with others. An Error, or what it throws, ends the group on all ranks.
+  std::function<Result<std::vector<OpRequest>>(const ExtrasByRank&)> requests;
   Milliseconds timeout{0};  // from the call until all have made it; 0: the group's
 };
 

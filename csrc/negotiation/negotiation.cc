@@ -14,10 +14,7 @@ Result<std::shared_ptr<Negotiation>> Negotiation::create(std::shared_ptr<Communi
                                                          NegotiatorOptions options) {
   auto seat = std::make_shared<NegotiationSeat>(group, options);
   auto letters = group->sibling("/names", seat);
-  if (!letters.ok()) {
-    seat->forget_group();
-    return letters.error();
-  }
+  if (!letters.ok()) return letters.error();
   return std::shared_ptr<Negotiation>(
       new Negotiation(std::move(group), std::move(seat), std::move(letters.value())));
 }
@@ -83,6 +80,7 @@ void Negotiation::release(const std::string& name) {
 
 Result<NegotiationSeat::Join> Negotiation::join() {
   NegotiationSeat::Join out{make_end(Milliseconds(0)), std::make_shared<int>(-1)};
+  out.end->deadline = TimePoint::max();  // others may have much to do still
   {
     std::lock_guard lock(mutex_);
     if (joined_ && !joined_->finished())
@@ -98,6 +96,10 @@ Result<NegotiationSeat::Join> Negotiation::join() {
 }
 
 void Negotiation::close() {
+  Lane& lane = group_->context().lane();
+  const auto idle = [seat = seat_] { return seat->idle(); };
+  (void)lane.call_until(idle, Clock::now() + Context::kFinishTime);
+  (void)lane.call([seat = seat_] { seat->close(); }, Clock::now() + Context::kFinishTime);
   letters_->close();
   group_->close();
 }

@@ -24,8 +24,8 @@ class Negotiation {
   // `group` is for its calls alone. All ranks call it alike. Errors: as of Communicator::sibling().
   static Result<std::shared_ptr<Negotiation>> create(std::shared_ptr<Communicator> group,
                                                      NegotiatorOptions options);
-  // Open calls end with kAborted.
-  ~Negotiation() { close(); }
+  // Without close(): waits for nothing, and open calls end with kAborted.
+  ~Negotiation() = default;
   Negotiation(const Negotiation&) = delete;
   Negotiation& operator=(const Negotiation&) = delete;
 
@@ -44,7 +44,8 @@ class Negotiation {
   // As of Communicator.
   bool wait(const Op& op, std::optional<Milliseconds> timeout) { return group_->wait(op, timeout); }
   Error failure() const;
-  // Waits for what has been called, then leaves. Idempotent.
+  // Waits for what all ranks have called, and a little (Context::kFinishTime) for what not all
+  // have; that ends with kAborted. Then leaves. Idempotent.
   void close();
 
   Communicator& group() { return *group_; }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/thrown.h"
 #include "negotiation/stand_in.h"
 
 namespace ringdist {
@@ -25,6 +26,9 @@ void NegotiationSeat::begin(LetterPost& post) {
 
 void NegotiationSeat::call(Open open) {
   if (cause_) return finish(open.end, cause_);
+  if (join_)  // since it was asked whether it had
+    return finish(open.end, Error(ErrorKind::kInvalidArgument,
+                                  "ringdist: '" + open.call.name + "': this rank has joined"));
   if (!negotiator_) return waiting_.push_back(std::move(open));
   make(std::move(open));
   settle();
@@ -55,7 +59,10 @@ Error NegotiationSeat::on_letter(int rank, ConstBytes letter) {
 // Sends what there is to say. Last: the group may end in it.
 void NegotiationSeat::settle() {
   if (!post_) return;
-  negotiator_->flush();
+  do {
+    ran_at_once_ = false;
+    negotiator_->flush();
+  } while (ran_at_once_);
   if (broken_) return post_->fail(broken_);
   post_->await_letters(!open_.empty() || join_);
 }
@@ -65,48 +72,87 @@ void NegotiationSeat::send(int rank, std::vector<std::byte> letter) {
 }
 
 void NegotiationSeat::run(const std::vector<CallTable::EntryPtr>& entries) {
-  auto batch = std::make_shared<Batch>();
-  Error error = prepare(entries, *batch);
+  const auto batch = std::make_shared<Batch>();
   ++running_;
-  if (!error) {
-    OpRequest request = batch->take_request();
-    request.ended = [seat = weak_from_this(), batch](const Error& why) {
-      if (const auto held = seat.lock()) held->ended(*batch, why);
-    };
-    error = group_->submit(std::move(request), /*will_wait=*/false).error();
+  Error error;
+  try {
+    error = start(entries, batch);
+  } catch (...) {
+    error = thrown_error();
   }
   if (!error) return;
-  if (!broken_) broken_ = error;
+  // Whatever is wrong with it, all others run it.
+  if (!broken_)
+    broken_ = Error(ErrorKind::kSystem,
+                    "ringdist: rank " + std::to_string(rank_) + " of group '" + name_ +
+                        "' cannot run what all have called: " + error.message());
+  finish(batch, broken_);
+}
+
+Error NegotiationSeat::start(const std::vector<CallTable::EntryPtr>& entries,
+                             const std::shared_ptr<Batch>& batch) {
+  if (Error error = prepare(entries, *batch)) return error;
+  std::vector<OpRequest> requests = batch->take_requests();
+  if (requests.empty()) {
+    finish(batch, {});
+    negotiator_->ran();
+    ran_at_once_ = true;
+  }
+  for (OpRequest& request : requests) {
+    request.ended = [seat = shared_from_this(), batch](const Error& why) {
+      seat->ended(batch, why);
+    };
+    // What has been started ends with the group.
+    if (Error error = group_->submit(std::move(request), /*will_wait=*/false).error()) return error;
+  }
+  return {};
+}
+
+// What this rank has of it.
+Error NegotiationSeat::prepare(const std::vector<CallTable::EntryPtr>& entries, Batch& batch) {
+  std::vector<std::shared_ptr<Open>> mine(entries.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    auto found = open_.extract(entries[i]->name);
+    if (found.empty() && !join_) return {ErrorKind::kAborted, "it has ended its calls"};
+    if (found.empty()) continue;
+    mine[i] = std::make_shared<Open>(std::move(found.mapped()));
+    batch.add_end(mine[i]->end);
+    batch.keep(mine[i]);
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    auto parts = mine[i] ? mine[i]->call.requests(entries[i]->extras)
+                         : stand_in_for(entries[i]->description);
+    if (!parts.ok()) return parts.error();
+    batch.add(std::move(parts.value()));
+  }
+  return {};
+}
+
+void NegotiationSeat::ended(const std::shared_ptr<Batch>& batch, const Error& error) {
+  if (!batch->end_one(error)) return;
+  finish(batch, batch->error());
+  if (cause_) return;
+  try {
+    negotiator_->ran();
+    settle();
+  } catch (...) {
+    broken_ = thrown_error();
+    if (post_) post_->fail(broken_);
+  }
+}
+
+void NegotiationSeat::finish(const std::shared_ptr<Batch>& batch, const Error& error) {
   --running_;
   for (const auto& end : batch->ends()) finish(end, error);
-}
-
-// What this rank has of it. Error: the others run what it cannot.
-Error NegotiationSeat::prepare(const std::vector<CallTable::EntryPtr>& entries, Batch& batch) {
-  Error first;
-  for (const auto& entry : entries) {
-    auto mine = open_.extract(entry->name);
-    auto request =
-        mine.empty() ? stand_in_for(entry->description) : mine.mapped().call.request(entry->extras);
-    if (!request.ok() && !first) first = request.error();
-    batch.add(request.ok() ? std::move(request.value()) : OpRequest(),
-              mine.empty() ? nullptr : mine.mapped().end);
-  }
-  return first;
-}
-
-void NegotiationSeat::ended(const Batch& batch, const Error& error) {
-  for (const auto& end : batch.ends()) finish(end, error);
-  --running_;
-  if (cause_) return;
-  negotiator_->ran();
-  settle();
+  discard(batch);
 }
 
 void NegotiationSeat::fail(const std::string& name, const std::string& why) {
-  auto mine = open_.extract(name);
-  if (mine.empty()) return;
-  finish(mine.mapped().end,
+  auto found = open_.extract(name);
+  if (found.empty()) return;
+  const auto mine = std::make_shared<Open>(std::move(found.mapped()));
+  discard(mine);
+  finish(mine->end,
          Error(ErrorKind::kMismatch, "ringdist: rank " + std::to_string(rank_) + " of group '" +
                                          name_ + "': '" + name + "': " + why));
 }
@@ -128,20 +174,55 @@ Error NegotiationSeat::tick(TimePoint now) {
                                      .count()) +
                   " ms for all ranks to call '" + name + "', " + open.call.description.words +
                   ", which rank " + std::to_string(rank_) + " has called"};
-  if (join_ && now > join_->end->deadline)
-    return {ErrorKind::kTimeout, "Timed out waiting for all ranks to join"};
   return {};
+}
+
+void NegotiationSeat::close() {
+  if (!cause_)
+    cause_ = Error(ErrorKind::kAborted, "ringdist: group '" + name_ +
+                                            "' was destroyed before all ranks had "
+                                            "called it");
+  end_all();
+  if (post_) post_->await_letters(false);
 }
 
 void NegotiationSeat::end(const Error& cause) noexcept {
   if (!cause_) cause_ = cause;
   post_ = nullptr;
-  for (const Open& open : std::exchange(waiting_, {})) finish(open.end, cause_);
-  for (const auto& [name, open] : std::exchange(open_, {})) finish(open.end, cause_);
-  if (const auto join = std::exchange(join_, std::nullopt)) finish(join->end, cause_);
-  // Not here, where it may be the last one to hold it.
-  if (auto group = std::exchange(group_, nullptr))
-    context_.pool().run([group = std::move(group)] {});
+  end_all();
+  const auto group = std::exchange(group_, nullptr);
+  if (!group) return;
+  // What is decided runs there, and lacks what this rank, or another one, does not start any more.
+  if (cause.kind() != ErrorKind::kAborted) {
+    try {
+      group->fail(cause);
+    } catch (...) {  // there is no memory: it ends by its timeout
+    }
+  }
+  discard(group);
+}
+
+void NegotiationSeat::end_all() noexcept {
+  for (; !waiting_.empty(); waiting_.pop_front()) end_one(waiting_.front());
+  for (; !open_.empty(); open_.erase(open_.begin())) end_one(open_.begin()->second);
+  if (join_) finish(join_->end, cause_);
+  join_.reset();
+}
+
+void NegotiationSeat::end_one(Open& open) noexcept {
+  finish(open.end, cause_);
+  try {
+    discard(std::make_shared<Open>(std::move(open)));
+  } catch (...) {  // there is no memory: it goes here
+  }
+}
+
+// Not here: tensors may need the GIL to go, and the group a store.
+void NegotiationSeat::discard(std::shared_ptr<void> what) noexcept {
+  try {
+    context_.pool().run([what = std::move(what)] {});
+  } catch (...) {  // there is no thread for it
+  }
 }
 
 void NegotiationSeat::finish(const std::shared_ptr<Op>& op, const Error& error) noexcept {

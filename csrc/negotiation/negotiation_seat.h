@@ -38,13 +38,14 @@ class NegotiationSeat final : public Correspondent,
   // `group`: runs the calls.
   NegotiationSeat(std::shared_ptr<Communicator> group, NegotiatorOptions options);
 
-  // It has found no group to be in.
-  void forget_group() { group_.reset(); }
-
   // No other of its name is open here. It ends with an error where negotiation has.
   void call(Open open);
   // Until it has ended, this rank makes no calls.
   void join(Join join);
+  // Calls that not all ranks have made end with kAborted, and later ones do.
+  void close();
+  // No call is open here, and this rank has not joined.
+  bool idle() const { return waiting_.empty() && open_.empty() && !join_ && running_ == 0; }
 
   // Correspondent
   void begin(LetterPost& post) override;
@@ -61,10 +62,15 @@ class NegotiationSeat final : public Correspondent,
   void all_joined(int last) override;
 
   void make(Open open);
+  Error start(const std::vector<CallTable::EntryPtr>& entries, const std::shared_ptr<Batch>& batch);
   Error prepare(const std::vector<CallTable::EntryPtr>& entries, Batch& batch);
-  void ended(const Batch& batch, const Error& error);
+  void ended(const std::shared_ptr<Batch>& batch, const Error& error);
+  void finish(const std::shared_ptr<Batch>& batch, const Error& error);
   void settle();
   void finish(const std::shared_ptr<Op>& op, const Error& error) noexcept;
+  void end_all() noexcept;
+  void end_one(Open& open) noexcept;
+  void discard(std::shared_ptr<void> what) noexcept;
   Executor& executor() const { return context_.lane().executor(); }
 
   const std::string name_;
@@ -77,9 +83,10 @@ class NegotiationSeat final : public Correspondent,
   std::deque<Open> waiting_;  // until it begins
   std::map<std::string, Open> open_;
   std::optional<Join> join_;
-  int running_ = 0;  // batches
-  Error cause_;      // why it ended
-  Error broken_;     // why it must, when what is under way has returned
+  int running_ = 0;           // batches
+  bool ran_at_once_ = false;  // one has, as there was nothing to run
+  Error cause_;               // why it ended
+  Error broken_;              // why it must, when what is under way has returned
 };
 
 }  // namespace ringdist

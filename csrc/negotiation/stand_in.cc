@@ -1,9 +1,11 @@
 #include "negotiation/stand_in.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "negotiation/call_content.h"
@@ -83,31 +85,46 @@ Element neutral(DType dtype, ReduceOp op) {
   return {};
 }
 
-}  // namespace
-
-Result<OpRequest> stand_in_for(const CallDescription& description) {
-  auto parsed = CallContent::parse(description.content);
-  if (!parsed.ok()) return parsed.error();
-  const CallContent& content = parsed.value();
+OpRequest allreduce_of(DType dtype, ReduceOp op, int64_t count) {
   OpRequest out;
-  out.kind = content.kind;
-  out.dtype = content.dtype;
-  out.reduce_op = content.reduce_op;
-  if (out.kind == Collective::kBarrier) return out;
-  if (out.kind != Collective::kAllreduce)
-    return Error(ErrorKind::kNotSupported, description.words + " needs all ranks");
-  const size_t width = dtype_size(out.dtype);
-  out.count = content.count();
-  auto memory = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(out.count) * width);
-  const bool is_of_zeros = out.reduce_op == ReduceOp::kSum || out.reduce_op == ReduceOp::kAvg;
-  if (!is_of_zeros) {
-    const Element fill = neutral(out.dtype, out.reduce_op);
+  out.kind = Collective::kAllreduce;
+  out.dtype = dtype;
+  out.reduce_op = op;
+  out.count = count;
+  const size_t width = dtype_size(dtype);
+  auto memory = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(count) * width);
+  if (op != ReduceOp::kSum && op != ReduceOp::kAvg) {
+    const Element fill = neutral(dtype, op);
     for (size_t at = 0; at < memory->size(); at += width)
       std::memcpy(memory->data() + at, fill.data(), width);
   }
   out.output = Buffer(width);
-  out.output.append(memory->data(), out.count);
+  out.output.append(memory->data(), count);
   out.keep_alive = std::move(memory);
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<OpRequest>> stand_in_for(const CallDescription& description) {
+  auto parsed = CallContent::parse(description.content);
+  if (!parsed.ok()) return parsed.error();
+  const CallContent& content = parsed.value();
+  std::vector<OpRequest> out;
+  if (content.kind == Collective::kBarrier) return out;
+  if (content.kind != Collective::kAllreduce)
+    return Error(ErrorKind::kNotSupported, description.words + " needs all ranks");
+  // As those who call it do: in the order in which dtypes first come.
+  std::vector<std::pair<DType, int64_t>> counts;
+  for (const CallContent::Tensor& tensor : content.tensors) {
+    const auto it = std::ranges::find(counts, tensor.dtype, &std::pair<DType, int64_t>::first);
+    if (it == counts.end())
+      counts.emplace_back(tensor.dtype, tensor.count());
+    else
+      it->second += tensor.count();
+  }
+  for (const auto& [dtype, count] : counts)
+    out.push_back(allreduce_of(dtype, content.reduce_op, count));
   return out;
 }
 

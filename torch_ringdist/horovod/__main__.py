@@ -13,8 +13,8 @@ def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         print("usage: python -m torch_ringdist.horovod SCRIPT [ARGUMENTS]", file=sys.stderr)
         print(
-            "Runs a script that imports horovod.torch, as one rank: of the launcher that has started "
-            "this, as torchrun --no-python or mpirun, or alone.",
+            "Runs a script that imports horovod.torch, as one rank: of the launcher that has "
+            "started this (torchrun -m torch_ringdist.horovod, mpirun), or alone.",
             file=sys.stderr,
         )
         sys.exit(0 if sys.argv[1:2] in (["-h"], ["--help"]) else 2)

@@ -9,7 +9,7 @@ dtype. What needs others to be found out synchronize() raises, as HorovodInterna
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,10 +19,6 @@ from torch_ringdist.horovod._errors import HorovodInternalError, as_internal
 from torch_ringdist.horovod._handles import new_handle, synchronize
 from torch_ringdist.horovod._reductions import Adasum, Average, ReduceOp, Sum, adasum, chosen
 from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_of
-
-if TYPE_CHECKING:
-    from torch_ringdist._C import NamedWork
-    from torch_ringdist.horovod._world import Group
 
 Factors = tuple[float, float]
 
@@ -35,34 +31,8 @@ def _first(results: list[Sequence[Tensor]]) -> Tensor:
     return results[0][0]
 
 
-def _firsts(results: list[Sequence[Tensor]]) -> list[Tensor]:
-    return [one[0] for one in results]
-
-
-def _numbered(name: str, number: int, of: int) -> str:
-    return name if of == 1 else f"{name}.{number}"
-
-
-def _start_sums(
-    group: Group,
-    name: str,
-    inputs: list[Tensor],
-    outputs: list[Tensor],
-    op: ReduceOp,
-    factors: Factors,
-) -> list[NamedWork]:
-    """As one operation; where dtypes differ, one for each."""
-    of_dtype: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
-    for tensor, output in zip(inputs, outputs, strict=True):
-        ours, theirs = of_dtype.setdefault(tensor.dtype, ([], []))
-        ours.append(tensor)
-        theirs.append(output)
-    return [
-        group.named.allreduce(
-            _numbered(name, i, len(of_dtype)), ours, theirs, op.name.lower(), *factors
-        )
-        for i, (ours, theirs) in enumerate(of_dtype.values())
-    ]
+def _all(results: list[Sequence[Tensor]]) -> list[Tensor]:
+    return list(results[0])
 
 
 def _start_allreduce(
@@ -76,30 +46,28 @@ def _start_allreduce(
 ) -> int:
     """`result`: what synchronize() returns when the outputs have the values."""
     group = group_of(process_set, "allreduce")
-    if not inputs:
-        raise ArgumentError("grouped_allreduce: tensors must not be empty")
-    full_name = group.name("allreduce", name)
-    ours, theirs = [one.detach() for one in inputs], [one.detach() for one in outputs]
-    with as_internal():
-        if op != Adasum:
-            works = _start_sums(group, full_name, ours, theirs, op, factors)
-            return new_handle(works, lambda _: result())
+    ours = [one.detach() for one in inputs]
+    theirs = ours if outputs is inputs else [one.detach() for one in outputs]
+    if op == Adasum:
         for one in ours:
             if not one.is_floating_point():
                 raise ArgumentError(f"allreduce: Adasum takes floating dtypes, got {one.dtype}")
-        works = [
-            group.named.allgather(
-                _numbered(full_name, i, len(ours)), (one * factors[0]).unsqueeze(0)
-            )
-            for i, one in enumerate(ours)
-        ]
+    with as_internal(), group.calling("allreduce", name) as full_name:
+        if op != Adasum:
+            how = op.name.lower()
+            work = group.named.allreduce(full_name, ours, theirs, how, *factors)
+            return new_handle([work], lambda _: result())
+        manner = f"Adasum of {[list(one.shape) for one in ours]}, factors {factors}"
+        rows = [(one * factors[0]).unsqueeze(0) for one in ours]
+        work = group.named.allgather(full_name, rows, manner)
 
     def finish(results: list[Sequence[Tensor]]) -> Any:
-        for output, (parts,) in zip(theirs, results, strict=True):
-            output.copy_(adasum(parts) * factors[1])
+        with torch.no_grad():
+            for output, parts in zip(theirs, results[0], strict=True):
+                output.copy_(adasum(parts) * factors[1])
         return result()
 
-    return new_handle(works, finish)
+    return new_handle([work], finish)
 
 
 def allreduce_async(
@@ -174,11 +142,11 @@ def sparse_allreduce_async(
         raise HorovodInternalError("sparse_allreduce_async: op must be hvd.Sum or hvd.Average")
     coo = tensor if tensor.is_sparse else tensor.to_sparse()
     # Not coalesced by others: which entries there are is each rank's own affair.
-    indices = allgather_async(coo._indices().T.contiguous(), f"{name}.indices", process_set)
-    values = allgather_async(coo._values(), f"{name}.values", process_set)
+    parts = [coo._indices().T.contiguous(), coo._values()]
+    handle = grouped_allgather_async(parts, name, process_set)
 
     def result() -> Tensor:
-        where, what = synchronize(indices), synchronize(values)
+        where, what = synchronize(handle)
         if op == Average:
             what = what / process_set.size()
         return torch.sparse_coo_tensor(where.T, what, coo.size())
@@ -191,8 +159,8 @@ def allgather_async(
 ) -> int:
     """allgather() with a handle."""
     group = group_of(process_set, "allgather")
-    with as_internal():
-        work = group.named.allgather(group.name("allgather", name), tensor.detach())
+    with as_internal(), group.calling("allgather", name) as full_name:
+        work = group.named.allgather(full_name, [tensor.detach()])
     return new_handle([work], _first)
 
 
@@ -203,13 +171,9 @@ def grouped_allgather_async(
 ) -> int:
     """grouped_allgather() with a handle."""
     group = group_of(process_set, "allgather")
-    full_name = group.name("allgather", name)
-    with as_internal():
-        works = [
-            group.named.allgather(_numbered(full_name, i, len(tensors)), one.detach())
-            for i, one in enumerate(tensors)
-        ]
-    return new_handle(works, _firsts)
+    with as_internal(), group.calling("allgather", name) as full_name:
+        work = group.named.allgather(full_name, [one.detach() for one in tensors])
+    return new_handle([work], _all)
 
 
 def _start_broadcast(
@@ -221,10 +185,10 @@ def _start_broadcast(
             f"broadcast: root_rank must be a global rank of {process_set}, got {root_rank}"
         )
     root = group.members.index(root_rank)
-    with as_internal():
-        work = group.named.broadcast(
-            group.name("broadcast", name), tensor.detach(), output.detach(), root
-        )
+    ours = tensor.detach()
+    theirs = ours if output is tensor else output.detach()
+    with as_internal(), group.calling("broadcast", name) as full_name:
+        work = group.named.broadcast(full_name, ours, theirs, root)
     return new_handle([work], lambda _: output)
 
 
@@ -276,8 +240,8 @@ def alltoall_async(
     """alltoall() with a handle."""
     group = group_of(process_set, "alltoall")
     rows = _splits_of(tensor, splits, group.size)
-    with as_internal():
-        work = group.named.alltoall(group.name("alltoall", name), tensor.detach(), rows)
+    with as_internal(), group.calling("alltoall", name) as full_name:
+        work = group.named.alltoall(full_name, tensor.detach(), rows)
     if splits is None:
         return new_handle([work], _first)
     return new_handle([work], lambda results: (results[0][0], results[0][1].to(torch.int32)))
@@ -299,11 +263,9 @@ def reducescatter_async(
 ) -> int:
     """reducescatter() with a handle."""
     group = group_of(process_set, "reducescatter")
-    factors = prescale_factor, postscale_factor
-    with as_internal():
-        work = group.named.reducescatter(
-            group.name("reducescatter", name), tensor.detach(), _reducescatter_op(op), *factors
-        )
+    how, factors = _reducescatter_op(op), (prescale_factor, postscale_factor)
+    with as_internal(), group.calling("reducescatter", name) as full_name:
+        work = group.named.reducescatter(full_name, [tensor.detach()], how, *factors)
     return new_handle([work], _first)
 
 
@@ -317,13 +279,8 @@ def grouped_reducescatter_async(
 ) -> int:
     """grouped_reducescatter() with a handle."""
     group = group_of(process_set, "reducescatter")
-    full_name, factors = group.name("reducescatter", name), (prescale_factor, postscale_factor)
-    how = _reducescatter_op(op)
-    with as_internal():
-        works = [
-            group.named.reducescatter(
-                _numbered(full_name, i, len(tensors)), one.detach(), how, *factors
-            )
-            for i, one in enumerate(tensors)
-        ]
-    return new_handle(works, _firsts)
+    how, factors = _reducescatter_op(op), (prescale_factor, postscale_factor)
+    with as_internal(), group.calling("reducescatter", name) as full_name:
+        ours = [one.detach() for one in tensors]
+        work = group.named.reducescatter(full_name, ours, how, *factors)
+    return new_handle([work], _all)

@@ -10,11 +10,12 @@ from torch_ringdist import _native
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist.horovod import _sets, _world
 from torch_ringdist.horovod._errors import as_internal
+from torch_ringdist.horovod._launched import launched
 
 
 def init(
     comm: Sequence[int] | None = None,
-    process_sets: Sequence[_sets.ProcessSet] | None = None,
+    process_sets: Sequence[_sets.ProcessSet] | str | None = None,
 ) -> None:
     """Find the other ranks, by what torchrun, OpenMPI or Slurm has left in the environment; alone
     where there is nothing. All ranks call it. A second call does nothing; after shutdown() it
@@ -22,7 +23,8 @@ def init(
 
     Args:
         comm: of MPI; there is none here, so None, or all ranks in order.
-        process_sets: sets of ranks to begin with, the same on all ranks.
+        process_sets: sets of ranks to begin with, the same on all ranks; "dynamic" of Horovod's
+            means none, as more may be added at any time.
 
     Raises:
         ValueError: comm is something else; a variable that makes no sense; no host of rank 0;
@@ -31,15 +33,21 @@ def init(
     """
     if _world.current() is not None:
         return
-    with as_internal():
-        world = _world.begin()
-    if comm is not None and list(comm) != list(range(world.me.size)):
-        shutdown()
+    size = launched().size
+    if comm is not None and list(comm) != list(range(size)):
         raise ArgumentError(
             f"hvd.init: comm must be None, or all ranks in their order; got {comm!r}: there is no "
             "MPI here; use process_sets= for some ranks"
         )
-    _sets.begin(process_sets or [])
+    sets = [] if process_sets in (None, "dynamic") else list(process_sets)
+    _sets.check(sets, size)
+    with as_internal():
+        _world.begin()
+    try:
+        _sets.begin(sets)
+    except BaseException:
+        shutdown()
+        raise
 
 
 def shutdown() -> None:

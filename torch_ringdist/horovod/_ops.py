@@ -20,18 +20,22 @@ from torch_ringdist.horovod._reductions import Average, ReduceOp, Sum, chosen
 from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_of
 
 
+def _of_gradient(name: str | None) -> str | None:
+    """Backward passes may go in another order on each rank, as the forward ones did."""
+    return name and f"{name}.gradient"
+
+
 class _Allreduce(torch.autograd.Function):
     """Each gradient is reduced as the tensor was."""
 
     @staticmethod
     def forward(ctx: Any, how: dict[str, Any], name: str | None, *tensors: Tensor) -> Any:
-        ctx.how = how
+        ctx.how, ctx.name = how, name
         return tuple(synchronize(_async.grouped_allreduce_async(tensors, name=name, **how)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        handle = _async.grouped_allreduce_async([one.contiguous() for one in gradients], **ctx.how)
-        return None, None, *synchronize(handle)
+        return None, None, *_Allreduce.apply(ctx.how, _of_gradient(ctx.name), *gradients)
 
 
 def _reduced(
@@ -144,7 +148,7 @@ class _Allgather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: Tensor) -> Any:
-        ctx.process_set = process_set
+        ctx.process_set, ctx.name = process_set, name
         ctx.shapes = [one.shape for one in tensors]
         return tuple(synchronize(_async.grouped_allgather_async(tensors, name, process_set)))
 
@@ -152,14 +156,11 @@ class _Allgather(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         group = group_of(ctx.process_set, "allgather")
         rows = [shape[0] if shape else 1 for shape in ctx.shapes]
+        name = _of_gradient(ctx.name)
         mine = torch.tensor([rows])
-        all_rows = synchronize(_async.allgather_async(mine, process_set=ctx.process_set))
+        all_rows = allgather(mine, name and f"{name}.rows", ctx.process_set)
         begins = all_rows[: group.rank].sum(0).tolist()
-        means = synchronize(
-            _async.grouped_allreduce_async(
-                [one.contiguous() for one in gradients], process_set=ctx.process_set
-            )
-        )
+        means = grouped_allreduce(gradients, name=name, process_set=ctx.process_set)
         own = [
             mean[begin : begin + count].reshape(shape)
             for mean, begin, count, shape in zip(means, begins, rows, ctx.shapes, strict=True)
@@ -198,16 +199,14 @@ class _Broadcast(torch.autograd.Function):
     def forward(
         ctx: Any, tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet
     ) -> Any:
-        ctx.root_rank, ctx.process_set = root_rank, process_set
+        ctx.root_rank, ctx.process_set, ctx.name = root_rank, process_set, name
         return synchronize(_async.broadcast_async(tensor, root_rank, name, process_set))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         [gradient] = gradients
         group = group_of(ctx.process_set, "broadcast")
-        mean = synchronize(
-            _async.allreduce_async(gradient.contiguous(), process_set=ctx.process_set)
-        )
+        mean = allreduce(gradient, name=_of_gradient(ctx.name), process_set=ctx.process_set)
         is_root = group.members[group.rank] == ctx.root_rank
         return (mean if is_root else torch.zeros_like(mean)), None, None, None
 
@@ -249,7 +248,7 @@ class _Alltoall(torch.autograd.Function):
         ctx: Any, tensor: Tensor, splits: Any, name: str | None, process_set: ProcessSet
     ) -> Any:
         handle = _async.alltoall_async(tensor, splits, name, process_set)
-        ctx.process_set, result = process_set, synchronize(handle)
+        ctx.process_set, ctx.name, result = process_set, name, synchronize(handle)
         if splits is None:
             ctx.received = None
             return result
@@ -259,10 +258,7 @@ class _Alltoall(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        handle = _async.alltoall_async(
-            gradients[0].contiguous(), ctx.received, process_set=ctx.process_set
-        )
-        back = synchronize(handle)
+        back = alltoall(gradients[0], ctx.received, _of_gradient(ctx.name), ctx.process_set)
         return (back if ctx.received is None else back[0]), None, None, None
 
 
@@ -290,23 +286,19 @@ class _Reducescatter(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, how: dict[str, Any], name: str | None, *tensors: Tensor) -> Any:
-        ctx.how = how
+        ctx.how, ctx.name = how, name
         return tuple(synchronize(_async.grouped_reducescatter_async(tensors, name, **how)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         process_set = ctx.how["process_set"]
-        scaled = [one.contiguous() for one in gradients]
+        scaled = list(gradients)
         if ctx.how["op"] == Sum:
             scaled = [one * process_set.size() for one in scaled]
         factor = ctx.how["prescale_factor"] * ctx.how["postscale_factor"]
         if factor != 1:
             scaled = [one * factor for one in scaled]
-        return (
-            None,
-            None,
-            *synchronize(_async.grouped_allgather_async(scaled, process_set=process_set)),
-        )
+        return None, None, *grouped_allgather(scaled, _of_gradient(ctx.name), process_set)
 
 
 def _reducescatter(
@@ -368,7 +360,9 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Return when all ranks of the set have called it; waits for no other operation."""
     group = group_of(process_set, "barrier")
     with as_internal():
-        group.named.barrier(group.name("barrier", None)).wait()
+        with group.calling("barrier", None) as name:
+            work = group.named.barrier(name)
+        work.wait()
 
 
 def join(device: int = -1) -> int:

@@ -93,6 +93,14 @@ _groups: dict[int, _world.Group] = {}  # those that this process is in
 _next_id = 1
 
 
+def check(sets: Sequence[ProcessSet], size: int) -> None:
+    """Of a job of so many ranks. Raises: ValueError, ranks that are none."""
+    for one in sets:
+        ranks = _checked_ranks(one.ranks or [])
+        if ranks[0] < 0 or ranks[-1] >= size:
+            raise ArgumentError(f"a process set's ranks must be 0 to {size - 1}, got {ranks}")
+
+
 def begin(sets: Sequence[ProcessSet]) -> None:
     """After init(): the global one, and those."""
     global _next_id
@@ -141,9 +149,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     global _next_id
     world = _world.required()
     out = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    ranks = _checked_ranks(out.ranks or [])
-    if ranks[0] < 0 or ranks[-1] >= world.me.size:
-        raise ArgumentError(f"add_process_set: ranks must be 0 to {world.me.size - 1}, got {ranks}")
+    check([out], world.me.size)
+    ranks = out.ranks or []
     if any(other.ranks == ranks for other in _sets.values()):
         raise ArgumentError(f"add_process_set: there is a process set of ranks {ranks} already")
     _agree(world, ranks)
@@ -160,8 +167,9 @@ def _agree(world: _world.World, ranks: list[int]) -> None:
     """That all ranks of the job make the same set."""
     own = torch.tensor(ranks)
     with as_internal():
-        all_ranks, *_ = world.whole.named.allgather("add_process_set", own).wait()
-        sizes, *_ = world.whole.named.allgather("size", torch.tensor([len(ranks)])).wait()
+        with world.whole.calling("add_process_set", None) as name:
+            work = world.whole.named.allgather(name, [own, torch.tensor([len(ranks)])])
+        all_ranks, sizes = work.wait()
     given = [part.tolist() for part in all_ranks.split(sizes.tolist())]
     for rank, theirs in enumerate(given):
         if theirs != ranks:
@@ -184,7 +192,9 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if process_set.process_set_id is None or process_set.process_set_id not in _sets:
         return False
     with as_internal():
-        world.whole.named.barrier("remove_process_set").wait()
+        with world.whole.calling("remove_process_set", None) as name:
+            work = world.whole.named.barrier(name)
+        work.wait()
     with _lock:
         number = process_set.process_set_id
         group = _groups.pop(number, None)

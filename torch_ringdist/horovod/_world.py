@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     from torch_ringdist._C import NamedGroup, ProcessGroupRing
 
 TIMEOUT = timedelta(minutes=30)
-# Sums are in the order of ranks, so that their bits do not depend on what travels with them.
-_OPTIONS = {"deterministic": "layout"}
+
+
+def _options() -> dict[str, str]:
+    """Sums are in the order of ranks, so that their bits do not depend on what travels with them;
+    but where somebody forces an algorithm, which may not be able to."""
+    return {} if os.environ.get("RINGDIST_ALGORITHM") else {"deterministic": "layout"}
 
 
 @dataclass
@@ -31,7 +36,7 @@ class Group:
 
     Attributes:
         members: global ranks, in order.
-        names: by operation, how many calls without a name there were.
+        counts: by operation, how many calls without a name there were.
         joins: how many times all have joined: each begins those counts anew.
     """
 
@@ -39,7 +44,8 @@ class Group:
     backend: ProcessGroupRing
     members: list[int]
     joins: int = 0
-    names: dict[str, itertools.count[int]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def rank(self) -> int:
@@ -49,16 +55,22 @@ class Group:
     def size(self) -> int:
         return len(self.members)
 
-    def name(self, operation: str, given: str | None) -> str:
-        """As Horovod: "allreduce.noname.3"; the count is the same on all ranks that call alike."""
-        if given is not None:
-            return f"{operation}.{given}"
-        number = next(self.names.setdefault(operation, itertools.count()))
-        return f"{operation}.noname.{self.joins}.{number}"
+    @contextlib.contextmanager
+    def calling(self, operation: str, name: str | None) -> Iterator[str]:
+        """The name of a call: what it was given, or "allreduce.noname.0.3", where the count is the
+        same on all ranks that call alike. In it the call is made; one that is refused counts not.
+        """
+        if name is not None:
+            yield name
+            return
+        with self.lock:
+            number = self.counts.get(operation, 0)
+            yield f"{operation}.noname.{self.joins}.{number}"
+            self.counts[operation] = number + 1
 
     def joined(self) -> None:
         self.joins += 1
-        self.names.clear()
+        self.counts.clear()
 
 
 @dataclass(frozen=True)
@@ -95,7 +107,7 @@ class World:
                 TIMEOUT,
                 f"horovod:{number}",
                 list(members),
-                _OPTIONS,
+                _options(),
                 _registration.read_costs,
             )
             return Group(native.NamedGroup(backend), backend, list(members))
@@ -131,6 +143,8 @@ def _find_place(me: Launched, store: dist.Store) -> Where:
 _lock = threading.RLock()
 _world: World | None = None
 _inits = itertools.count()
+# For the life of the process: others may still be at the end of what one began with.
+_stores: dict[tuple[str, int, int], dist.Store] = {}
 
 
 def begin() -> World:
@@ -170,6 +184,9 @@ def _store(me: Launched) -> dist.Store:
         return dist.HashStore()
     if dist.is_initialized() and dist.get_world_size() == me.size:
         return c10d._get_default_store()
+    where = me.address, me.port, me.size
+    if where in _stores:
+        return _stores[where]
     # As torch's own: of the launcher where it has one, else rank 0's, which it may share with a
     # later init_process_group().
     of_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -181,4 +198,5 @@ def _store(me: Launched) -> dist.Store:
         timeout=TIMEOUT,
         multi_tenant=True,
     )
+    _stores[where] = made
     return made

@@ -34,7 +34,7 @@ Error Letters::on_message(const MessageHeader& header, ConstBytes payload) {
   if (!correspondent_) return {ErrorKind::kProtocol, "ringdist: a letter to a group that has none"};
   Pair& pair = pairs_[header.source];
   pair.early.emplace(header.op, Part{header.segment != 0, {payload.begin(), payload.end()}});
-  while (!pair.early.empty() && pair.early.begin()->first == pair.received) {
+  while (!has_ended_ && !pair.early.empty() && pair.early.begin()->first == pair.received) {
     Part part = std::move(pair.early.extract(pair.early.begin()).mapped());
     ++pair.received;
     pair.open.insert(pair.open.end(), part.bytes.begin(), part.bytes.end());

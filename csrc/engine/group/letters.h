@@ -29,6 +29,7 @@ class Letters {
   Error on_message(const MessageHeader& header, ConstBytes payload);
   Error tick() { return awaits_ ? correspondent_->tick(port_.lane.now) : Error(); }
   void end(const Error& cause) noexcept {
+    has_ended_ = true;
     awaits_ = false;
     if (correspondent_) correspondent_->end(cause);
   }
@@ -55,6 +56,7 @@ class Letters {
   const std::shared_ptr<Correspondent> correspondent_;
   std::map<int, Pair> pairs_;
   bool awaits_ = false;
+  bool has_ended_ = false;
 };
 
 }  // namespace ringdist

@@ -10,6 +10,7 @@
 #include "torch/errors.h"
 #include "torch/named/scale.h"
 #include "torch/ops/arguments.h"
+#include "torch/ops/by_dtype.h"
 #include "torch/work/interrupts.h"
 
 namespace ringdist {
@@ -17,13 +18,14 @@ namespace {
 
 constexpr Call::Manner kManner{c10d::kUnsetTimeout, /*async=*/true};
 
+using Requests = std::vector<OpRequest>;
+
 // `free_rows`: ranks may differ in dimension 0.
-std::vector<int64_t> shape_of(const at::Tensor& tensor, bool free_rows = false) {
-  std::vector<int64_t> out = tensor.sizes().vec();
-  if (free_rows) {
-    if (out.empty()) out.push_back(1);
-    out[0] = CallContent::kAny;
-  }
+CallContent::Tensor content_of(DType dtype, const at::Tensor& tensor, bool free_rows = false) {
+  CallContent::Tensor out{dtype, tensor.sizes().vec()};
+  if (!free_rows) return out;
+  if (out.shape.empty()) out.shape.push_back(1);
+  out.shape[0] = CallContent::kAny;
   return out;
 }
 
@@ -49,26 +51,54 @@ void check_input(std::string_view op, const std::string& argument, const at::Ten
   throw_if(check_on_cpu(op, argument, tensor));
 }
 
-CallContent content_of(Collective kind, DType dtype, const at::Tensor& tensor) {
+void check_inputs(std::string_view op, const Tensors& inputs) {
+  throw_if(check_list(op, "tensors", inputs, /*written=*/false));
+  for (size_t i = 0; i < inputs.size(); ++i) check_input(op, "tensors" + index(i), inputs[i]);
+}
+
+CallContent content_of(Collective kind, const at::Tensor& first) {
   CallContent out;
   out.kind = kind;
-  out.dtype = dtype;
-  out.where = tensor.device().str();
-  // Moved as bytes, but they are no others.
-  if (dtype == DType::kBytes) out.where += std::string(", ") + c10::toString(tensor.scalar_type());
+  out.where = first.device().str();
   return out;
 }
 
-// Once.
-std::function<Result<OpRequest>(const ExtrasByRank&)> as_it_is(Call call) {
-  call.request.keep_alive = std::make_shared<Tensors>(std::move(call.memory));
-  auto kept = std::make_shared<OpRequest>(std::move(call.request));
-  return [kept](const ExtrasByRank&) -> Result<OpRequest> { return std::move(*kept); };
+CallContent content_of(Collective kind, const at::Tensor& first, const NamedGroup::Reducing& how) {
+  CallContent out = content_of(kind, first);
+  out.reduce_op = how.op;
+  out.prescale = how.prescale;
+  out.postscale = how.postscale;
+  return out;
 }
 
-DType reduced_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
-                    const NamedGroup::Reducing& how) {
-  return value_of(to_dtype(op, argument, tensor, how.op));
+// Those that are moved as bytes are of one kind for the engine, and of several for people.
+void add(CallContent& content, DType dtype, const at::Tensor& tensor, bool free_rows = false) {
+  content.tensors.push_back(content_of(dtype, tensor, free_rows));
+  if (dtype != DType::kBytes) return;
+  content.manner +=
+      (content.manner.empty() ? "" : ", ") + std::string(c10::toString(tensor.scalar_type()));
+}
+
+void settle_memory(Call& call) {
+  call.request.keep_alive = std::make_shared<Tensors>(std::move(call.memory));
+}
+
+// What ranks tell each other of calls whose sizes they do not know: its own part of each tensor,
+// kept until it is run.
+struct Unsized {
+  std::vector<Call> calls;
+  Tensors inputs;
+};
+
+// One tensor's rows of all ranks, which have said so many each.
+OpRequest gather(Call& call, const at::Tensor& input, const std::vector<int64_t>& rows,
+                 Tensors& outputs) {
+  for (const int64_t count : rows) call.request.output_parts.push_back(count * row_length(input));
+  outputs.push_back(with_rows(input, std::accumulate(rows.begin(), rows.end(), int64_t{0})));
+  call.write(outputs.back());
+  call.request.count = settle_parts(call.request.output_parts);
+  settle_memory(call);
+  return std::move(call.request);
 }
 
 }  // namespace
@@ -85,42 +115,51 @@ NamedGroup::Handle NamedGroup::start(NamedCall call, std::shared_ptr<Tensors> ou
   return out;
 }
 
-NamedGroup::Handle NamedGroup::call(const std::string& name, const CallContent& content, Call call,
-                                    NamedWork::After after) {
-  auto outputs = std::make_shared<Tensors>(std::move(call.outputs));
-  after.staging = std::move(call.staging);
-  return start({name, content.describe(), {}, as_it_is(std::move(call))}, std::move(outputs),
-               std::move(after));
+NamedGroup::Handle NamedGroup::start_all(const std::string& name, const CallContent& content,
+                                         std::vector<Call> calls, Tensors outputs, double factor) {
+  NamedWork::After after{{}, factor};
+  auto kept = std::make_shared<Requests>();
+  for (Call& call : calls) {
+    after.staging.add(std::move(call.staging));
+    settle_memory(call);
+    kept->push_back(std::move(call.request));
+  }
+  const auto requests = [kept](const ExtrasByRank&) -> Result<Requests> {
+    return std::move(*kept);
+  };
+  return start({name, content.describe(), {}, requests},
+               std::make_shared<Tensors>(std::move(outputs)), std::move(after));
 }
 
 NamedGroup::Handle NamedGroup::allreduce(const std::string& name, const Tensors& inputs,
                                          const Tensors& outputs, const Reducing& how) {
   constexpr std::string_view kOp = "allreduce";
-  throw_if(check_list(kOp, "tensors", inputs, /*written=*/false));
+  check_inputs(kOp, inputs);
   throw_if(check_list(kOp, "outputs", outputs, /*written=*/true));
   throw_if(check_same_length(kOp, "outputs", outputs.size(), "the tensors", inputs.size()));
-  const DType dtype = reduced_dtype(kOp, "tensors[0]", inputs[0], how);
-  CallContent content = content_of(Collective::kAllreduce, dtype, inputs[0]);
-  content.reduce_op = how.op;
-  content.prescale = how.prescale;
-  content.postscale = how.postscale;
-  Call call(Collective::kAllreduce, dtype, c10d::OpType::ALLREDUCE, "ringdist:all_reduce", kManner);
-  call.request.reduce_op = how.op;
-  call.outputs = outputs;
-  const std::vector<bool> shared = overlapping(outputs);
+  CallContent content = content_of(Collective::kAllreduce, inputs[0], how);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check_input(kOp, "tensors" + index(i), inputs[i]);
-    throw_if(check_same_dtype(kOp, "tensors" + index(i), inputs[i], inputs[0]));
-    throw_if(check_same_dtype(kOp, "outputs" + index(i), outputs[i], inputs[0]));
+    throw_if(check_same_dtype(kOp, "outputs" + index(i), outputs[i], inputs[i]));
     throw_if(check_same_size(kOp, "outputs" + index(i), outputs[i], "the tensor", inputs[i]));
-    content.shapes.push_back(shape_of(inputs[i]));
-    if (!outputs[i].is_same(inputs[i])) outputs[i].copy_(inputs[i]);
-    // A caller's tensor is as it was until all have called it.
-    const at::Tensor ours = call.update(outputs[i], /*apart=*/shared[i] || how.prescale != 1);
-    scale(ours, how.prescale);
+    add(content, value_of(to_dtype(kOp, "tensors" + index(i), inputs[i], how.op)), inputs[i]);
   }
-  call.request.count = call.request.output.count();
-  return this->call(name, content, std::move(call), {{}, how.postscale});
+  std::vector<Call> calls;
+  const std::vector<bool> shared = overlapping(outputs);
+  for (const auto& group : by_dtype(inputs)) {
+    const DType dtype = content.tensors[group[0]].dtype;
+    Call& call = calls.emplace_back(Collective::kAllreduce, dtype, c10d::OpType::ALLREDUCE,
+                                    "ringdist:all_reduce", kManner);
+    call.request.reduce_op = how.op;
+    for (const size_t i : group) {
+      if (!outputs[i].is_same(inputs[i])) outputs[i].copy_(inputs[i]);
+      // A caller's tensor is as it was until all have called it.
+      const bool apart = shared[i] || how.prescale != 1;
+      const at::Tensor ours = call.update(outputs[i], apart);
+      if (how.prescale != 1) ours.copy_(scaled_by(ours, how.prescale));
+    }
+    call.request.count = call.request.output.count();
+  }
+  return start_all(name, content, std::move(calls), outputs, how.postscale);
 }
 
 NamedGroup::Handle NamedGroup::broadcast(const std::string& name, const at::Tensor& input,
@@ -132,41 +171,47 @@ NamedGroup::Handle NamedGroup::broadcast(const std::string& name, const at::Tens
   throw_if(check_same_dtype(kOp, "output", output, input));
   throw_if(check_root(kOp, root, place_.size));
   const DType dtype = value_of(to_dtype(kOp, "tensor", input));
-  CallContent content = content_of(Collective::kBroadcast, dtype, input);
+  CallContent content = content_of(Collective::kBroadcast, input);
   content.root = root;
-  content.shapes = {shape_of(input)};
-  Call call(Collective::kBroadcast, dtype, c10d::OpType::BROADCAST, "ringdist:broadcast", kManner);
-  call.outputs = {output};
+  add(content, dtype, input);
+  std::vector<Call> calls;
+  Call& call = calls.emplace_back(Collective::kBroadcast, dtype, c10d::OpType::BROADCAST,
+                                  "ringdist:broadcast", kManner);
   call.request.root = root;
   if (place_.rank == root && !output.is_same(input)) output.copy_(input);
   call.update(output);
   call.request.count = call.request.output.count();
-  return this->call(name, content, std::move(call), {});
+  return start_all(name, content, std::move(calls), {output});
 }
 
-NamedGroup::Handle NamedGroup::allgather(const std::string& name, const at::Tensor& input) {
+NamedGroup::Handle NamedGroup::allgather(const std::string& name, const Tensors& inputs,
+                                         const std::string& manner) {
   constexpr std::string_view kOp = "allgather";
-  check_input(kOp, "tensor", input);
-  const DType dtype = value_of(to_dtype(kOp, "tensor", input));
-  CallContent content = content_of(Collective::kAllgather, dtype, input);
-  content.shapes = {shape_of(input, /*free_rows=*/true)};
-  auto call = std::make_shared<Call>(Collective::kAllgather, dtype, c10d::OpType::ALLGATHER,
-                                     "ringdist:all_gather", kManner);
-  call->read(input);
+  check_inputs(kOp, inputs);
+  CallContent content = content_of(Collective::kAllgather, inputs[0]);
+  content.manner = manner;
+  const auto kept = std::make_shared<Unsized>();
+  kept->inputs = inputs;
+  std::vector<int64_t> own;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const DType dtype = value_of(to_dtype(kOp, "tensors" + index(i), inputs[i]));
+    add(content, dtype, inputs[i], /*free_rows=*/true);
+    own.push_back(rows_of(inputs[i]));
+    kept->calls.emplace_back(Collective::kAllgather, dtype, c10d::OpType::ALLGATHER,
+                             "ringdist:all_gather", kManner);
+    kept->calls.back().read(inputs[i]);
+  }
   auto outputs = std::make_shared<Tensors>();
-  const auto request = [call, outputs, input](const ExtrasByRank& rows) -> Result<OpRequest> {
-    int64_t total = 0;
-    for (const auto& [rank, said] : rows) {
-      total += said.at(0);
-      call->request.output_parts.push_back(said.at(0) * row_length(input));
+  const auto requests = [kept, outputs](const ExtrasByRank& said) -> Result<Requests> {
+    Requests out;
+    for (size_t i = 0; i < kept->inputs.size(); ++i) {
+      std::vector<int64_t> rows;
+      for (const auto& [rank, values] : said) rows.push_back(values.at(i));
+      out.push_back(gather(kept->calls[i], kept->inputs[i], rows, *outputs));
     }
-    outputs->push_back(with_rows(input, total));
-    call->write(outputs->front());
-    call->request.count = settle_parts(call->request.output_parts);
-    call->request.keep_alive = call;
-    return std::move(call->request);
+    return out;
   };
-  return start({name, content.describe(), std::vector{rows_of(input)}, request}, outputs, {});
+  return start({name, content.describe(), own, requests}, outputs, {});
 }
 
 NamedGroup::Handle NamedGroup::alltoall(const std::string& name, const at::Tensor& input,
@@ -178,70 +223,74 @@ NamedGroup::Handle NamedGroup::alltoall(const std::string& name, const at::Tenso
       std::ranges::any_of(splits, [](int64_t one) { return one < 0; }) ||
       std::accumulate(splits.begin(), splits.end(), int64_t{0}) != rows)
     throw_error(invalid_argument(kOp, "splits must be " + std::to_string(place_.size) +
-                                          " numbers, of at least 0, whose sum "
-                                          "is the " +
+                                          " numbers, of at least 0, whose sum is the " +
                                           std::to_string(rows) + " rows of the tensor; got " +
                                           c10::str(at::IntArrayRef(splits))));
   const DType dtype = value_of(to_dtype(kOp, "tensor", input));
-  CallContent content = content_of(Collective::kAlltoall, dtype, input);
-  content.shapes = {shape_of(input, /*free_rows=*/true)};
+  CallContent content = content_of(Collective::kAlltoall, input);
+  add(content, dtype, input, /*free_rows=*/true);
   auto call = std::make_shared<Call>(Collective::kAlltoall, dtype, c10d::OpType::ALLTOALL_BASE,
                                      "ringdist:all_to_all", kManner);
   call->read(input);
   auto outputs = std::make_shared<Tensors>();
-  const auto request = [call, outputs, input, splits,
-                        rank = place_.rank](const ExtrasByRank& all) -> Result<OpRequest> {
-    const int64_t width = row_length(input);
+  const auto requests = [call, outputs, input, splits,
+                         rank = place_.rank](const ExtrasByRank& said) -> Result<Requests> {
     std::vector<int64_t> received;
-    for (const auto& [from, said] : all) received.push_back(said.at(static_cast<size_t>(rank)));
+    for (const auto& [from, values] : said)
+      received.push_back(values.at(static_cast<size_t>(rank)));
+    const int64_t width = row_length(input);
     for (const int64_t one : splits) call->request.input_parts.push_back(one * width);
     for (const int64_t one : received) call->request.output_parts.push_back(one * width);
     const int64_t total = std::accumulate(received.begin(), received.end(), int64_t{0});
     outputs->push_back(with_rows(input, total));
     outputs->push_back(at::tensor(received, at::kLong));
     call->write(outputs->front());
-    call->request.keep_alive = call;
-    return std::move(call->request);
+    settle_memory(*call);
+    Requests out;
+    out.push_back(std::move(call->request));
+    return out;
   };
-  return start({name, content.describe(), splits, request}, outputs, {});
+  return start({name, content.describe(), splits, requests}, outputs, {});
 }
 
-NamedGroup::Handle NamedGroup::reducescatter(const std::string& name, const at::Tensor& input,
+NamedGroup::Handle NamedGroup::reducescatter(const std::string& name, const Tensors& inputs,
                                              const Reducing& how) {
   constexpr std::string_view kOp = "reducescatter";
-  check_input(kOp, "tensor", input);
-  if (input.dim() == 0)
-    throw_error(invalid_argument(kOp, "tensor must have a dimension 0 to scatter; got a scalar"));
-  const DType dtype = reduced_dtype(kOp, "tensor", input, how);
-  CallContent content = content_of(Collective::kReduceScatter, dtype, input);
-  content.reduce_op = how.op;
-  content.prescale = how.prescale;
-  content.postscale = how.postscale;
-  content.shapes = {shape_of(input)};
-  Call call(Collective::kReduceScatter, dtype, c10d::OpType::REDUCE_SCATTER,
-            "ringdist:reduce_scatter", kManner);
-  call.request.reduce_op = how.op;
-  scale(call.read(input, /*apart=*/how.prescale != 1), how.prescale);
-  const int64_t size = place_.size;
-  const auto part = [&](int64_t rank) {
-    return input.size(0) / size + (rank < input.size(0) % size ? 1 : 0);
-  };
-  for (int64_t rank = 0; rank < size; ++rank)
-    call.request.input_parts.push_back(part(rank) * row_length(input));
-  call.request.count = settle_parts(call.request.input_parts);
-  call.outputs = {with_rows(input, part(place_.rank))};
-  call.write(call.outputs[0]);
-  return this->call(name, content, std::move(call), {{}, how.postscale});
+  check_inputs(kOp, inputs);
+  CallContent content = content_of(Collective::kReduceScatter, inputs[0], how);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].dim() == 0)
+      throw_error(invalid_argument(
+          kOp, "tensors" + index(i) + " must have a dimension 0 to scatter; got a scalar"));
+    add(content, value_of(to_dtype(kOp, "tensors" + index(i), inputs[i], how.op)), inputs[i]);
+  }
+  std::vector<Call> calls;
+  Tensors outputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& input = inputs[i];
+    Call& call =
+        calls.emplace_back(Collective::kReduceScatter, content.tensors[i].dtype,
+                           c10d::OpType::REDUCE_SCATTER, "ringdist:reduce_scatter", kManner);
+    call.request.reduce_op = how.op;
+    const at::Tensor ours = call.read(input, /*apart=*/how.prescale != 1);
+    if (how.prescale != 1) ours.copy_(scaled_by(ours, how.prescale));
+    const auto part = [&](int64_t rank) {
+      return input.size(0) / place_.size + (rank < input.size(0) % place_.size ? 1 : 0);
+    };
+    for (int64_t rank = 0; rank < place_.size; ++rank)
+      call.request.input_parts.push_back(part(rank) * row_length(input));
+    call.request.count = settle_parts(call.request.input_parts);
+    outputs.push_back(with_rows(input, part(place_.rank)));
+    call.write(outputs.back());
+  }
+  return start_all(name, content, std::move(calls), std::move(outputs), how.postscale);
 }
 
+// All ranks have called it when it is decided on: there is nothing to run.
 NamedGroup::Handle NamedGroup::barrier(const std::string& name) {
   CallContent content;
   content.kind = Collective::kBarrier;
-  content.dtype = DType::kBytes;
-  return this->call(
-      name, content,
-      Call(Collective::kBarrier, DType::kBytes, c10d::OpType::BARRIER, "ringdist:barrier", kManner),
-      {});
+  return start_all(name, content, {}, {});
 }
 
 int NamedGroup::join() {

@@ -32,19 +32,21 @@ class NamedGroup {
     double postscale = 1;
   };
 
-  // As one: of one dtype, at least one tensor. Input i goes to output i, which may be the same.
+  // Of a list, as one operation; at least one tensor. Input i goes to output i, which may be the
+  // same.
   Handle allreduce(const std::string& name, const Tensors& inputs, const Tensors& outputs,
                    const Reducing& how);
-  // Rows, of dimension 0, of all ranks, which may have different numbers of them.
-  Handle allgather(const std::string& name, const at::Tensor& input);
+  // Of a list, as one operation: rows, of dimension 0, of all ranks, which may have different
+  // numbers of them. `manner`: what else they must have alike, in words.
+  Handle allgather(const std::string& name, const Tensors& inputs, const std::string& manner = "");
   // `root`: rank of this group. On others the input's values do not count.
   Handle broadcast(const std::string& name, const at::Tensor& input, const at::Tensor& output,
                    int root);
   // `splits`: rows for each rank; their sum is that of the input's. The outputs: what was received,
   // and (int64) how many rows of each rank.
   Handle alltoall(const std::string& name, const at::Tensor& input, std::vector<int64_t> splits);
-  // The first (rows modulo size) ranks get one row more.
-  Handle reducescatter(const std::string& name, const at::Tensor& input, const Reducing& how);
+  // Of a list, as one operation. The first (rows modulo size) ranks get one row more.
+  Handle reducescatter(const std::string& name, const Tensors& inputs, const Reducing& how);
   // Ends when all ranks have called it; waits for no other operation.
   Handle barrier(const std::string& name);
 
@@ -55,8 +57,8 @@ class NamedGroup {
   void close() { negotiation_->close(); }
 
  private:
-  Handle call(const std::string& name, const CallContent& content, Call call,
-              NamedWork::After after);
+  Handle start_all(const std::string& name, const CallContent& content, std::vector<Call> calls,
+                   Tensors outputs, double factor = 1);
   Handle start(NamedCall call, std::shared_ptr<Tensors> outputs, NamedWork::After after);
 
   const Place place_;

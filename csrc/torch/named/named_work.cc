@@ -1,5 +1,6 @@
 #include "torch/named/named_work.h"
 
+#include <set>
 #include <utility>
 
 #include "torch/errors.h"
@@ -15,6 +16,14 @@ NamedWork::NamedWork(std::shared_ptr<Negotiation> negotiation, std::string name,
       outputs_(std::move(outputs)),
       after_(std::move(after)) {}
 
+NamedWork::~NamedWork() {
+  if (!end_ || settled_) return;
+  try {
+    end_->when_finished([negotiation = negotiation_, name = name_] { negotiation->release(name); });
+  } catch (...) {  // there is no memory: the name stays taken
+  }
+}
+
 bool NamedWork::poll() {
   if (!end_->finished()) return false;
   settle();
@@ -22,6 +31,10 @@ bool NamedWork::poll() {
 }
 
 const Tensors& NamedWork::wait() {
+  if (negotiation_->group().context().forked())
+    throw_error(Error(ErrorKind::kAborted, "ringdist: '" + name_ +
+                                               "': this process was forked from "
+                                               "the one that has called it"));
   if (!end_->finished())
     (void)wait_in_slices(std::nullopt, [this](std::optional<Milliseconds> limit) {
       return negotiation_->wait(*end_, limit);
@@ -32,15 +45,19 @@ const Tensors& NamedWork::wait() {
 }
 
 void NamedWork::settle() {
-  std::call_once(settled_, [this] {
+  std::call_once(settled_once_, [this] {
     try {
       throw_if(end_->error());
       after_.staging.finish();
-      for (const at::Tensor& output : *outputs_) scale(output, after_.factor);
+      std::set<const void*> scaled;  // a tensor may be there twice
+      for (const at::Tensor& output : *outputs_)
+        if (after_.factor != 1 && scaled.insert(output.data_ptr()).second)
+          write_result(output, scaled_by(output, after_.factor));
     } catch (...) {
       error_ = std::current_exception();
     }
     negotiation_->release(name_);
+    settled_ = true;
   });
 }
 

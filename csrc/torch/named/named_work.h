@@ -26,6 +26,11 @@ class NamedWork {
   NamedWork(std::shared_ptr<Negotiation> negotiation, std::string name,
             std::shared_ptr<Tensors> outputs, After after);
 
+  // Its name is free when it has ended.
+  ~NamedWork();
+  NamedWork(const NamedWork&) = delete;
+  NamedWork& operator=(const NamedWork&) = delete;
+
   // It is under way: `end` is what Negotiation::call() returned.
   void begin(std::shared_ptr<Op> end) { end_ = std::move(end); }
 
@@ -42,7 +47,8 @@ class NamedWork {
   const std::shared_ptr<Tensors> outputs_;
   const After after_;
   std::shared_ptr<Op> end_;
-  std::once_flag settled_;
+  std::once_flag settled_once_;
+  bool settled_ = false;
   std::exception_ptr error_;  // read it once settled
 };
 

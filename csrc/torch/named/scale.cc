@@ -15,13 +15,12 @@ at::ScalarType computed_in(at::ScalarType dtype) {
 
 }  // namespace
 
-void scale(const at::Tensor& tensor, double factor) {
-  if (factor == 1) return;
+at::Tensor scaled_by(const at::Tensor& tensor, double factor) {
   const at::AutoGradMode no_grad(false);
   const at::ScalarType dtype = tensor.scalar_type();
-  at::Tensor scaled = at::mul(tensor.to(computed_in(dtype)), factor);
-  if (at::isIntegralType(dtype, /*includeBool=*/true)) scaled = at::trunc(scaled);
-  tensor.copy_(scaled);
+  at::Tensor out = at::mul(tensor.to(computed_in(dtype)), factor);
+  if (at::isIntegralType(dtype, /*includeBool=*/true)) out = at::trunc(out);
+  return out.to(dtype);
 }
 
 }  // namespace ringdist

@@ -8,9 +8,9 @@ namespace {
 CallContent of_two() {
   CallContent out;
   out.reduce_op = ReduceOp::kAvg;
-  out.shapes = {{2, 3}, {}};
+  out.tensors = {{DType::kFloat32, {2, 3}}, {DType::kFloat32, {}}};
   out.prescale = 0.5;
-  out.codec = "int4";
+  out.manner = "int4";
   return out;
 }
 
@@ -18,7 +18,7 @@ TEST(CallContent, IsReadAsItWasWritten) {
   const CallDescription described = of_two().describe();
   const auto parsed = CallContent::parse(described.content);
   ASSERT_TRUE(parsed.ok());
-  EXPECT_EQ(parsed.value().count(), 7);
+  EXPECT_EQ(parsed.value().tensors[0].count(), 6);
   EXPECT_EQ(parsed.value().describe().content, described.content);
   EXPECT_EQ(described.bytes, 28);
   EXPECT_FALSE(described.needs_all);
@@ -26,13 +26,14 @@ TEST(CallContent, IsReadAsItWasWritten) {
 
 TEST(CallContent, SaysAllOfItInWords) {
   EXPECT_EQ(of_two().describe().words,
-            "all_reduce (float32, [2, 3] [], AVG, prescale 0.5, int4, on cpu)");
+            "all_reduce (float32[2, 3] float32[], AVG, prescale 0.5, int4, on cpu)");
   CallContent broadcast;
   broadcast.kind = Collective::kBroadcast;
   broadcast.root = 3;
-  broadcast.shapes = {{1}, {2}, {3}, {4}};
+  for (int64_t i = 1; i <= 4; ++i)
+    broadcast.tensors.push_back({DType::kInt8, {i, CallContent::kAny}});
   EXPECT_EQ(broadcast.describe().words,
-            "broadcast (float32, [1] [2] [3] and 1 more, root 3, on cpu)");
+            "broadcast (int8[1, *] int8[2, *] int8[3, *] and 1 more, root 3, on cpu)");
   EXPECT_TRUE(broadcast.describe().needs_all);
   EXPECT_EQ(broadcast.describe().batch, 0u);
 }
@@ -41,12 +42,12 @@ TEST(CallContent, SaysAllOfItInWords) {
 TEST(CallContent, DiffersInAnyOfItsParts) {
   std::vector<CallContent> all(9, of_two());
   all[1].kind = Collective::kBroadcast;
-  all[2].dtype = DType::kFloat64;
+  all[2].tensors[1].dtype = DType::kFloat64;
   all[3].reduce_op = ReduceOp::kSum;
-  all[4].shapes = {{6}, {}};
+  all[4].tensors[0].shape = {6};
   all[5].prescale = 2;
   all[6].postscale = 2;
-  all[7].codec = "";
+  all[7].manner = "";
   all[8].where = "cuda";
   for (size_t a = 0; a < all.size(); ++a)
     for (size_t b = 0; b < all.size(); ++b)
@@ -55,11 +56,14 @@ TEST(CallContent, DiffersInAnyOfItsParts) {
 
 TEST(CallContent, OfAllreducesThatMayTravelTogetherHasOneNumber) {
   CallContent other = of_two();
-  other.shapes = {{100}};
+  other.tensors = {{DType::kFloat32, {100}}};
   other.postscale = 3;
   EXPECT_EQ(of_two().describe().batch, other.describe().batch);
   other.reduce_op = ReduceOp::kSum;
   EXPECT_NE(of_two().describe().batch, other.describe().batch);
+  other = of_two();
+  other.tensors[1].dtype = DType::kFloat64;
+  EXPECT_EQ(other.describe().batch, 0u) << "of several dtypes";
 }
 
 TEST(CallContent, ThatMakesNoSenseIsAnError) {

@@ -17,16 +17,22 @@ namespace {
 CallDescription allreduce_of(int64_t count, ReduceOp op = ReduceOp::kSum) {
   CallContent out;
   out.reduce_op = op;
-  out.shapes = {{count}};
+  out.tensors = {{DType::kFloat32, {count}}};
   return out.describe();
+}
+
+Result<std::vector<OpRequest>> only(OpRequest request) {
+  std::vector<OpRequest> out;
+  out.push_back(std::move(request));
+  return out;
 }
 
 NamedCall sum_of(const std::string& name, std::vector<float>& data, ReduceOp op = ReduceOp::kSum) {
   return {name,
           allreduce_of(static_cast<int64_t>(data.size()), op),
           {},
-          [&data, op](const ExtrasByRank&) -> Result<OpRequest> {
-            return allreduce_request(data, DType::kFloat32, op);
+          [&data, op](const ExtrasByRank&) {
+            return only(allreduce_request(data, DType::kFloat32, op));
           }};
 }
 
@@ -194,10 +200,10 @@ TEST(Negotiation, GivesEachWhatAllHaveSaidOfThemselves) {
     for (int round = 0; round < 3; ++round) {
       CallContent content;
       content.kind = Collective::kAllgather;
-      content.dtype = DType::kInt32;
+      content.tensors = {{DType::kInt32, {CallContent::kAny}}};
       std::vector<int32_t> rows(static_cast<size_t>(rank + (round > 1 ? 2 : 1)), rank);
       std::vector<int32_t> all;
-      const auto request = [&](const ExtrasByRank& extras) -> Result<OpRequest> {
+      const auto request = [&](const ExtrasByRank& extras) {
         int64_t total = 0;
         OpRequest out;
         for (const auto& [from, values] : extras) {
@@ -212,7 +218,7 @@ TEST(Negotiation, GivesEachWhatAllHaveSaidOfThemselves) {
         out.input.append(rows.data(), static_cast<int64_t>(rows.size()));
         out.output.append(all.data(), total);
         out.count = static_cast<int64_t>(rows.size());
-        return out;
+        return only(std::move(out));
       };
       const Error error = ranks.call(
           rank,
@@ -258,11 +264,11 @@ TEST(Negotiation, FailsWhatNeedsOneThatHasJoined) {
     }
     CallContent content;
     content.kind = Collective::kBroadcast;
-    content.shapes = {{3}};
-    const Error error =
-        ranks.call(0, {"b", content.describe(), {}, [](const ExtrasByRank&) -> Result<OpRequest> {
-                         return Error(ErrorKind::kProtocol, "it must not run");
-                       }});
+    content.tensors = {{DType::kFloat32, {3}}};
+    const Error error = ranks.call(
+        0, {"b", content.describe(), {}, [](const ExtrasByRank&) -> Result<std::vector<OpRequest>> {
+              return Error(ErrorKind::kProtocol, "it must not run");
+            }});
     ASSERT_EQ(error.kind(), ErrorKind::kMismatch);
     EXPECT_NE(error.message().find("rank 1 has joined"), std::string::npos) << error.message();
     EXPECT_EQ(ranks.join(0), 0);
@@ -318,18 +324,71 @@ TEST(Negotiation, SaysWhatHasNotBeenCalledInTime) {
   });
 }
 
+// The others have begun it by then, and lack this rank's part.
 TEST(Negotiation, OfWhatCannotBeRunEndsOnAllRanks) {
+  for (const bool throws : {false, true})
+    for (const int culprit : {0, 1}) {
+      RanksOptions options = delayed(3, 1, Milliseconds(20));
+      options.timeout = std::chrono::minutes(5);  // longer than any test
+      NamedRanks ranks(options);
+      ranks.run([&](int rank) {
+        std::vector<float> data(3, 1.0f);
+        NamedCall call = sum_of("x", data);
+        if (rank == culprit)
+          call.requests = [throws](const ExtrasByRank&) -> Result<std::vector<OpRequest>> {
+            if (throws) throw std::runtime_error("there is no memory");
+            return Error(ErrorKind::kInvalidArgument, "there is no memory");
+          };
+        const Error error = ranks.call(rank, std::move(call));
+        ASSERT_TRUE(error);
+        EXPECT_NE(error.kind(), ErrorKind::kInvalidArgument) << "that is for calls themselves";
+        EXPECT_NE(error.message().find("there is no memory"), std::string::npos) << error.what();
+        std::vector<float> other(3, 1.0f);
+        const Error later =
+            run_op(ranks.ranks()[rank], allreduce_request(other, DType::kFloat32, ReduceOp::kSum));
+        EXPECT_FALSE(later) << "another group of the process: " << later.what();
+      });
+    }
+}
+
+// Of a call that is one, several or no ops.
+TEST(Negotiation, RunsAllOpsOfACall) {
+  for (const size_t ops : {0u, 1u, 5u}) {
+    NamedRanks ranks(delayed(3, 2));
+    ranks.run([&](int rank) {
+      std::vector<std::vector<float>> data(ops, std::vector<float>(4, 1.0f));
+      CallContent content;
+      content.kind = Collective::kBarrier;  // of no batch, with others
+      content.manner = std::to_string(ops);
+      const auto requests = [&data](const ExtrasByRank&) -> Result<std::vector<OpRequest>> {
+        std::vector<OpRequest> out;
+        for (auto& one : data)
+          out.push_back(allreduce_request(one, DType::kFloat32, ReduceOp::kSum));
+        return out;
+      };
+      // One after the other where they have memory, which is the same for all.
+      std::vector<std::shared_ptr<Op>> ends;
+      for (int i = 0; i < 5; ++i) {  // more than may be on their way
+        ends.push_back(
+            ranks[rank].call({name_of(i), content.describe(), {}, requests}, false).value());
+        if (ops == 0) continue;
+        EXPECT_FALSE(ranks.wait(rank, name_of(i), *ends[i]));
+      }
+      for (int i = 0; i < 5; ++i) EXPECT_FALSE(ranks.wait(rank, name_of(i), *ends[i]));
+      for (const auto& one : data) EXPECT_EQ(one[3], 243.0f);  // 3 to the 5th
+    });
+  }
+}
+
+TEST(Negotiation, ThatIsClosedEndsWhatNotAllHaveCalled) {
   NamedRanks ranks(of_size(2));
   ranks.run([&](int rank) {
     std::vector<float> data(3, 1.0f);
-    NamedCall call = sum_of("x", data);
-    if (rank == 0)
-      call.request = [](const ExtrasByRank&) -> Result<OpRequest> {
-        return Error(ErrorKind::kSystem, "there is no memory");
-      };
-    const Error error = ranks.call(rank, std::move(call));
-    ASSERT_TRUE(error);
-    EXPECT_NE(error.message().find("there is no memory"), std::string::npos) << error.what();
+    ASSERT_FALSE(ranks.call(rank, sum_of("all", data)));
+    const auto end = ranks[rank].call(sum_of(rank == 0 ? "a" : "b", data), false).value();
+    ranks.close(rank);
+    ASSERT_TRUE(end->finished());
+    EXPECT_TRUE(end->error());
   });
 }
 

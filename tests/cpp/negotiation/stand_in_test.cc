@@ -23,11 +23,10 @@ std::vector<std::byte> value_of(DType dtype, ReduceOp op) {
     return out;
   }
   CallContent ones;
-  ones.dtype = dtype;
+  ones.tensors = {{dtype, {kCount}}};
   ones.reduce_op = ReduceOp::kProduct;
-  ones.shapes = {{kCount}};
   auto made = stand_in_for(ones.describe());
-  const Bytes bytes = made.value().output.contiguous(0, kCount);
+  const Bytes bytes = made.value()[0].output.contiguous(0, kCount);
   return {bytes.begin(), bytes.end()};
 }
 
@@ -38,12 +37,11 @@ TEST_P(StandIn, LeavesTheOthersResult) {
   const ReduceOp op = std::get<1>(GetParam());
   if (!is_reducible(dtype, op)) return;
   CallContent content;
-  content.dtype = dtype;
+  content.tensors = {{dtype, {kCount}}};
   content.reduce_op = op;
-  content.shapes = {{kCount}};
   auto made = stand_in_for(content.describe());
   ASSERT_TRUE(made.ok()) << made.error().what();
-  const Bytes neutral = made.value().output.contiguous(0, kCount);
+  const Bytes neutral = made.value()[0].output.contiguous(0, kCount);
   ASSERT_EQ(neutral.size(), kCount * dtype_size(dtype));
   const std::vector<std::byte> value = value_of(dtype, op);
   std::vector<std::byte> alone(value.size()), together(value.size());
@@ -62,13 +60,23 @@ INSTANTIATE_TEST_SUITE_P(All, StandIn,
                                                           ReduceOp::kMin, ReduceOp::kMax,
                                                           ReduceOp::kProduct)));
 
-TEST(StandInFor, ABarrierHasNoMemory) {
+TEST(StandInFor, ABarrierIsNothing) {
   CallContent content;
   content.kind = Collective::kBarrier;
-  content.dtype = DType::kBytes;
   const auto made = stand_in_for(content.describe());
   ASSERT_TRUE(made.ok());
-  EXPECT_EQ(made.value().count, 0);
+  EXPECT_TRUE(made.value().empty());
+}
+
+TEST(StandInFor, SeveralTensorsIsOneOpForEachDtype) {
+  CallContent content;
+  content.reduce_op = ReduceOp::kSum;
+  content.tensors = {{DType::kInt8, {2}}, {DType::kFloat32, {3, 2}}, {DType::kInt8, {}}};
+  const auto made = stand_in_for(content.describe());
+  ASSERT_TRUE(made.ok());
+  ASSERT_EQ(made.value().size(), 2u);
+  EXPECT_EQ(made.value()[0].count, 3);
+  EXPECT_EQ(made.value()[1].count, 6);
 }
 
 TEST(StandInFor, WhatNeedsAllRanksThereIsNone) {
