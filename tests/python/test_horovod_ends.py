@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 from support.horovod import begin, initialized
-from support.pool import run_interpreters
+from support.pool import free_port, run_interpreters
 from support.rank import Ranks, caught
 
 import torch_ringdist.horovod as hvd
@@ -135,3 +135,26 @@ def _at_the_same_time_as_torch() -> None:
 
 def test_torchs_default_group_is_left_alone(pools):
     pools(2).run(_at_the_same_time_as_torch)
+
+
+# Ranks without a launcher's store: rank 0 has it, of which others may still need it.
+AGAIN = """
+import os, sys, time
+rank, size, port = sys.argv[1:]
+os.environ.update(RANK=rank, WORLD_SIZE=size, MASTER_ADDR="127.0.0.1", MASTER_PORT=PORT)
+import torch
+import torch_ringdist.horovod as hvd
+for number in range(4):
+    if (number + int(rank)) % 2:
+        time.sleep(0.3)
+    hvd.init()
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
+    hvd.shutdown()
+print("done", flush=True)
+"""
+
+
+def test_begins_again_over_a_store_of_rank_0():
+    code = AGAIN.replace("PORT)", f"'{free_port()}')")
+    for done in run_interpreters(2, code):
+        assert (done.returncode, done.stdout.strip()) == (0, "done"), done.stderr
