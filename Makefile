@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics bench-recovery compression-study conformance differential matrix membership-sim chaos build cuda lint format sanitize fuzz clean
+.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics bench-recovery compression-study conformance differential matrix membership-sim chaos horovod build cuda lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -104,6 +104,12 @@ membership-sim:
 	@tools/bootstrap.sh tests
 	@tools/build.sh membership_sim
 	build/release/out/membership_sim $(ARGS)
+
+# Operations by name: Horovod's API.
+horovod: build
+	@tools/build.sh cpp_tests
+	build/release/out/negotiation_test
+	$(VENV)/python -m pytest -q tests/python/test_horovod_*.py tests/python/test_ringdistrun.py $(ARGS)
 
 chaos: build
 	$(VENV)/python -m tests.chaos $(ARGS)

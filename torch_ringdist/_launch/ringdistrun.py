@@ -148,6 +148,8 @@ def _environment(args: argparse.Namespace) -> dict[str, str]:
     for given in args.x:
         name, _, value = given.partition("=")
         out[name] = value if "=" in given else os.environ.get(name, "")
+    # `python` is this one, also where its environment is not activated.
+    out["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), out.get("PATH", os.defpath)])
     if names := folder_of_names():
         path = out.get("PYTHONPATH")
         out["PYTHONPATH"] = f"{path}{os.pathsep}{names}" if path else names

@@ -11,6 +11,7 @@ Operations may be called in any order, and from any thread: each waits until all
 the one of that name. A name is taken until synchronize() or a poll() that says True.
 """
 
+from torch_ringdist.horovod import mpi_ops as mpi_ops
 from torch_ringdist.horovod._async import allgather_async as allgather_async
 from torch_ringdist.horovod._async import allreduce_async as allreduce_async
 from torch_ringdist.horovod._async import allreduce_async_ as allreduce_async_

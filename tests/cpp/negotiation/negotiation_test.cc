@@ -1,89 +1,18 @@
-// Named calls of real ranks: threads with Contexts of their own, over a network that delays.
 #include "negotiation/negotiation.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <numeric>
 #include <random>
 #include <thread>
 
-#include "negotiation/call_content.h"
-#include "support/ranks.h"
+#include "negotiation/named_ranks.h"
 
 namespace ringdist {
 namespace {
-
-CallDescription allreduce_of(int64_t count, ReduceOp op = ReduceOp::kSum) {
-  CallContent out;
-  out.reduce_op = op;
-  out.tensors = {{DType::kFloat32, {count}}};
-  return out.describe();
-}
-
-Result<std::vector<OpRequest>> only(OpRequest request) {
-  std::vector<OpRequest> out;
-  out.push_back(std::move(request));
-  return out;
-}
-
-NamedCall sum_of(const std::string& name, std::vector<float>& data, ReduceOp op = ReduceOp::kSum) {
-  return {name,
-          allreduce_of(static_cast<int64_t>(data.size()), op),
-          {},
-          [&data, op](const ExtrasByRank&) {
-            return only(allreduce_request(data, DType::kFloat32, op));
-          }};
-}
-
-class NamedRanks {
- public:
-  explicit NamedRanks(RanksOptions options, NegotiatorOptions negotiator = {})
-      : ranks_(std::move(options)) {
-    auto groups = ranks_.another("named");
-    for (auto& group : groups) {
-      auto made = Negotiation::create(group, negotiator);
-      EXPECT_TRUE(made.ok()) << made.error().what();
-      all_.push_back(std::move(made.value()));
-    }
-  }
-  Negotiation& operator[](int rank) { return *all_[rank]; }
-  Ranks& ranks() { return ranks_; }
-  void run(const std::function<void(int)>& body) { ranks_.run(body); }
-  void close(int rank) { all_[rank]->close(); }
-
-  // Makes the call, waits, and frees its name.
-  Error call(int rank, NamedCall one) {
-    const std::string name = one.name;
-    auto end = all_[rank]->call(std::move(one), /*will_wait=*/true);
-    if (!end.ok()) return end.error();
-    return wait(rank, name, *end.value());
-  }
-  Error wait(int rank, const std::string& name, const Op& end) {
-    EXPECT_TRUE(all_[rank]->wait(end, std::nullopt));
-    all_[rank]->release(name);
-    return end.error();
-  }
-  int join(int rank) {
-    auto join = all_[rank]->join();
-    EXPECT_TRUE(join.ok()) << join.error().what();
-    EXPECT_TRUE(all_[rank]->wait(*join.value().end, std::nullopt));
-    EXPECT_FALSE(join.value().end->error()) << join.value().end->error().what();
-    return *join.value().last;
-  }
-
- private:
-  Ranks ranks_;
-  std::vector<std::shared_ptr<Negotiation>> all_;
-};
-
-RanksOptions delayed(int size, uint64_t seed, Milliseconds most = Milliseconds(1)) {
-  RanksOptions out = of_size(size);
-  out.network = {seed, most};
-  return out;
-}
-
-std::string name_of(int i) { return "t" + std::to_string(i); }
 
 uint64_t seeds() {
   const char* text = std::getenv("RINGDIST_TEST_SEEDS");
@@ -291,104 +220,6 @@ TEST(Negotiation, RefusesCallsOfARankThatHasJoined) {
       EXPECT_EQ(ranks.join(1), 1);
     }
     EXPECT_FALSE(ranks.call(rank, sum_of("x", data)));
-  });
-}
-
-TEST(Negotiation, EndsWhenARankIsGone) {
-  for (const bool closes : {false, true}) {
-    NamedRanks ranks(of_size(3));
-    ranks.run([&](int rank) {
-      std::vector<float> data(3, 1.0f);
-      ASSERT_FALSE(ranks.call(rank, sum_of("x", data)));
-      if (rank == 2) {
-        if (closes) return ranks.close(2);
-        return ranks.ranks().context(2).shutdown(/*process_ends=*/true);
-      }
-      const Error error = ranks.call(rank, sum_of("x", data));
-      EXPECT_EQ(error.kind(), ErrorKind::kPeerLost) << error.what();
-      EXPECT_NE(error.message().find("rank 2"), std::string::npos) << error.what();
-      EXPECT_FALSE(ranks[rank].call(sum_of("y", data), true).ok());
-    });
-  }
-}
-
-TEST(Negotiation, SaysWhatHasNotBeenCalledInTime) {
-  RanksOptions options = of_size(2);
-  options.timeout = Milliseconds(300);
-  NamedRanks ranks(options);
-  ranks.run([&](int rank) {
-    std::vector<float> data(3, 1.0f);
-    const Error error = ranks.call(rank, sum_of(rank == 0 ? "a" : "b", data));
-    EXPECT_EQ(error.kind(), ErrorKind::kTimeout) << error.what();
-    EXPECT_NE(error.message().find("all ranks to call"), std::string::npos) << error.what();
-  });
-}
-
-// The others have begun it by then, and lack this rank's part.
-TEST(Negotiation, OfWhatCannotBeRunEndsOnAllRanks) {
-  for (const bool throws : {false, true})
-    for (const int culprit : {0, 1}) {
-      RanksOptions options = delayed(3, 1, Milliseconds(20));
-      options.timeout = std::chrono::minutes(5);  // longer than any test
-      NamedRanks ranks(options);
-      ranks.run([&](int rank) {
-        std::vector<float> data(3, 1.0f);
-        NamedCall call = sum_of("x", data);
-        if (rank == culprit)
-          call.requests = [throws](const ExtrasByRank&) -> Result<std::vector<OpRequest>> {
-            if (throws) throw std::runtime_error("there is no memory");
-            return Error(ErrorKind::kInvalidArgument, "there is no memory");
-          };
-        const Error error = ranks.call(rank, std::move(call));
-        ASSERT_TRUE(error);
-        EXPECT_NE(error.kind(), ErrorKind::kInvalidArgument) << "that is for calls themselves";
-        EXPECT_NE(error.message().find("there is no memory"), std::string::npos) << error.what();
-        std::vector<float> other(3, 1.0f);
-        const Error later =
-            run_op(ranks.ranks()[rank], allreduce_request(other, DType::kFloat32, ReduceOp::kSum));
-        EXPECT_FALSE(later) << "another group of the process: " << later.what();
-      });
-    }
-}
-
-// Of a call that is one, several or no ops.
-TEST(Negotiation, RunsAllOpsOfACall) {
-  for (const size_t ops : {0u, 1u, 5u}) {
-    NamedRanks ranks(delayed(3, 2));
-    ranks.run([&](int rank) {
-      std::vector<std::vector<float>> data(ops, std::vector<float>(4, 1.0f));
-      CallContent content;
-      content.kind = Collective::kBarrier;  // of no batch, with others
-      content.manner = std::to_string(ops);
-      const auto requests = [&data](const ExtrasByRank&) -> Result<std::vector<OpRequest>> {
-        std::vector<OpRequest> out;
-        for (auto& one : data)
-          out.push_back(allreduce_request(one, DType::kFloat32, ReduceOp::kSum));
-        return out;
-      };
-      // One after the other where they have memory, which is the same for all.
-      std::vector<std::shared_ptr<Op>> ends;
-      for (int i = 0; i < 5; ++i) {  // more than may be on their way
-        ends.push_back(
-            ranks[rank].call({name_of(i), content.describe(), {}, requests}, false).value());
-        if (ops == 0) continue;
-        EXPECT_FALSE(ranks.wait(rank, name_of(i), *ends[i]));
-      }
-      for (int i = 0; i < 5; ++i) EXPECT_FALSE(ranks.wait(rank, name_of(i), *ends[i]));
-      for (const auto& one : data) EXPECT_EQ(one[3], 243.0f);  // 3 to the 5th
-    });
-  }
-}
-
-TEST(Negotiation, ThatIsClosedEndsWhatNotAllHaveCalled) {
-  NamedRanks ranks(of_size(2));
-  ranks.run([&](int rank) {
-    std::vector<float> data(3, 1.0f);
-    ASSERT_FALSE(ranks.call(rank, sum_of("all", data)));
-    const auto end = ranks[rank].call(sum_of(rank == 0 ? "a" : "b", data), false).value();
-    ranks.close(rank);
-    ASSERT_TRUE(end->finished());
-    EXPECT_TRUE(end->error());
   });
 }
 
