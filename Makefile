@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics bench-recovery compression-study conformance differential matrix membership-sim chaos horovod build cuda lint format sanitize fuzz clean
+.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod build cuda lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -84,6 +84,9 @@ bench-ddp: build
 
 bench-recovery: build
 	$(VENV)/python -m benchmarks.training $(ARGS)
+
+bench-horovod: build
+	$(VENV)/python -m benchmarks.horovod $(ARGS)
 
 bench-critics: build
 	$(VENV)/python -m benchmarks.ddp critics $(ARGS)

@@ -25,7 +25,7 @@ fi
 # Algorithms, codecs, kernels and the agreement on members have no threads that could race with each
 # other. So one codec of a kind is enough for the ops that use them. Threads that come and go over UCX
 # make the loader free thread-local memory of UCX's libraries, which ThreadSanitizer takes for a race.
-folders=(control membership engine compress conformance os rendezvous transport)
+folders=(control membership engine compress conformance negotiation os rendezvous transport)
 targets=(cpp_tests)
 chosen=()
 if [ "$sanitizer" = thread ]; then

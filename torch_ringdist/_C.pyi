@@ -98,9 +98,10 @@ class NamedGroup:
         op: str,
         prescale: float = 1.0,
         postscale: float = 1.0,
+        will_wait: bool = False,
     ) -> NamedWork:
-        """Of a list, as one operation. `op`: sum, average, min, max, product. An
-        output may be its input."""
+        """Of a list, as one operation. `op`: sum, average, min, max, product. An output may be its
+        input. `will_wait`: this thread calls wait() next."""
     def allgather(self, name: str, inputs: Sequence[Tensor], manner: str = "") -> NamedWork:
         """Of a list, as one operation. `manner`: what else must be alike, in words."""
     def broadcast(self, name: str, input: Tensor, output: Tensor, root: int) -> NamedWork:

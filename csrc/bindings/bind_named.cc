@@ -48,11 +48,15 @@ void bind_named(py::module_& module) {
       .def(
           "allreduce",
           [](NamedGroup& self, const std::string& name, const Tensors& inputs,
-             const Tensors& outputs, const std::string& op, double prescale, double postscale) {
-            return self.allreduce(name, inputs, outputs, reducing(op, prescale, postscale));
+             const Tensors& outputs, const std::string& op, double prescale, double postscale,
+             bool will_wait) {
+            Reducing how = reducing(op, prescale, postscale);
+            how.will_wait = will_wait;
+            return self.allreduce(name, inputs, outputs, how);
           },
           py::arg("name"), py::arg("inputs"), py::arg("outputs"), py::arg("op"),
-          py::arg("prescale") = 1.0, py::arg("postscale") = 1.0, Release())
+          py::arg("prescale") = 1.0, py::arg("postscale") = 1.0, py::arg("will_wait") = false,
+          Release())
       .def("allgather", &NamedGroup::allgather, py::arg("name"), py::arg("inputs"),
            py::arg("manner") = "", Release())
       .def("broadcast", &NamedGroup::broadcast, py::arg("name"), py::arg("input"),

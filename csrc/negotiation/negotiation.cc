@@ -96,6 +96,7 @@ Result<NegotiationSeat::Join> Negotiation::join() {
 }
 
 void Negotiation::close() {
+  if (group_->context().forked()) return;
   Lane& lane = group_->context().lane();
   const auto idle = [seat = seat_] { return seat->idle(); };
   (void)lane.call_until(idle, Clock::now() + Context::kFinishTime);

@@ -25,10 +25,10 @@ void NegotiationSeat::begin(LetterPost& post) {
 }
 
 void NegotiationSeat::call(Open open) {
-  if (cause_) return finish(open.end, cause_);
+  if (cause_) return end_one(open, cause_);
   if (join_)  // since it was asked whether it had
-    return finish(open.end, Error(ErrorKind::kInvalidArgument,
-                                  "ringdist: '" + open.call.name + "': this rank has joined"));
+    return end_one(open, Error(ErrorKind::kInvalidArgument,
+                               "ringdist: '" + open.call.name + "': this rank has joined"));
   if (!negotiator_) return waiting_.push_back(std::move(open));
   make(std::move(open));
   settle();
@@ -72,7 +72,7 @@ void NegotiationSeat::send(int rank, std::vector<std::byte> letter) {
 }
 
 void NegotiationSeat::run(const std::vector<CallTable::EntryPtr>& entries) {
-  const auto batch = std::make_shared<Batch>();
+  auto batch = std::make_shared<Batch>();
   ++running_;
   Error error;
   try {
@@ -86,7 +86,8 @@ void NegotiationSeat::run(const std::vector<CallTable::EntryPtr>& entries) {
     broken_ = Error(ErrorKind::kSystem,
                     "ringdist: rank " + std::to_string(rank_) + " of group '" + name_ +
                         "' cannot run what all have called: " + error.message());
-  finish(batch, broken_);
+  finish(*batch, broken_);
+  discard(std::move(batch));
 }
 
 Error NegotiationSeat::start(const std::vector<CallTable::EntryPtr>& entries,
@@ -94,7 +95,7 @@ Error NegotiationSeat::start(const std::vector<CallTable::EntryPtr>& entries,
   if (Error error = prepare(entries, *batch)) return error;
   std::vector<OpRequest> requests = batch->take_requests();
   if (requests.empty()) {
-    finish(batch, {});
+    finish(*batch, {});
     negotiator_->ran();
     ran_at_once_ = true;
   }
@@ -130,7 +131,7 @@ Error NegotiationSeat::prepare(const std::vector<CallTable::EntryPtr>& entries, 
 
 void NegotiationSeat::ended(const std::shared_ptr<Batch>& batch, const Error& error) {
   if (!batch->end_one(error)) return;
-  finish(batch, batch->error());
+  finish(*batch, batch->error());
   if (cause_) return;
   try {
     negotiator_->ran();
@@ -141,20 +142,17 @@ void NegotiationSeat::ended(const std::shared_ptr<Batch>& batch, const Error& er
   }
 }
 
-void NegotiationSeat::finish(const std::shared_ptr<Batch>& batch, const Error& error) {
+void NegotiationSeat::finish(const Batch& batch, const Error& error) {
   --running_;
-  for (const auto& end : batch->ends()) finish(end, error);
-  discard(batch);
+  for (const auto& end : batch.ends()) finish(end, error);
 }
 
 void NegotiationSeat::fail(const std::string& name, const std::string& why) {
-  auto found = open_.extract(name);
-  if (found.empty()) return;
-  const auto mine = std::make_shared<Open>(std::move(found.mapped()));
-  discard(mine);
-  finish(mine->end,
-         Error(ErrorKind::kMismatch, "ringdist: rank " + std::to_string(rank_) + " of group '" +
-                                         name_ + "': '" + name + "': " + why));
+  auto mine = open_.extract(name);
+  if (mine.empty()) return;
+  end_one(mine.mapped(),
+          Error(ErrorKind::kMismatch, "ringdist: rank " + std::to_string(rank_) + " of group '" +
+                                          name_ + "': '" + name + "': " + why));
 }
 
 void NegotiationSeat::all_joined(int last) {
@@ -190,7 +188,7 @@ void NegotiationSeat::end(const Error& cause) noexcept {
   if (!cause_) cause_ = cause;
   post_ = nullptr;
   end_all();
-  const auto group = std::exchange(group_, nullptr);
+  auto group = std::exchange(group_, nullptr);
   if (!group) return;
   // What is decided runs there, and lacks what this rank, or another one, does not start any more.
   if (cause.kind() != ErrorKind::kAborted) {
@@ -199,18 +197,18 @@ void NegotiationSeat::end(const Error& cause) noexcept {
     } catch (...) {  // there is no memory: it ends by its timeout
     }
   }
-  discard(group);
+  discard(std::move(group));
 }
 
 void NegotiationSeat::end_all() noexcept {
-  for (; !waiting_.empty(); waiting_.pop_front()) end_one(waiting_.front());
-  for (; !open_.empty(); open_.erase(open_.begin())) end_one(open_.begin()->second);
+  for (; !waiting_.empty(); waiting_.pop_front()) end_one(waiting_.front(), cause_);
+  for (; !open_.empty(); open_.erase(open_.begin())) end_one(open_.begin()->second, cause_);
   if (join_) finish(join_->end, cause_);
   join_.reset();
 }
 
-void NegotiationSeat::end_one(Open& open) noexcept {
-  finish(open.end, cause_);
+void NegotiationSeat::end_one(Open& open, const Error& error) noexcept {
+  finish(open.end, error);
   try {
     discard(std::make_shared<Open>(std::move(open)));
   } catch (...) {  // there is no memory: it goes here

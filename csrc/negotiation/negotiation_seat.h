@@ -65,11 +65,11 @@ class NegotiationSeat final : public Correspondent,
   Error start(const std::vector<CallTable::EntryPtr>& entries, const std::shared_ptr<Batch>& batch);
   Error prepare(const std::vector<CallTable::EntryPtr>& entries, Batch& batch);
   void ended(const std::shared_ptr<Batch>& batch, const Error& error);
-  void finish(const std::shared_ptr<Batch>& batch, const Error& error);
+  void finish(const Batch& batch, const Error& error);
   void settle();
   void finish(const std::shared_ptr<Op>& op, const Error& error) noexcept;
   void end_all() noexcept;
-  void end_one(Open& open) noexcept;
+  void end_one(Open& open, const Error& error) noexcept;
   void discard(std::shared_ptr<void> what) noexcept;
   Executor& executor() const { return context_.lane().executor(); }
 

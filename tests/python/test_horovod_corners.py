@@ -165,6 +165,7 @@ def _backward_in_threads() -> None:
             thread.start()
         for thread in threads:
             thread.join()
+        assert len(gradients) == 2
         for number, gradient in gradients.items():
             same_bits(gradient, torch.full((2,), float(size * number)), str(number))
 
@@ -232,6 +233,18 @@ def _strange_tensors() -> None:
         same_bits(before, torch.full((2,), 3.0), "after a disagreement")
 
 
+def _uneven_alltoall() -> None:
+    """As many rows for each rank, but not as many on each."""
+    with initialized():
+        rank, size = _rank_and_size()
+        x = torch.arange(float((rank + 1) * size), requires_grad=True)
+        out = hvd.alltoall(x)
+        assert out.numel() == sum(range(1, size + 1))
+        (out * (rank + 1)).sum().backward()
+        expected = torch.arange(1.0, size + 1).repeat_interleave(rank + 1)
+        same_bits(x.grad, expected, "rows came back to where they were from")
+
+
 def _wrong_inits() -> None:
     for settings, text in [
         ({"comm": [0]}, "comm must be"),
@@ -252,6 +265,7 @@ def _wrong_inits() -> None:
         _second_order,
         _dropped_handles,
         _strange_tensors,
+        _uneven_alltoall,
         _wrong_inits,
     ],
 )

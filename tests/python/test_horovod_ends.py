@@ -18,8 +18,12 @@ def _sum() -> float:
     return hvd.allreduce(torch.ones(1), op=hvd.Sum, name="sum").item()
 
 
-def _sum_until_it_fails() -> object:
+def _begin() -> None:
     begin()
+    assert _sum() == hvd.size()
+
+
+def _sum_until_it_fails() -> object:
     while True:
         raised = caught(_sum)
         if raised is not None:
@@ -32,8 +36,9 @@ def _sum_until_it_fails() -> object:
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_kill_is_named_on_all_others(fresh_pool, victim: int):
     pool = fresh_pool(3)
+    pool.run(_begin)
     pool.start(_sum_until_it_fails)
-    time.sleep(1)
+    time.sleep(0.2)
     pool.kill(victim)
     for raised in pool.collect(without=(victim,)).values():
         assert raised.kinds[0] == "HorovodInternalError", raised
@@ -81,9 +86,12 @@ def _times(count: int) -> dict[str, int]:
             assert _sum() == hvd.size()
         if number == count // 5:
             used = _use()
-    time.sleep(1.5)  # threads that have nothing to do end
-    now = _use()
-    return {name: now[name] - used[name] for name in now}
+    deadline = time.monotonic() + 20
+    while True:  # threads that have nothing to do end after a second
+        more = {name: number - used[name] for name, number in _use().items()}
+        if time.monotonic() > deadline or all(number <= 0 for number in more.values()):
+            return more
+        time.sleep(0.1)
 
 
 def _use() -> dict[str, int]:

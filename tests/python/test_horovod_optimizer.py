@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
+import time
 import warnings
 
 import pytest
@@ -247,9 +249,123 @@ def _one_process_set() -> None:
         assert p.item() == (-1.5 if hvd.rank() < 2 else -3.0)
 
 
+def _scheduler_made_before() -> None:
+    """It and the optimizer that was wrapped see what the wrapped one does, also when loaded."""
+    with initialized():
+        net = _net()
+        plain = _sgd(net.parameters())
+        schedule = torch.optim.lr_scheduler.StepLR(plain, 1, 0.5)
+        optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
+        calls: list[str] = []
+        optimizer.register_step_pre_hook(lambda *_: calls.append("pre"))
+        optimizer.register_step_post_hook(lambda *_: calls.append("post"))
+        for number in range(3):
+            _loss(net, number, hvd.rank()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # that the optimizer was not stepped, say
+                schedule.step()
+            assert optimizer.param_groups[0]["lr"] == 0.1 * 0.5 ** (number + 1)
+            assert optimizer.state is plain.state and len(plain.state) == 4
+            hvd.broadcast_optimizer_state(optimizer, 0)
+        assert calls == ["pre", "post"] * 3
+
+
+def _new_parameters() -> None:
+    with initialized():
+        rank, size = hvd.rank(), hvd.size()
+        first, second, third = (nn.Parameter(torch.zeros(1)) for _ in range(3))
+        third.requires_grad_(False)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([first, third], lr=1.0))
+        optimizer.add_param_group({"params": [second]})
+        mean = (size + 1) / 2
+        (first * (rank + 1) + second * (rank + 1)).sum().backward()
+        optimizer.step()
+        assert first.item() == second.item() == -mean and third.grad is None
+        optimizer.zero_grad()
+        third.requires_grad_(True)
+        first.requires_grad_(False)
+        (second * (rank + 1) + third * (rank + 1)).sum().backward()
+        optimizer.step()
+        assert (first.item(), second.item(), third.item()) == (-mean, -2 * mean, -mean)
+        assert first.grad is None, "frozen"
+        assert copy.deepcopy(optimizer) is not optimizer
+
+
+def _goes_on_after_a_failure() -> None:
+    with initialized():
+        odd = nn.Parameter(torch.ones(2 if hvd.rank() else 3))
+        even = nn.Parameter(torch.ones(2))
+        named = [("odd", odd), ("even", even)]
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([odd, even], 1.0), named)
+        for _ in range(2):
+            (odd.sum() + even.sum()).backward()
+            raised = caught(optimizer.step)
+            assert raised is not None and "'odd'" in raised.text, raised
+            optimizer.zero_grad()
+        (odd.sum() + even.sum()).backward()
+        del optimizer  # what it has started is nobody's; its names are free some time
+        gc.collect()
+        hvd.barrier()
+        while (raised := caught(hvd.allreduce, torch.ones(2), name="even")) is not None:
+            assert "is taken" in raised.text, raised
+            time.sleep(0.01)
+
+
+def _closures() -> None:
+    with initialized():
+        torch.manual_seed(0)
+        net = _net()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.LBFGS(net.parameters(), max_iter=3), net.named_parameters()
+        )
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = _loss(net, 0, hvd.rank())
+            loss.backward()
+            return loss
+
+        before = closure().item()
+        optimizer.synchronize()
+        with optimizer.skip_synchronize():
+            pass
+        optimizer._synchronized = False
+        first = optimizer.step(closure).item()
+        assert first == before
+        for name, p in net.named_parameters():
+            same_bits(hvd.broadcast(p.detach(), 0), p.detach(), name)
+
+
+def _wrapped_twice() -> None:
+    with initialized():
+        optimizer = hvd.DistributedOptimizer(_sgd(_net().parameters()))
+        raised = caught(hvd.DistributedOptimizer, optimizer)
+        assert raised is not None and "is one already" in raised.text
+
+
+def _adasum_of_some() -> None:
+    some = hvd.ProcessSet([0, 2])
+    with initialized(process_sets=[some]):
+        p = nn.Parameter(torch.zeros(3))
+        settings = {"op": hvd.Adasum, "process_set": some}
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), **settings)
+        p[hvd.rank()].backward()
+        optimizer.step()
+        expected = [0.0, -1.0, 0.0] if hvd.rank() == 1 else [-1.0, 0.0, -1.0]
+        assert p.tolist() == expected
+
+
 @pytest.mark.parametrize(
     "function",
     [
+        _scheduler_made_before,
+        _new_parameters,
+        _goes_on_after_a_failure,
+        _closures,
+        _wrapped_twice,
+        _adasum_of_some,
         _other_settings,
         _adasum_steps,
         _missing_gradients,
@@ -265,98 +381,3 @@ def test_optimizer(pools, function):
 @pytest.mark.parametrize("as_dense", [False, True])
 def test_sparse_gradients(pools, as_dense: bool):
     pools(2).run(_sparse, as_dense)
-
-
-OPTIMIZERS = [
-    (torch.optim.SGD, {"lr": 0.1, "momentum": 0.5}),
-    (torch.optim.SGD, {"lr": 0.1}),
-    (torch.optim.Adam, {"lr": 0.1}),
-    (torch.optim.AdamW, {"lr": 0.1, "amsgrad": True}),
-    (torch.optim.Adagrad, {}),
-    (torch.optim.RMSprop, {"momentum": 0.1}),
-    (torch.optim.Adadelta, {}),
-    (torch.optim.NAdam, {}),
-    (torch.optim.Rprop, {}),
-    (torch.optim.ASGD, {}),
-    (torch.optim.Adamax, {}),
-]
-
-
-def _state_goes_to_all(number: int, stepped: bool) -> None:
-    make, settings = OPTIMIZERS[number]
-    with initialized():
-        net = _net()
-        optimizer = make(net.parameters(), **settings)
-        root = hvd.size() - 1
-        if hvd.rank() == root:
-            optimizer.param_groups[0]["lr"] = 0.125
-            if stepped:
-                _loss(net, 0, 0).backward()
-                optimizer.step()
-        before = [p.detach().clone() for p in net.parameters()]
-        hvd.broadcast_optimizer_state(optimizer, root)
-        hvd.broadcast_parameters(net.named_parameters(), root)
-        assert optimizer.param_groups[0]["lr"] == 0.125
-        for theirs in hvd.allgather_object(optimizer.state_dict()):
-            _same(theirs, optimizer.state_dict())
-        if not stepped:
-            assert not optimizer.state_dict()["state"] or make is torch.optim.Adagrad
-            for p, old in zip(net.parameters(), before, strict=True):
-                same_bits(p.detach(), old, "nothing was stepped")
-        # And it works.
-        optimizer.zero_grad()
-        _loss(net, 1, 0).backward()
-        optimizer.step()
-        for name, p in net.named_parameters():
-            same_bits(hvd.broadcast(p.detach(), 0), p.detach(), name)
-
-
-def _same(a: object, b: object) -> None:
-    if isinstance(a, torch.Tensor):
-        same_bits(a, b, "state")
-    elif isinstance(a, dict):
-        assert a.keys() == b.keys()
-        for key in a:
-            _same(a[key], b[key])
-    elif isinstance(a, list | tuple):
-        for one, other in zip(a, b, strict=True):
-            _same(one, other)
-    else:
-        assert a == b
-
-
-@pytest.mark.parametrize("stepped", [False, True])
-@pytest.mark.parametrize("number", range(len(OPTIMIZERS)))
-def test_state_goes_to_all(pools, number: int, stepped: bool):
-    pools(2).run(_state_goes_to_all, number, stepped)
-
-
-def _batch_norm(shape: list[int]) -> None:
-    with initialized():
-        rank, size = hvd.rank(), hvd.size()
-        torch.manual_seed(1)
-        rows = [r + 2 for r in range(size)]
-        whole = torch.randn(sum(rows), 3, *shape, dtype=torch.double)
-        weights = torch.randn_like(whole)
-        own = slice(sum(rows[:rank]), sum(rows[: rank + 1]))
-        plain = {0: nn.BatchNorm1d, 1: nn.BatchNorm1d, 2: nn.BatchNorm2d}[len(shape)](3).double()
-        ours = hvd.SyncBatchNorm(3).double()
-        for _ in range(2):
-            x = whole.clone().requires_grad_()
-            mine = whole[own].clone().requires_grad_()
-            expected, out = plain(x), ours(mine)
-            torch.testing.assert_close(out, expected[own])
-            (expected * weights).sum().backward()
-            (out * weights[own]).sum().backward()
-            torch.testing.assert_close(mine.grad, x.grad[own])
-            total = hvd.allreduce(ours.weight.grad, op=hvd.Sum)
-            torch.testing.assert_close(total, plain.weight.grad)
-            torch.testing.assert_close(ours.running_mean, plain.running_mean)
-            torch.testing.assert_close(ours.running_var, plain.running_var)
-        plain.eval(), ours.eval()
-        torch.testing.assert_close(ours(whole), plain(whole))
-
-
-@pytest.mark.parametrize("shape", [[], [4], [4, 5]])
-def test_batch_norm_of_the_whole_batch(pools, shape: list[int]):
-    pools(3).run(_batch_norm, shape)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.pool import free_port
 from test_shrink_hosts import REASON, Network
 
 from torch_ringdist._launch import hosts
@@ -51,7 +52,7 @@ def test_one_that_is_killed_ends_all():
 def _alive(pid: int) -> bool:
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -81,6 +82,82 @@ def test_no_rank_outlives_it(tmp_path: Path, number: int):
     while any(_alive(pid) for pid in pids):
         assert time.monotonic() < deadline, pids
         time.sleep(0.05)
+
+
+def test_a_shell_script_ends_with_all_that_it_started(tmp_path: Path):
+    script = tmp_path / "rank.sh"
+    script.write_text(
+        f"sleep 100 & echo $! > {tmp_path}/$RANK\n"
+        f"while [ ! -s {tmp_path}/0 ] || [ ! -s {tmp_path}/1 ]; do sleep 0.05; done\n"
+        "[ $RANK = 1 ] && exit 3\nwait\n"
+    )
+    done = run("-np", "2", "bash", str(script))
+    assert done.returncode == 3, done.stderr
+    pids = [int((tmp_path / name).read_text()) for name in "01"]
+    deadline = time.monotonic() + 30
+    while any(_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, pids
+        time.sleep(0.05)
+
+
+def test_its_reader_may_leave():
+    script = "for i in range(100000): print('a line of some length, and many of them', i)"
+    done = subprocess.run(
+        ["bash", "-c", f'{" ".join(RUN)} -np 2 {sys.executable} -c "{script}" | head -1'],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=ENVIRONMENT,
+    )
+    assert done.stdout.count("\n") == 1 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_what_is_printed_is_shown_at_once():
+    script = "import time; print('there'); time.sleep(100)"
+    launcher = subprocess.Popen(
+        [*RUN, "-np", "1", sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    assert launcher.stdout is not None
+    assert launcher.stdout.readline() == "[0] there\n"
+    launcher.terminate()
+    assert launcher.wait(30) == 128 + signal.SIGTERM
+
+
+def test_hosts_that_cannot_be_reached():
+    done = run("-np", "2", "-H", "nowhere.invalid:2", "--rsh", "/no/such/rsh", "true")
+    assert done.returncode == 1 and "--rsh /no/such/rsh" in done.stderr, done.stderr
+    done = run("-np", "2", "-H", "nowhere.invalid:2", "--rsh", "false", "true")
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+
+
+# As Slurm starts them, by the lines of --dry-run: nobody else is there to end the others.
+def test_one_that_fails_ends_those_of_other_launchers(tmp_path: Path):
+    port = free_port()
+    script = "import os, sys, time; os.environ['RANK'] == '2' and sys.exit(7); time.sleep(100)"
+    say = (
+        f"import os; open('{tmp_path}/' + os.environ['RANK'], 'w').write(os.environ['LOCAL_RANK'])"
+    )
+    launchers = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "torch_ringdist", "run", "--world-size=3"),
+                *(f"--nproc-per-node={count}", f"--first-rank={first}"),
+                *(f"--rdzv=127.0.0.1:{port}", "--no-python", "--"),
+                *(sys.executable, "-c", f"{say}; {script}"),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+        for first, count in ((0, 2), (2, 1))
+    ]
+    outputs = [one.communicate(timeout=90)[1] for one in launchers]
+    assert [one.returncode for one in launchers] == [1, 7], outputs
+    assert "rank 2" in outputs[0] and "failed with status 7" in outputs[0], outputs
+    assert (tmp_path / "2").read_text() == "0", "the first of its host"
 
 
 def test_dry_run_says_what_each_host_runs(capsys: pytest.CaptureFixture[str]):
@@ -116,6 +193,8 @@ def test_hosts(tmp_path: Path):
         (["-H", "a:1,a:1", "x"], "each host once"),
         (["-H", "a:1", "--hostfile", "f", "x"], "give one of them"),
         (["--hostfile", "/nowhere/at/all", "x"], "No such file"),
+        (["-np", "2", "-H", "localhost:1,b:1", "x"], "others do not reach localhost"),
+        (["--cycle-time-ms", "5", "x"], "there is no cycle"),
         (["--mpi", "-np", "2", "x"], "there is no MPI here"),
         (["--min-np", "2", "x"], "--min-ranks"),
     ],

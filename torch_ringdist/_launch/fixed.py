@@ -1,5 +1,5 @@
 """Keeps the ranks of this host going while all ranks of the job do: as many as were asked for, with
-torchrun's variables. The first that fails ends all."""
+torchrun's variables. The first that fails, on any host, ends all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -21,8 +22,12 @@ from torch_ringdist._launch.worker import Worker, command_of
 from torch_ringdist.elastic import _log
 
 _POLL = 0.05  # seconds
-_LEAVE = 5.0  # seconds that ranks have to end when one has failed
-_ENDED = "ringdist/launchers_ended"
+_ASK = 0.5  # seconds between two looks at whether a rank has failed elsewhere
+_LEAVE = 5.0  # seconds that ranks have to end when one has failed, and launchers to hear of it
+# In the store: how many ranks have ended, and what has failed.
+_ENDED = "ringdist/ranks_ended"
+_FAILED = "ringdist/failed"
+_ELSEWHERE = 1  # the status where a rank of another host has failed
 
 
 class FixedLauncher:
@@ -31,13 +36,10 @@ class FixedLauncher:
         self._args = args
         host, port = args.rdzv or ("127.0.0.1", 0)
         self._holds = args.first_rank == 0
-        self._store: dist.TCPStore | None = None
-        if self._holds:
-            self._store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
-            port = self._store.port
-        else:
+        if not self._holds:
             reach.wait_for(host, port)
-        self._address = (host, port)
+        self._store = dist.TCPStore(host, port, is_master=self._holds, wait_for_workers=False)
+        self._address = (host, self._store.port)
         self._folder = args.log_dir or Path(tempfile.mkdtemp(prefix="ringdist_run_"))
         self._folder.mkdir(parents=True, exist_ok=True)
         self._workers = [
@@ -51,20 +53,23 @@ class FixedLauncher:
             for i in range(args.nproc_per_node)
         ]
         self._signals: list[int] = []
+        self._asked_at = 0.0
 
     def _environment(self, local_rank: int) -> dict[str, str]:
         args, (host, port) = self._args, self._address
         ours = {
             "RANK": str(args.first_rank + local_rank),
+            "LOCAL_RANK": str(local_rank),
             "WORLD_SIZE": str(args.world_size),
             "LOCAL_WORLD_SIZE": str(args.nproc_per_node),
             "MASTER_ADDR": host,
             "MASTER_PORT": str(port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # ranks ask for it, and none makes one
         }
-        if args.nproc_per_node > 1 and "OMP_NUM_THREADS" not in os.environ:
-            ours["OMP_NUM_THREADS"] = "1"
-        return {**os.environ, **ours}
+        usual = {"PYTHONUNBUFFERED": "1"}
+        if args.nproc_per_node > 1:
+            usual["OMP_NUM_THREADS"] = "1"
+        return {**usual, **os.environ, **ours}
 
     def run(self) -> int:
         """The exit status: 0, or that of the first rank that has failed."""
@@ -73,11 +78,10 @@ class FixedLauncher:
             for worker in self._workers:
                 worker.start()
             status = self._wait()
-            if status == 0:
-                self._part()
+            self._part()
         finally:
             for worker in self._workers:
-                worker.kill()
+                worker.end_all_of_it(signal.SIGKILL)
                 worker.show(rest=True)
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -88,26 +92,43 @@ class FixedLauncher:
     def _on_signal(self, number: int, _: object) -> None:
         self._signals.append(number)
 
-    def _show(self) -> None:
-        for worker in self._workers:
-            worker.show()
-
     def _wait(self) -> int:
         while True:
-            self._show()
+            for worker in self._workers:
+                worker.show()
             ended = [worker for worker in self._workers if not worker.runs]
             failed = next((worker for worker in ended if worker.status != 0), None)
             if failed is not None:
-                text = f"rank {failed.number} (pid {failed.pid}) {failed.outcome}: all end"
-                _log.event("failed", text)
-                self._end_the_others()
-                return failed.status if failed.status > 0 else 128 - failed.status
+                text = f"rank {failed.number} (pid {failed.pid}) {failed.outcome}"
+                return self._fail(text, failed.status if failed.status > 0 else 128 - failed.status)
             if self._signals or self._is_left_alone():
-                self._end_the_others()
+                self._end_ranks()
                 return 128 + (self._signals or [signal.SIGHUP])[0]
+            if elsewhere := self._failed_elsewhere():
+                _log.event("failed", f"{elsewhere}: all end")
+                self._end_ranks()
+                return _ELSEWHERE
             if len(ended) == len(self._workers):
                 return 0
             time.sleep(_POLL)
+
+    def _fail(self, text: str, status: int) -> int:
+        _log.event("failed", f"{text}: all end")
+        with contextlib.suppress(dist.DistError):
+            self._store.set(_FAILED, f"{text} on host {socket.gethostname()}")
+        self._end_ranks()
+        return status
+
+    def _failed_elsewhere(self) -> str:
+        """What has; empty: nothing is known to have."""
+        now = time.monotonic()
+        if now - self._asked_at < _ASK or self._args.nproc_per_node == self._args.world_size:
+            return ""
+        self._asked_at = now
+        with contextlib.suppress(dist.DistError):
+            if self._store.check([_FAILED]):
+                return self._store.get(_FAILED).decode()
+        return ""
 
     def _is_left_alone(self) -> bool:
         """With --stdin: who has started this has closed it, or has ended."""
@@ -116,25 +137,26 @@ class FixedLauncher:
         ready, _, _ = select.select([sys.stdin], [], [], 0)
         return bool(ready) and not os.read(sys.stdin.fileno(), 4096)
 
-    def _end_the_others(self) -> None:
+    def _end_ranks(self) -> None:
         deadline = time.monotonic() + _LEAVE
         for worker in self._workers:
-            worker.ask_to_leave()
+            worker.end_all_of_it(signal.SIGTERM)
         while any(worker.runs for worker in self._workers) and time.monotonic() < deadline:
-            self._show()
+            for worker in self._workers:
+                worker.show()
             time.sleep(_POLL)
 
     def _part(self) -> None:
-        """The store is there until the ranks of all hosts have ended."""
-        host, port = self._address
+        """The store is there until the ranks of all hosts have ended; where one has failed, a
+        while."""
+        args, until = self._args, time.monotonic() + _LEAVE
         with contextlib.suppress(dist.DistError):
-            store = self._store or dist.TCPStore(host, port, wait_for_workers=False)
-            ended = store.add(_ENDED, self._args.nproc_per_node)
-            while self._holds and ended < self._args.world_size and not self._signals:
-                if self._is_left_alone():
+            self._store.add(_ENDED, args.nproc_per_node)
+            while self._holds and self._store.add(_ENDED, 0) < args.world_size:
+                has_failed = self._store.check([_FAILED]) or bool(self._signals)
+                if self._is_left_alone() or (has_failed and time.monotonic() > until):
                     return
                 time.sleep(_POLL)
-                ended = store.add(_ENDED, 0)
 
 
 def run(args: argparse.Namespace) -> int:

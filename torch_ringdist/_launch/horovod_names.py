@@ -11,6 +11,7 @@ NAMES = str(Path(__file__).parents[1] / "horovod" / "_names")
 def folder_of_names() -> str | None:
     """To be on the path of a script that imports horovod.torch; None where Horovod is installed."""
     found = importlib.util.find_spec("horovod")
-    if found is not None and not str(found.origin).startswith(NAMES):
+    # A folder of that name, say where a script is, has no origin.
+    if found is not None and found.origin and not found.origin.startswith(NAMES):
         return None
     return NAMES

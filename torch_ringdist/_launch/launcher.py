@@ -191,7 +191,8 @@ class Launcher:
         if args.nproc_per_node > 1 and "OMP_NUM_THREADS" not in os.environ:
             ours["OMP_NUM_THREADS"] = "1"  # else ranks fight for the cores, as torchrun knows
         # A launcher around this one, as srun, may have set them.
-        inherited = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
+        torchs = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+        inherited = {k: v for k, v in os.environ.items() if k not in torchs}
         return {**inherited, **ours}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import signal
@@ -41,20 +42,39 @@ examples:
 """
 
 USUAL_PORT = 29500
+_LOCAL = ("localhost", "127.0.0.1")
+_LEAVE = 15.0  # seconds that the launchers of all hosts have to end, when asked to
 
 # Of Horovod's own launcher: what is not obeyed, and why or what to use.
+_ELASTIC = "elastic runs are python -m torch_ringdist run; see docs/elastic.md"
+_NO_TIMELINE, _NO_AUTOTUNE = "there is no timeline yet", "there is no autotune yet"
+_NO_STALLS = "there is no line about stalls yet; python -m torch_ringdist dump says what waits"
+_PLANNER = "the planner decides; RINGDIST_ALGORITHM forces an algorithm"
 _REFUSED = {
     "--mpi": "there is no MPI here",
+    "--mpi-args": "there is no MPI here",
     "--jsrun": "there is no jsrun here; --dry-run says what is to be run on each host",
-    "--min-np": "elastic runs are python -m torch_ringdist run --min-ranks; see docs/elastic.md",
-    "--max-np": "elastic runs are python -m torch_ringdist run --max-ranks; see docs/elastic.md",
-    "--host-discovery-script": "elastic runs are python -m torch_ringdist run; see docs/elastic.md",
-    "--reset-limit": "elastic runs are python -m torch_ringdist run; see docs/elastic.md",
-    "--timeline-filename": "there is no timeline yet",
-    "--autotune": "there is no autotune yet",
+    "--tcp": "RINGDIST_TRANSPORT=ucx does that",
+    "--min-np": f"{_ELASTIC} (--min-ranks)",
+    "--max-np": f"{_ELASTIC} (--max-ranks)",
+    "--slots-per-host": _ELASTIC,
+    "--host-discovery-script": _ELASTIC,
+    "--reset-limit": _ELASTIC,
+    "--elastic-timeout": _ELASTIC,
+    "--timeline-filename": _NO_TIMELINE,
+    "--timeline-mark-cycles": _NO_TIMELINE,
+    "--autotune": _NO_AUTOTUNE,
+    "--autotune-log-file": _NO_AUTOTUNE,
+    "--no-stall-check": _NO_STALLS,
+    "--stall-check-warning-time-seconds": _NO_STALLS,
+    "--stall-check-shutdown-time-seconds": _NO_STALLS,
     "--cycle-time-ms": "there is no cycle: operations are told of when they are ready",
-    "--hierarchical-allreduce": "the planner decides; RINGDIST_ALGORITHM=hierarchical forces it",
+    "--disable-cache": "--cache-capacity=1 is as near as it gets",
+    "--hierarchical-allreduce": _PLANNER,
+    "--hierarchical-allgather": _PLANNER,
+    "--log-level": "RINGDIST_LOG_LEVEL is the level",
     "--config-file": "give the options themselves",
+    "--check-build": "python -m torch_ringdist info says what this build can do",
 }
 # What ranks on other hosts get of this environment, besides what -x names.
 _PASSED = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHON", "OMP_", "RINGDIST_", "HOROVOD_")
@@ -98,6 +118,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--network-interfaces", "--network-interface", metavar="NAME", help="RINGDIST_INTERFACE")
     add("--output-filename", type=Path, metavar="FOLDER", help="for what ranks print")
     add("--dry-run", action="store_true", help="print what is to be run on each host")
+    add("--start-timeout", type=int, metavar="S", help="seconds to find each other; default: 1800")
+    add("--fusion-threshold-mb", type=int, metavar="MB", help="of a batch; default: 64")
+    add("--cache-capacity", type=int, metavar="N", help="names that are kept; default: 1024")
+    add("--verbose", "-v", action="store_true", help="print what is run on each host")
     add("--gloo", action="store_true", help="of Horovod; no MPI is needed in any case")
     for name, why in _REFUSED.items():
         add(name, nargs="?", action=_Refuse, help=argparse.SUPPRESS, metavar=why)
@@ -124,6 +148,8 @@ def _shares(args: argparse.Namespace) -> list[Share]:
     else:
         hosts = [("localhost", args.num_proc or 1)]
     ranks = sum(slots for _, slots in hosts) if args.num_proc is None else args.num_proc
+    if args.address is None and len(hosts) > 1 and hosts[0][0] in _LOCAL:
+        raise ValueError(f"-H: others do not reach {hosts[0][0]}: give its name, or --address")
     if ranks < 1:
         raise ValueError(f"-np must be at least 1, got {ranks}")
     return shares(hosts, ranks)
@@ -136,6 +162,8 @@ def launch_line(args: argparse.Namespace, share: Share, stdin: bool) -> list[str
     line += [f"--world-size={of_all[-1].first + of_all[-1].count}", f"--first-rank={share.first}"]
     if len(of_all) > 1:
         line.append(f"--rdzv={join(args.address or of_all[0].host, args.port or USUAL_PORT)}")
+    elif args.port:
+        line.append(f"--rdzv={join('127.0.0.1', args.port)}")
     if args.output_filename:
         line.append(f"--log-dir={args.output_filename}")
     if stdin:
@@ -146,8 +174,11 @@ def launch_line(args: argparse.Namespace, share: Share, stdin: bool) -> list[str
 def _environment(args: argparse.Namespace) -> dict[str, str]:
     out = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
     for given in args.x:
-        name, _, value = given.partition("=")
-        out[name] = value if "=" in given else os.environ.get(name, "")
+        name, has_value, value = given.partition("=")
+        if has_value:
+            out[name] = value
+        elif name in os.environ:
+            out[name] = os.environ[name]
     # `python` is this one, also where its environment is not activated.
     out["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), out.get("PATH", os.defpath)])
     if names := folder_of_names():
@@ -155,6 +186,12 @@ def _environment(args: argparse.Namespace) -> dict[str, str]:
         out["PYTHONPATH"] = f"{path}{os.pathsep}{names}" if path else names
     if args.network_interfaces:
         out["RINGDIST_INTERFACE"] = args.network_interfaces
+    if args.start_timeout:
+        out["HOROVOD_START_TIMEOUT"] = str(args.start_timeout)
+    if args.fusion_threshold_mb is not None:
+        out["HOROVOD_FUSION_THRESHOLD"] = str(args.fusion_threshold_mb << 20)
+    if args.cache_capacity:
+        out["HOROVOD_CACHE_CAPACITY"] = str(args.cache_capacity)
     return out
 
 
@@ -178,8 +215,9 @@ class _OnHost:
             self._process = self._popen([*_rsh(args), share.host, "sh"], None)
             script = script_for(args, share, stdin=True).encode()
             assert self._process.stdin is not None
-            self._process.stdin.write(script)
-            self._process.stdin.flush()
+            with contextlib.suppress(OSError):  # it has ended: its status says so
+                self._process.stdin.write(script)
+                self._process.stdin.flush()
         self._thread = threading.Thread(target=self._show, daemon=True)
         self._thread.start()
 
@@ -197,20 +235,22 @@ class _OnHost:
         source: IO[bytes] | None = self._process.stdout
         assert source is not None
         for line in source:
-            sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, say `head`
+                sys.stdout.buffer.write(line)
+                sys.stdout.buffer.flush()
 
     def poll(self) -> int | None:
         return self._process.poll()
 
     def ask_to_end(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
 
-    def end(self, seconds: float) -> None:
-        """All of it that is still there after that long is killed."""
+    def end(self, deadline: float) -> None:
+        """What is still there then is killed."""
         try:
-            self._process.wait(seconds)
+            self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -237,7 +277,14 @@ def _run(args: argparse.Namespace) -> int:
     asked: list[int] = []
     for number in signals.that_ask():
         signal.signal(number, lambda number, _: asked.append(number))
-    hosts = [_OnHost(args, share) for share in args.shares]
+    hosts: list[_OnHost] = []
+    try:
+        for share in args.shares:
+            hosts.append(_OnHost(args, share))
+    except OSError as error:
+        print(f"ringdistrun: --rsh {args.rsh}: {error}", file=sys.stderr)
+        _end(hosts)
+        return 1
     status = 0
     while not asked:
         statuses = [host.poll() for host in hosts]
@@ -248,19 +295,25 @@ def _run(args: argparse.Namespace) -> int:
         if all(one == 0 for one in statuses):
             break
         time.sleep(0.05)
+    _end(hosts)
+    return 128 + asked[0] if asked else status
+
+
+def _end(hosts: Sequence[_OnHost]) -> None:
     for host in hosts:
         host.ask_to_end()
+    deadline = time.monotonic() + _LEAVE
     for host in hosts:
-        host.end(10.0)
-    return 128 + asked[0] if asked else status
+        host.end(deadline)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or that of the first rank that has failed."""
     args = parse_arguments(arguments)
-    if args.dry_run:
+    if args.dry_run or args.verbose:
         for share in args.shares:
-            print(f"{share.host}: {script_for(args, share, stdin=False)}", end="")
+            print(f"{share.host}: {script_for(args, share, stdin=False)}", end="", flush=True)
+    if args.dry_run:
         return 0
     return _run(args)
 

@@ -36,9 +36,10 @@ class Worker:
         folder: Path,
         mark: str,
     ) -> None:
-        """`mark` tells its logs in `folder` from those of other hosts."""
+        """`mark` tells its logs in `folder` from those of other hosts. LOCAL_RANK is its number,
+        where the environment has none."""
         self.number, self._command, self._mark = number, command, mark
-        self._environment = {**environment, "LOCAL_RANK": str(number)}
+        self._environment = {"LOCAL_RANK": str(number), **environment}
         self._folder = folder
         self.attempt = -1
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,6 +103,12 @@ class Worker:
         if self.runs and not self._asked:
             self._asked = True
             os.kill(self.pid, signal.SIGTERM)
+
+    def end_all_of_it(self, number: signal.Signals) -> None:
+        """A signal to what it has started in its session, whether or not it runs itself."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
 
     def kill(self) -> None:
         """With all that it has started, if that is in its session still."""

@@ -3,9 +3,8 @@
     import torch_ringdist.horovod as hvd
     hvd.init()
 
-What there is so far: init() and what asks about ranks, all operations, process sets, join,
-DistributedOptimizer and what goes with it, SyncBatchNorm. The launcher, timeline, autotune,
-callbacks and elastic training are not there yet. docs/horovod.md says what differs from Horovod.
+Not there yet: CUDA tensors, codecs as compression=, lines about stalls, timeline, autotune,
+callbacks, hvd.elastic. docs/horovod.md says what differs from Horovod. ringdistrun starts ranks.
 
 Operations may be called in any order, and from any thread: each waits until all ranks have called
 the one of that name. A name is taken until synchronize() or a poll() that says True.

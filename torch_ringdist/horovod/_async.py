@@ -23,7 +23,7 @@ from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_o
 Factors = tuple[float, float]
 
 
-def _new(like: Tensor) -> Tensor:
+def new_like(like: Tensor) -> Tensor:
     return torch.empty(like.shape, dtype=like.dtype, device=like.device)
 
 
@@ -43,11 +43,14 @@ def _start_allreduce(
     op: ReduceOp,
     factors: Factors,
     process_set: ProcessSet,
+    will_wait: bool = False,
 ) -> int:
-    """`result`: what synchronize() returns when the outputs have the values."""
+    """`result`: what synchronize() returns when the outputs have the values. `will_wait`: that is
+    called next."""
     group = group_of(process_set, "allreduce")
     ours = [one.detach() for one in inputs]
-    theirs = ours if outputs is inputs else [one.detach() for one in outputs]
+    in_place = all(a is b for a, b in zip(inputs, outputs, strict=True))
+    theirs = ours if in_place else [one.detach() for one in outputs]
     if op == Adasum:
         for one in ours:
             if not one.is_floating_point():
@@ -70,6 +73,22 @@ def _start_allreduce(
     return new_handle([work], finish)
 
 
+def reduce_now(
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    name: str | None,
+    op: ReduceOp,
+    factors: Factors,
+    process_set: ProcessSet,
+) -> None:
+    """Into the outputs, which may be the inputs. Waits."""
+    synchronize(
+        _start_allreduce(
+            inputs, outputs, lambda: None, name, op, factors, process_set, will_wait=True
+        )
+    )
+
+
 def allreduce_async(
     tensor: Tensor,
     average: bool | None = None,
@@ -80,7 +99,7 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """allreduce() with a handle."""
-    output, factors = _new(tensor), (prescale_factor, postscale_factor)
+    output, factors = new_like(tensor), (prescale_factor, postscale_factor)
     how = chosen(op, average)
     return _start_allreduce([tensor], [output], lambda: output, name, how, factors, process_set)
 
@@ -110,7 +129,7 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """grouped_allreduce() with a handle."""
-    outputs, factors = [_new(one) for one in tensors], (prescale_factor, postscale_factor)
+    outputs, factors = [new_like(one) for one in tensors], (prescale_factor, postscale_factor)
     how = chosen(op, average)
     return _start_allreduce(tensors, outputs, lambda: outputs, name, how, factors, process_set)
 
@@ -130,6 +149,26 @@ def grouped_allreduce_async_(
     return _start_allreduce(tensors, tensors, lambda: tensors, name, how, factors, process_set)
 
 
+def start_sparse(tensor: Tensor, name: str, op: ReduceOp, process_set: ProcessSet) -> int:
+    """As sparse_allreduce_async(), with a handle."""
+    if op not in (Sum, Average):
+        raise HorovodInternalError("sparse_allreduce_async: op must be hvd.Sum or hvd.Average")
+    coo = tensor if tensor.is_sparse else tensor.to_sparse()
+    # Not coalesced by others: which entries there are is each rank's own affair.
+    parts = [coo._indices().T.contiguous().detach(), coo._values().detach()]
+    group = group_of(process_set, "sparse_allreduce_async")
+    with as_internal(), group.calling("allreduce", name) as full_name:
+        work = group.named.allgather(full_name, parts, "sparse allreduce")
+
+    def finish(results: list[Sequence[Tensor]]) -> Tensor:
+        where, what = results[0]
+        if op == Average:
+            what = what / group.size
+        return torch.sparse_coo_tensor(where.T, what, coo.size(), check_invariants=False)
+
+    return new_handle([work], finish)
+
+
 def sparse_allreduce_async(
     tensor: Tensor,
     name: str,
@@ -138,20 +177,8 @@ def sparse_allreduce_async(
 ) -> Callable[[], Tensor]:
     """The Sum or Average of sparse (COO) tensors: indices and values of all ranks, gathered; a
     callable that waits and returns it, not coalesced. Raises: HorovodInternalError, another op."""
-    if op not in (Sum, Average):
-        raise HorovodInternalError("sparse_allreduce_async: op must be hvd.Sum or hvd.Average")
-    coo = tensor if tensor.is_sparse else tensor.to_sparse()
-    # Not coalesced by others: which entries there are is each rank's own affair.
-    parts = [coo._indices().T.contiguous(), coo._values()]
-    handle = grouped_allgather_async(parts, name, process_set)
-
-    def result() -> Tensor:
-        where, what = synchronize(handle)
-        if op == Average:
-            what = what / process_set.size()
-        return torch.sparse_coo_tensor(where.T, what, coo.size())
-
-    return result
+    handle = start_sparse(tensor, name, op, process_set)
+    return lambda: synchronize(handle)
 
 
 def allgather_async(
@@ -199,7 +226,7 @@ def broadcast_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """broadcast() with a handle."""
-    return _start_broadcast(tensor, _new(tensor), root_rank, name, process_set)
+    return _start_broadcast(tensor, new_like(tensor), root_rank, name, process_set)
 
 
 def broadcast_async_(
@@ -212,7 +239,8 @@ def broadcast_async_(
     return _start_broadcast(tensor, tensor, root_rank, name, process_set)
 
 
-def _splits_of(tensor: Tensor, splits: Tensor | Sequence[int] | None, size: int) -> list[int]:
+def splits_of(tensor: Tensor, splits: Tensor | Sequence[int] | None, size: int) -> list[int]:
+    """As many for each of so many ranks, where none are given. Raises: ValueError, not int32."""
     rows = tensor.shape[0] if tensor.dim() else 1
     if splits is None:
         if rows % size:
@@ -239,7 +267,7 @@ def alltoall_async(
 ) -> int:
     """alltoall() with a handle."""
     group = group_of(process_set, "alltoall")
-    rows = _splits_of(tensor, splits, group.size)
+    rows = splits_of(tensor, splits, group.size)
     with as_internal(), group.calling("alltoall", name) as full_name:
         work = group.named.alltoall(full_name, tensor.detach(), rows)
     if splits is None:

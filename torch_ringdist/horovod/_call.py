@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -53,6 +54,9 @@ def run(
             )
         task.write_bytes(pickler.dumps((func, tuple(args), dict(kwargs or {}))))
         command = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun", "-np", str(ranks)]
+        # What can be imported here can be there.
+        path = os.pathsep.join(part for part in sys.path if part)
+        command += ["-x", f"PYTHONPATH={path}"]
         command += ["-H", hosts] if hosts else []
         command += ["--hostfile", hostfile] if hostfile else []
         command += [sys.executable, "-m", "torch_ringdist.horovod._call", folder]
@@ -72,8 +76,6 @@ def _pickler() -> Any:
 
 def _call(folder: str) -> None:
     """On a rank."""
-    import os
-
     func, args, kwargs = pickle.loads(Path(folder, "task").read_bytes())
     result = func(*args, **kwargs)
     Path(folder, os.environ["RANK"]).write_bytes(_pickler().dumps(result))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.horovod._async import grouped_allreduce_async_, sparse_allreduce_async
-from torch_ringdist.horovod._handles import synchronize
+from torch_ringdist.horovod._async import grouped_allreduce_async_, start_sparse
+from torch_ringdist.horovod._handles import forget, synchronize_all
 from torch_ringdist.horovod._reductions import Adasum, ReduceOp
 
 if TYPE_CHECKING:
@@ -35,14 +35,19 @@ class GradientSettings:
     average_aggregated_gradients: bool
 
 
+@dataclass(eq=False)
 class _Bundle:
     """Parameters whose gradients are reduced as one."""
 
-    def __init__(self, name: str, parameters: list[Tensor]) -> None:
-        self.name = name
-        self.parameters = parameters
-        self.missing = set(parameters)  # of this step
-        self.under_way: Any = None  # what waits for it
+    name: str
+    parameters: list[Tensor]
+    missing: set[Tensor] = field(default_factory=set)  # in this step
+    handles: list[int] = field(default_factory=list)  # of what is on its way
+    finish: list[Callable[[Any], None]] = field(default_factory=list)  # with what comes of each
+
+    def start_anew(self) -> None:
+        self.missing = set(self.parameters)
+        self.handles, self.finish = [], []
 
 
 class Gradients:
@@ -53,29 +58,46 @@ class Gradients:
     ) -> None:
         self.names = names
         self.settings = settings
-        self._passes = settings.backward_passes_per_step
-        self._parameters = [
-            p for group in optimizer.param_groups for p in group["params"] if p.requires_grad
-        ]
-        self._left: dict[Tensor, int] = {}
-        self._bundle_of: dict[Tensor, _Bundle] = {}
-        self._bundles: list[_Bundle] = []
-        self.set_groups(None)
-        self.set_passes(self._passes)
-        own = weakref.ref(self)
+        process_set = settings.process_set
+        self._included = process_set.included()
+        self.takes_part = self._included and process_set.size() > 1
         # Steps of Adasum are made of the rank's own gradients.
-        self._reduces = settings.op != Adasum and self._takes_part()
-        if self._reduces:
-            for p in self._parameters:
-                p.register_post_accumulate_grad_hook(lambda p: _tell(own, p))
+        self._reduces = self.takes_part and settings.op != Adasum
+        self._passes = settings.backward_passes_per_step
+        self._left: dict[Tensor, int] = {}
+        self._bundles: list[_Bundle] = []
+        self._bundle_of: dict[Tensor, _Bundle] = {}
+        self._optimizer = weakref.ref(optimizer)
+        self.adopt(optimizer)
 
-    def _takes_part(self) -> bool:
-        process_set = self.settings.process_set
-        return process_set.included() and process_set.size() > 1
+    def __del__(self) -> None:
+        for bundle in self._bundles:
+            forget(bundle.handles)  # their names are free when they have ended
+
+    def adopt(self, optimizer: Optimizer) -> None:
+        """Parameters that are new, or require gradients only now."""
+        for i, group in enumerate(optimizer.param_groups):
+            for j, p in enumerate(group["params"]):
+                self.names.setdefault(p, f"noname.{i}.{j}")
+                if p.requires_grad and p not in self._bundle_of:
+                    self._add_bundle(self.names[p], [p])
+                    self._left[p] = self._passes
+                    self._hook(p)
+
+    def _hook(self, p: Tensor) -> None:
+        if self._reduces:
+            own = weakref.ref(self)
+            p.register_post_accumulate_grad_hook(lambda p: _tell(own, p))
+
+    def _add_bundle(self, name: str, parameters: list[Tensor]) -> None:
+        bundle = _Bundle(name, parameters)
+        bundle.start_anew()
+        self._bundles.append(bundle)
+        self._bundle_of.update(dict.fromkeys(parameters, bundle))
 
     def set_passes(self, passes: int) -> None:
         self._passes = passes
-        self._left = dict.fromkeys(self._parameters, passes)
+        self._left = dict.fromkeys(self._bundle_of, passes)
 
     def set_groups(self, groups: int | Sequence[Sequence[Tensor]] | None) -> None:
         """Before the first backward pass.
@@ -84,37 +106,32 @@ class Gradients:
             ValueError: a negative number; a parameter in two lists, or none of the optimizer's.
         """
         if not groups:
-            lists = [[p] for p in self._parameters]
-        elif isinstance(groups, int):
+            return
+        all_of_it = list(self._bundle_of)
+        if isinstance(groups, int):
             if groups < 0:
                 raise ArgumentError(f"groups must be at least 0, got {groups}")
-            count = min(groups, len(self._parameters)) or 1
-            per_group = -(-len(self._parameters) // count)
-            lists = [
-                self._parameters[i : i + per_group]
-                for i in range(0, len(self._parameters), per_group)
-            ]
+            per_group = -(-len(all_of_it) // groups) or 1
+            lists = [all_of_it[i : i + per_group] for i in range(0, len(all_of_it), per_group)]
         else:
-            lists = [list(group) for group in groups]
+            lists = [list(group) for group in groups if group]
             grouped = [p for group in lists for p in group]
-            if len(set(grouped)) < len(grouped) or not set(grouped) <= set(self._parameters):
+            if len(set(grouped)) < len(grouped) or not set(grouped) <= set(all_of_it):
                 raise ArgumentError(
                     "groups must hold parameters of the optimizer that require gradients, each once"
                 )
-            left = set(self._parameters) - set(grouped)
-            lists += [[p] for p in self._parameters if p in left]
-        self._bundles = [_Bundle(self.names[group[0]], group) for group in lists if group]
-        self._bundle_of = {p: bundle for bundle in self._bundles for p in bundle.parameters}
+            left = set(all_of_it) - set(grouped)
+            lists += [[p] for p in all_of_it if p in left]
+        self._bundles, self._bundle_of = [], {}
+        for group in lists:
+            self._add_bundle(self.names[group[0]], group)
 
     def any_open(self) -> bool:
         """A gradient is on its way."""
-        return any(bundle.under_way for bundle in self._bundles)
+        return any(bundle.handles for bundle in self._bundles)
 
     def on_gradient(self, p: Tensor) -> None:
         """The backward pass has added to it."""
-        bundle = self._bundle_of.get(p)
-        if bundle is None:
-            return
         if self._left[p] <= 0:
             raise AssertionError(
                 "Gradients were computed more than backward_passes_per_step times before call to "
@@ -123,36 +140,61 @@ class Gradients:
         self._left[p] -= 1
         if self._left[p] > 0:
             return
+        bundle = self._bundle_of[p]
         bundle.missing.discard(p)
         if not bundle.missing:
             self._start(bundle)
 
     def synchronize(self) -> None:
-        """All are reduced; those that were not computed, or not often enough, as they are."""
+        """All are reduced; those that were not computed, or not often enough, as they are.
+
+        Raises:
+            HorovodInternalError: of the first that has failed, when all have ended.
+        """
+        if (optimizer := self._optimizer()) is not None:
+            self.adopt(optimizer)
         if not self._reduces:
-            return
+            return self._prepare_alone()
         for bundle in self._bundles:
-            if not bundle.under_way:
+            if not bundle.handles:
                 self._start(bundle)
         try:
-            for bundle in self._bundles:
-                bundle.under_way, wait = None, bundle.under_way
-                wait()
+            results = iter(synchronize_all([h for one in self._bundles for h in one.handles]))
+            with torch.no_grad():
+                for finish in [f for one in self._bundles for f in one.finish]:
+                    finish(next(results))
         finally:
             for bundle in self._bundles:
-                bundle.under_way, bundle.missing = None, set(bundle.parameters)
+                bundle.start_anew()
             self.set_passes(self._passes)
 
+    def _prepare_alone(self) -> None:
+        """What is done to gradients besides, of one rank; others than the set's are left alone."""
+        if not self._included or self.settings.op == Adasum:
+            return
+        for p in self._bundle_of:
+            if p.grad is None:
+                continue
+            if p.grad.is_sparse and self.settings.sparse_as_dense:
+                p.grad = p.grad.to_dense()
+            if self.settings.average_aggregated_gradients:
+                p.grad /= self._passes
+
     def _start(self, bundle: _Bundle) -> None:
+        dense = []
         for p in bundle.parameters:
+            if p.grad is None and not p.requires_grad:
+                continue  # frozen since
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
-            elif p.grad.is_sparse and self.settings.sparse_as_dense:
+            if p.grad.is_sparse and not self.settings.sparse_as_dense:
+                self._start_sparse(bundle, p)
+                continue
+            if p.grad.is_sparse:
                 p.grad = p.grad.to_dense()
-        if any(p.grad.is_sparse for p in bundle.parameters):
-            bundle.under_way = self._start_sparse(bundle)
-        else:
-            bundle.under_way = self._start_dense(bundle)
+            dense.append(p)
+        if dense:
+            self._start_dense(bundle, dense)
 
     def _factors(self) -> tuple[float, float]:
         settings = self.settings
@@ -161,46 +203,39 @@ class Gradients:
             prescale /= self._passes
         return prescale, settings.gradient_predivide_factor
 
-    def _start_dense(self, bundle: _Bundle) -> Any:
+    def _start_dense(self, bundle: _Bundle, parameters: list[Tensor]) -> None:
         settings, (prescale, postscale) = self.settings, self._factors()
-        pairs = [settings.compression.compress(p.grad) for p in bundle.parameters]
-        handle = grouped_allreduce_async_(
-            [small for small, _ in pairs],
-            name=bundle.name,
-            op=settings.op,
-            prescale_factor=prescale,
-            postscale_factor=postscale,
-            process_set=settings.process_set,
+        pairs = [settings.compression.compress(p.grad) for p in parameters]
+        bundle.handles.append(
+            grouped_allreduce_async_(
+                [small for small, _ in pairs],
+                name=bundle.name,
+                op=settings.op,
+                prescale_factor=prescale,
+                postscale_factor=postscale,
+                process_set=settings.process_set,
+            )
         )
 
-        def wait() -> None:
-            sums = synchronize(handle)
-            with torch.no_grad():
-                for p, small, (_, ctx) in zip(bundle.parameters, sums, pairs, strict=True):
-                    reduced = settings.compression.decompress(small, ctx)
-                    if reduced is not p.grad:
-                        p.grad.copy_(reduced)
+        def finish(sums: list[Tensor]) -> None:
+            for p, small, (_, ctx) in zip(parameters, sums, pairs, strict=True):
+                reduced = settings.compression.decompress(small, ctx)
+                if reduced is not p.grad:
+                    p.grad.copy_(reduced)
 
-        return wait
+        bundle.finish.append(finish)
 
-    def _start_sparse(self, bundle: _Bundle) -> Any:
+    def _start_sparse(self, bundle: _Bundle, p: Tensor) -> None:
         settings, (prescale, postscale) = self.settings, self._factors()
-        results = [
-            sparse_allreduce_async(
-                p.grad if prescale == 1 else p.grad * prescale,
-                self.names[p],
-                settings.op,
-                settings.process_set,
-            )
-            for p in bundle.parameters
-        ]
+        gradient = p.grad if prescale == 1 else p.grad * prescale
+        name = f"{self.names[p]}.sparse"
+        handle = start_sparse(gradient, name, settings.op, settings.process_set)
+        bundle.handles.append(handle)
 
-        def wait() -> None:
-            for p, result in zip(bundle.parameters, results, strict=True):
-                reduced = result()
-                p.grad = reduced if postscale == 1 else reduced * postscale
+        def finish(reduced: Tensor) -> None:
+            p.grad = reduced if postscale == 1 else reduced * postscale
 
-        return wait
+        bundle.finish.append(finish)
 
 
 def _tell(own: weakref.ref[Gradients], p: Tensor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -24,6 +24,25 @@ def new_handle(works: Sequence[NamedWork], finish: Finish) -> int:
     number = next(_numbers)
     _open[number] = works, finish
     return number
+
+
+def forget(handles: Iterable[int]) -> None:
+    """Nobody will ask for them."""
+    for handle in handles:
+        _open.pop(handle, None)
+
+
+def synchronize_all(handles: Sequence[int]) -> list[Any]:
+    """As synchronize() of each. Raises: the first error, when all have ended."""
+    results, first = [], None
+    for handle in handles:
+        try:
+            results.append(synchronize(handle))
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
+    return results
 
 
 def poll(handle: int) -> bool:

@@ -54,7 +54,7 @@ def launched(environment: Mapping[str, str] | None = None) -> Launched:
     """
     env = os.environ if environment is None else environment
     for launcher, names in _LAUNCHERS.items():
-        rank, size = (_number(env, name) for name in names[:2])
+        rank, size = (number_of(env, name) for name in names[:2])
         if rank is None or size is None:
             continue
         if not 0 <= rank < size:
@@ -62,13 +62,14 @@ def launched(environment: Mapping[str, str] | None = None) -> Launched:
                 f"ringdist: horovod.init(): {names[0]}={rank} and {names[1]}={size}, of "
                 f"{launcher}: a rank must be at least 0 and below the size"
             )
-        local_rank, local_size = (_number(env, name) for name in names[2:])
+        local_rank, local_size = (number_of(env, name) for name in names[2:])
         address = _address(env, launcher, alone=size == 1 or local_size == size)
         return Launched(rank, size, local_rank, local_size, address, _port(env))
     return Launched(0, 1, 0, 1, "127.0.0.1", 0)
 
 
-def _number(env: Mapping[str, str], name: str) -> int | None:
+def number_of(env: Mapping[str, str], name: str) -> int | None:
+    """Of a variable, if it is set. Raises: ArgumentError, it is no number."""
     text = env.get(name)
     if text is None:
         return None
@@ -78,7 +79,7 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
 
 
 def _port(env: Mapping[str, str]) -> int:
-    port = _number(env, "MASTER_PORT")
+    port = number_of(env, "MASTER_PORT")
     return USUAL_PORT if port is None else port
 
 

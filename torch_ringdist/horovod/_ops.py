@@ -31,7 +31,9 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, how: dict[str, Any], name: str | None, *tensors: Tensor) -> Any:
         ctx.how, ctx.name = how, name
-        return tuple(synchronize(_async.grouped_allreduce_async(tensors, name=name, **how)))
+        outputs = tuple(_async.new_like(one) for one in tensors)
+        _async.reduce_now(tensors, outputs, name, **how)
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -58,8 +60,7 @@ def _how(
 ) -> dict[str, Any]:
     return {
         "op": chosen(op, average),
-        "prescale_factor": prescale_factor,
-        "postscale_factor": postscale_factor,
+        "factors": (prescale_factor, postscale_factor),
         "process_set": process_set,
     }
 
@@ -104,11 +105,9 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
     """allreduce() in place; returns the tensor."""
-    return synchronize(
-        _async.allreduce_async_(
-            tensor, average, name, op, prescale_factor, postscale_factor, process_set
-        )
-    )
+    how = _how(op, average, prescale_factor, postscale_factor, process_set)
+    _async.reduce_now([tensor], [tensor], name, **how)
+    return tensor
 
 
 def grouped_allreduce(
@@ -136,11 +135,9 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> Sequence[Tensor]:
     """grouped_allreduce() in place; returns the tensors."""
-    return synchronize(
-        _async.grouped_allreduce_async_(
-            tensors, average, name, op, prescale_factor, postscale_factor, process_set
-        )
-    )
+    how = _how(op, average, prescale_factor, postscale_factor, process_set)
+    _async.reduce_now(tensors, tensors, name, **how)
+    return tensors
 
 
 class _Allgather(torch.autograd.Function):
@@ -247,19 +244,21 @@ class _Alltoall(torch.autograd.Function):
     def forward(
         ctx: Any, tensor: Tensor, splits: Any, name: str | None, process_set: ProcessSet
     ) -> Any:
-        handle = _async.alltoall_async(tensor, splits, name, process_set)
-        ctx.process_set, ctx.name, result = process_set, name, synchronize(handle)
+        group = group_of(process_set, "alltoall")
+        rows = _async.splits_of(tensor, splits, group.size)
+        handle = _async.alltoall_async(tensor, rows, name, process_set)
+        ctx.process_set, ctx.name = process_set, name
+        result, ctx.received = synchronize(handle)
         if splits is None:
-            ctx.received = None
             return result
-        ctx.received = result[1]
-        ctx.mark_non_differentiable(result[1])
-        return result
+        ctx.mark_non_differentiable(ctx.received)
+        return result, ctx.received
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        back = alltoall(gradients[0], ctx.received, _of_gradient(ctx.name), ctx.process_set)
-        return (back if ctx.received is None else back[0]), None, None, None
+        name = _of_gradient(ctx.name)
+        back, _ = alltoall(gradients[0], ctx.received, name, ctx.process_set)
+        return back, None, None, None
 
 
 def alltoall(

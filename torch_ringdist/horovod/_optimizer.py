@@ -28,6 +28,7 @@ class _Distributed(Optimizer):
     """What is laid over an optimizer's own class."""
 
     _gradients: Gradients
+    _wrapped_one: Optimizer
     _should_synchronize = True
     _synchronized = False
 
@@ -36,8 +37,26 @@ class _Distributed(Optimizer):
         return self._gradients.names
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """From the next step on."""
+        """Between two steps."""
         self._gradients.set_passes(passes)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As of the optimizer; on all ranks alike."""
+        super().add_param_group(param_group)
+        self._gradients.adopt(self)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As of the optimizer, in the groups and the state that there are: who holds the optimizer
+        itself, as a scheduler, sees them."""
+        groups, state = self.param_groups, self.state
+        super().load_state_dict(state_dict)
+        for old, new in zip(groups, self.param_groups, strict=True):
+            old.clear()
+            old.update(new)
+        new_state = dict(self.state)
+        state.clear()
+        state.update(new_state)
+        self.param_groups, self.state = groups, state
 
     def synchronize(self) -> None:
         """Wait until all gradients are reduced, those that were not computed as zeros."""
@@ -57,23 +76,32 @@ class _Distributed(Optimizer):
         """Reduce what is not reduced, then step.
 
         Args:
-            closure: computes the loss and its gradients; called once.
+            closure: computes the loss and its gradients, which are reduced each time.
         """
-        loss = None
         if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+            return super().step(lambda: self._after(closure))
+        self._reduce()
+        return super().step()
+
+    # torch lays its hooks around the wrapped class' step().
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _after(self, closure: Callable[[], Any]) -> Any:
+        loss = closure()
+        self._reduce()
+        return loss
+
+    def _reduce(self) -> None:
+        self._wrapped_one._opt_called = True  # a scheduler made before asks for it
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "
                     "optimizer.synchronize(): the gradients are reduced twice",
-                    stacklevel=2,
+                    stacklevel=3,
                 )
             self.synchronize()
         self._synchronized = False
-        super().step()
-        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Raises: AssertionError, gradients are being reduced."""
@@ -92,7 +120,7 @@ class _Distributed(Optimizer):
 
 # Of an optimizer, what another one does not get: what reduces its gradients, and what schedulers
 # lay around its step().
-_OF_THIS_PROCESS = ("_gradients", "step")
+_OF_THIS_PROCESS = ("_gradients", "_wrapped_one", "step")
 
 
 class _DistributedAdasum(_Distributed):
@@ -103,11 +131,13 @@ class _DistributedAdasum(_Distributed):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """A step of this rank's own; what it changed is combined with what the others changed."""
+        settings = self._gradients.settings
+        if not self._gradients.takes_part:
+            return super(_Distributed, self).step(closure)
         parameters = [p for group in self.param_groups for p in group["params"]]
         before = [p.detach().clone() for p in parameters]
         loss = super(_Distributed, self).step(closure)
         changes = [p.detach() - old for p, old in zip(parameters, before, strict=True)]
-        settings = self._gradients.settings
         handle = grouped_allreduce_async_(
             changes, op=Adasum, name="adasum.steps", process_set=settings.process_set
         )
@@ -116,6 +146,8 @@ class _DistributedAdasum(_Distributed):
             for p, old, change in zip(parameters, before, changes, strict=True):
                 p.copy_(old + change)
         return loss
+
+    step.hooked = True  # type: ignore[attr-defined]
 
 
 @functools.cache
@@ -134,6 +166,7 @@ def _over(optimizer: Optimizer, names: dict[Tensor, str], settings: GradientSett
     out.__dict__.update(optimizer.__dict__)
     for name in _OF_THIS_PROCESS:
         out.__dict__.pop(name, None)
+    out._wrapped_one = optimizer
     out._gradients = Gradients(out, names, settings)
     return out
 
@@ -225,6 +258,8 @@ def DistributedOptimizer(
             number that is not accepted.
     """
     _world.required()
+    if isinstance(optimizer, _Distributed):
+        raise ArgumentError("DistributedOptimizer: the optimizer is one already")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ArgumentError("gradient_predivide_factor not supported with op != Average")
     if backward_passes_per_step < 1:

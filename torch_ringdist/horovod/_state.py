@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist.horovod._async import broadcast_async_
-from torch_ringdist.horovod._handles import synchronize
+from torch_ringdist.horovod._handles import synchronize_all
 from torch_ringdist.horovod._objects import broadcast_object
 from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_of
 
@@ -45,8 +45,7 @@ def broadcast_parameters(
     if not all(isinstance(p, Tensor) for _, p in pairs):
         raise ArgumentError("broadcast_parameters: params must hold tensors")
     handles = [broadcast_async_(p.data, root_rank, name, process_set) for name, p in pairs]
-    for handle in handles:
-        synchronize(handle)
+    synchronize_all(handles)
 
 
 class _Place:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,7 +17,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from torch_ringdist import _native, _registration
 from torch_ringdist.horovod._errors import as_internal
-from torch_ringdist.horovod._launched import Launched, launched
+from torch_ringdist.horovod._launched import Launched, launched, number_of
 
 if TYPE_CHECKING:
     from torch_ringdist._C import NamedGroup, ProcessGroupRing
@@ -28,6 +29,37 @@ def _options() -> dict[str, str]:
     """Sums are in the order of ranks, so that their bits do not depend on what travels with them;
     but where somebody forces an algorithm, which may not be able to."""
     return {} if os.environ.get("RINGDIST_ALGORITHM") else {"deterministic": "layout"}
+
+
+def _limits() -> dict[str, int]:
+    """Of NamedGroup, as Horovod's variables say."""
+    out = {}
+    for variable, name, least in (
+        ("HOROVOD_FUSION_THRESHOLD", "fusion_bytes", 0),
+        ("HOROVOD_CACHE_CAPACITY", "cache_capacity", 1),
+    ):
+        value = number_of(os.environ, variable)
+        if value is not None:
+            out[name] = max(value, least)
+    return out
+
+
+def _timeout() -> timedelta:
+    seconds = number_of(os.environ, "HOROVOD_START_TIMEOUT")
+    return timedelta(seconds=seconds) if seconds else TIMEOUT
+
+
+def _say_what_is_not_obeyed() -> None:
+    obeyed = ("RANK", "SIZE", "FUSION_THRESHOLD", "CACHE_CAPACITY", "START_TIMEOUT", "ELASTIC")
+    others = sorted(
+        name for name in os.environ if name.startswith("HOROVOD_") and not name.endswith(obeyed)
+    )
+    if others:
+        warnings.warn(
+            f"ringdist: horovod.init(): no effect here: {', '.join(others)}; docs/horovod.md has "
+            "what there is",
+            stacklevel=4,
+        )
 
 
 @dataclass
@@ -110,7 +142,7 @@ class World:
                 _options(),
                 _registration.read_costs,
             )
-            return Group(native.NamedGroup(backend), backend, list(members))
+            return Group(native.NamedGroup(backend, **_limits()), backend, list(members))
 
 
 def _host_of_this_process() -> str:
@@ -153,6 +185,7 @@ def begin() -> World:
     with _lock:
         if _world is None:
             me = launched()
+            _say_what_is_not_obeyed()
             # A launcher's store outlives the ranks that it starts again.
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             store = dist.PrefixStore(f"horovod/{attempt}/{next(_inits)}", _store(me))
@@ -195,7 +228,7 @@ def _store(me: Launched) -> dist.Store:
         me.port,
         me.size,
         is_master=me.rank == 0 and not of_launcher,
-        timeout=TIMEOUT,
+        timeout=_timeout(),
         multi_tenant=True,
     )
     _stores[where] = made

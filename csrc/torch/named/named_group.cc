@@ -108,15 +108,16 @@ NamedGroup::NamedGroup(const ProcessGroupRing& backend, NegotiatorOptions option
       negotiation_(value_of(Negotiation::create(backend.communicator(), options))) {}
 
 NamedGroup::Handle NamedGroup::start(NamedCall call, std::shared_ptr<Tensors> outputs,
-                                     NamedWork::After after) {
+                                     NamedWork::After after, bool will_wait) {
   auto out =
       std::make_shared<NamedWork>(negotiation_, call.name, std::move(outputs), std::move(after));
-  out->begin(value_of(negotiation_->call(std::move(call), /*will_wait=*/false)));
+  out->begin(value_of(negotiation_->call(std::move(call), will_wait)));
   return out;
 }
 
 NamedGroup::Handle NamedGroup::start_all(const std::string& name, const CallContent& content,
-                                         std::vector<Call> calls, Tensors outputs, double factor) {
+                                         std::vector<Call> calls, Tensors outputs, double factor,
+                                         bool will_wait) {
   NamedWork::After after{{}, factor};
   auto kept = std::make_shared<Requests>();
   for (Call& call : calls) {
@@ -128,7 +129,7 @@ NamedGroup::Handle NamedGroup::start_all(const std::string& name, const CallCont
     return std::move(*kept);
   };
   return start({name, content.describe(), {}, requests},
-               std::make_shared<Tensors>(std::move(outputs)), std::move(after));
+               std::make_shared<Tensors>(std::move(outputs)), std::move(after), will_wait);
 }
 
 NamedGroup::Handle NamedGroup::allreduce(const std::string& name, const Tensors& inputs,
@@ -159,7 +160,7 @@ NamedGroup::Handle NamedGroup::allreduce(const std::string& name, const Tensors&
     }
     call.request.count = call.request.output.count();
   }
-  return start_all(name, content, std::move(calls), outputs, how.postscale);
+  return start_all(name, content, std::move(calls), outputs, how.postscale, how.will_wait);
 }
 
 NamedGroup::Handle NamedGroup::broadcast(const std::string& name, const at::Tensor& input,

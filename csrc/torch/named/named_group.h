@@ -30,6 +30,7 @@ class NamedGroup {
     ReduceOp op = ReduceOp::kSum;
     double prescale = 1;
     double postscale = 1;
+    bool will_wait = false;  // the caller does so next: no other thread need be woken
   };
 
   // Of a list, as one operation; at least one tensor. Input i goes to output i, which may be the
@@ -58,8 +59,9 @@ class NamedGroup {
 
  private:
   Handle start_all(const std::string& name, const CallContent& content, std::vector<Call> calls,
-                   Tensors outputs, double factor = 1);
-  Handle start(NamedCall call, std::shared_ptr<Tensors> outputs, NamedWork::After after);
+                   Tensors outputs, double factor = 1, bool will_wait = false);
+  Handle start(NamedCall call, std::shared_ptr<Tensors> outputs, NamedWork::After after,
+               bool will_wait = false);
 
   const Place place_;
   const std::shared_ptr<Negotiation> negotiation_;
