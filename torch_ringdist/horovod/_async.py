@@ -58,7 +58,7 @@ def _start_allreduce(
     with as_internal(), group.calling("allreduce", name) as full_name:
         if op != Adasum:
             how = op.name.lower()
-            work = group.named.allreduce(full_name, ours, theirs, how, *factors)
+            work = group.named.allreduce(full_name, ours, theirs, how, *factors, will_wait)
             return new_handle([work], lambda _: result())
         manner = f"Adasum of {[list(one.shape) for one in ours]}, factors {factors}"
         rows = [(one * factors[0]).unsqueeze(0) for one in ours]
