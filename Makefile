@@ -41,6 +41,7 @@ help:
 	@echo '                    network, a minute (ARGS="--exhaustive", ARGS=--large; ARGS=--help)'
 	@echo '  make chaos        training while ranks are killed, stopped, sent away and replaced at random: 10 minutes'
 	@echo '                    (ARGS="--minutes 1 --seed 7"; ARGS=--help)'
+	@echo '  make horovod      the tests of operations by name (Horovod'\''s API); make bench-horovod: beside those by order'
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
 	@echo '  make cuda         also build the library for NVIDIA GPUs (CUDA tensors, compressed or not); needs nvcc'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
