@@ -158,7 +158,7 @@ def _visit(size: int) -> None:
     _join()
     with contextlib.suppress(dist.DistNetworkError):
         _sum_until(size)
-        dist.all_reduce(torch.ones(1))  # all are past the barrier, which a death might fail
+        dist.all_reduce(torch.ones(1000))  # all are past the barrier, which a death might fail
     os.kill(os.getpid(), signal.SIGKILL)
 
 
