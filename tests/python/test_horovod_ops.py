@@ -124,6 +124,11 @@ def _adasum() -> None:
         same_bits(hvd.allreduce(torch.zeros(3), op=hvd.Adasum), torch.zeros(3), "zeros")
 
 
+@pytest.mark.parametrize("size", [4, 5])
+def test_adasum_of_any_number(pools, size: int):
+    pools(size).run(_adasum)
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     "function", [_reductions, _factors, _grouped, _movements, _sparse, _adasum]
