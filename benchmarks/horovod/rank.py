@@ -69,26 +69,26 @@ def _network() -> nn.Module:
     return nn.Sequential(*layers)
 
 
+def _step_of(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> Work:
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
 def training(gloo: dist.ProcessGroup) -> dict[str, Work]:
     """A step of SGD: forward, backward, reduce, update."""
     x = torch.randn(BATCH, WIDTH)
-
-    def step_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Work:
-        def step() -> None:
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
-
-        return step
-
     ddp = DistributedDataParallel(_network())
     net = _network()
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), lr=1e-3), named_parameters=net.named_parameters()
     )
     return {
-        "DDP": step_of(ddp, torch.optim.SGD(ddp.parameters(), lr=1e-3)),
-        "DistributedOptimizer": step_of(net, optimizer),
+        "DDP": _step_of(ddp, torch.optim.SGD(ddp.parameters(), lr=1e-3), x),
+        "DistributedOptimizer": _step_of(net, optimizer, x),
     }
 
 
@@ -96,13 +96,7 @@ def alone(_: dist.ProcessGroup) -> dict[str, Work]:
     """A step of this rank's own, that reduces nothing, beside groups that are idle."""
     x, net = torch.randn(BATCH, WIDTH), _network()
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        net(x).square().mean().backward()
-        optimizer.step()
-
-    return {"a rank's own step": step}
+    return {"a rank's own step": _step_of(net, optimizer, x)}
 
 
 PARTS = {"single": (single, 200), "many": (many, 1), "training": (training, 1), "alone": (alone, 1)}

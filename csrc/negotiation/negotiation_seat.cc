@@ -1,6 +1,5 @@
 #include "negotiation/negotiation_seat.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/check.h"

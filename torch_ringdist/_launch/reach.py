@@ -6,6 +6,8 @@ import contextlib
 import socket
 import time
 
+USUAL_PORT = 29500  # of torch, where nobody says another
+
 _PATIENCE = 60.0  # seconds for the launcher that holds the store to come up
 _PROBE = 1.0
 _POLL = 0.5

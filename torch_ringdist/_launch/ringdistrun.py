@@ -19,7 +19,7 @@ from torch_ringdist._address import join
 from torch_ringdist._launch import signals
 from torch_ringdist._launch.horovod_names import folder_of_names
 from torch_ringdist._launch.hosts import Share, parse_hostfile, parse_hosts, shares
-from torch_ringdist._launch.reach import is_here
+from torch_ringdist._launch.reach import USUAL_PORT, is_here
 
 _DESCRIPTION = """\
 Start a script's ranks. What they print comes with their rank before each line; the first that fails
@@ -41,7 +41,6 @@ examples:
       By another command, which is given the host and "sh", and a script on stdin.
 """
 
-USUAL_PORT = 29500
 _LOCAL = ("localhost", "127.0.0.1")
 _LEAVE = 15.0  # seconds that the launchers of all hosts have to end, when asked to
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist.horovod._errors import HorovodInternalError, as_internal
-from torch_ringdist.horovod._handles import new_handle, synchronize
+from torch_ringdist.horovod._handles import Finish, new_handle, synchronize
 from torch_ringdist.horovod._reductions import Adasum, Average, ReduceOp, Sum, adasum, chosen
 from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_of
 
@@ -27,12 +27,8 @@ def new_like(like: Tensor) -> Tensor:
     return torch.empty(like.shape, dtype=like.dtype, device=like.device)
 
 
-def _first(results: list[Sequence[Tensor]]) -> Tensor:
-    return results[0][0]
-
-
-def _all(results: list[Sequence[Tensor]]) -> list[Tensor]:
-    return list(results[0])
+def _first(results: Sequence[Tensor]) -> Tensor:
+    return results[0]
 
 
 def _start_allreduce(
@@ -59,18 +55,18 @@ def _start_allreduce(
         if op != Adasum:
             how = op.name.lower()
             work = group.named.allreduce(full_name, ours, theirs, how, *factors, will_wait)
-            return new_handle([work], lambda _: result())
+            return new_handle(work, lambda _: result())
         manner = f"Adasum of {[list(one.shape) for one in ours]}, factors {factors}"
         rows = [(one * factors[0]).unsqueeze(0) for one in ours]
         work = group.named.allgather(full_name, rows, manner)
 
-    def finish(results: list[Sequence[Tensor]]) -> Any:
+    def finish(results: Sequence[Tensor]) -> Any:
         with torch.no_grad():
-            for output, parts in zip(theirs, results[0], strict=True):
+            for output, parts in zip(theirs, results, strict=True):
                 output.copy_(adasum(parts) * factors[1])
         return result()
 
-    return new_handle([work], finish)
+    return new_handle(work, finish)
 
 
 def reduce_now(
@@ -160,13 +156,13 @@ def start_sparse(tensor: Tensor, name: str, op: ReduceOp, process_set: ProcessSe
     with as_internal(), group.calling("allreduce", name) as full_name:
         work = group.named.allgather(full_name, parts, "sparse allreduce")
 
-    def finish(results: list[Sequence[Tensor]]) -> Tensor:
-        where, what = results[0]
+    def finish(results: Sequence[Tensor]) -> Tensor:
+        where, what = results
         if op == Average:
             what = what / group.size
         return torch.sparse_coo_tensor(where.T, what, coo.size(), check_invariants=False)
 
-    return new_handle([work], finish)
+    return new_handle(work, finish)
 
 
 def sparse_allreduce_async(
@@ -181,14 +177,20 @@ def sparse_allreduce_async(
     return lambda: synchronize(handle)
 
 
+def _start_allgather(
+    tensors: Sequence[Tensor], result: Finish, name: str | None, process_set: ProcessSet
+) -> int:
+    group = group_of(process_set, "allgather")
+    with as_internal(), group.calling("allgather", name) as full_name:
+        work = group.named.allgather(full_name, [one.detach() for one in tensors])
+    return new_handle(work, result)
+
+
 def allgather_async(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """allgather() with a handle."""
-    group = group_of(process_set, "allgather")
-    with as_internal(), group.calling("allgather", name) as full_name:
-        work = group.named.allgather(full_name, [tensor.detach()])
-    return new_handle([work], _first)
+    return _start_allgather([tensor], _first, name, process_set)
 
 
 def grouped_allgather_async(
@@ -197,10 +199,7 @@ def grouped_allgather_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """grouped_allgather() with a handle."""
-    group = group_of(process_set, "allgather")
-    with as_internal(), group.calling("allgather", name) as full_name:
-        work = group.named.allgather(full_name, [one.detach() for one in tensors])
-    return new_handle([work], _all)
+    return _start_allgather(tensors, list, name, process_set)
 
 
 def _start_broadcast(
@@ -216,7 +215,7 @@ def _start_broadcast(
     theirs = ours if output is tensor else output.detach()
     with as_internal(), group.calling("broadcast", name) as full_name:
         work = group.named.broadcast(full_name, ours, theirs, root)
-    return new_handle([work], lambda _: output)
+    return new_handle(work, lambda _: output)
 
 
 def broadcast_async(
@@ -271,14 +270,30 @@ def alltoall_async(
     with as_internal(), group.calling("alltoall", name) as full_name:
         work = group.named.alltoall(full_name, tensor.detach(), rows)
     if splits is None:
-        return new_handle([work], _first)
-    return new_handle([work], lambda results: (results[0][0], results[0][1].to(torch.int32)))
+        return new_handle(work, _first)
+    return new_handle(work, lambda results: (results[0], results[1].to(torch.int32)))
 
 
 def _reducescatter_op(op: ReduceOp) -> str:
     if op not in (Sum, Average):
         raise HorovodInternalError("reducescatter: op must be hvd.Sum or hvd.Average")
     return ReduceOp(op).name.lower()
+
+
+def _start_reducescatter(
+    tensors: Sequence[Tensor],
+    result: Finish,
+    name: str | None,
+    op: ReduceOp,
+    factors: Factors,
+    process_set: ProcessSet,
+) -> int:
+    group = group_of(process_set, "reducescatter")
+    how = _reducescatter_op(op)
+    with as_internal(), group.calling("reducescatter", name) as full_name:
+        ours = [one.detach() for one in tensors]
+        work = group.named.reducescatter(full_name, ours, how, *factors)
+    return new_handle(work, result)
 
 
 def reducescatter_async(
@@ -290,11 +305,8 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """reducescatter() with a handle."""
-    group = group_of(process_set, "reducescatter")
-    how, factors = _reducescatter_op(op), (prescale_factor, postscale_factor)
-    with as_internal(), group.calling("reducescatter", name) as full_name:
-        work = group.named.reducescatter(full_name, [tensor.detach()], how, *factors)
-    return new_handle([work], _first)
+    factors = prescale_factor, postscale_factor
+    return _start_reducescatter([tensor], _first, name, op, factors, process_set)
 
 
 def grouped_reducescatter_async(
@@ -306,9 +318,5 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """grouped_reducescatter() with a handle."""
-    group = group_of(process_set, "reducescatter")
-    how, factors = _reducescatter_op(op), (prescale_factor, postscale_factor)
-    with as_internal(), group.calling("reducescatter", name) as full_name:
-        ours = [one.detach() for one in tensors]
-        work = group.named.reducescatter(full_name, ours, how, *factors)
-    return new_handle([work], _all)
+    factors = prescale_factor, postscale_factor
+    return _start_reducescatter(tensors, list, name, op, factors, process_set)

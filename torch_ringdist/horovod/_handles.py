@@ -13,16 +13,16 @@ from torch_ringdist.horovod._errors import as_internal
 if TYPE_CHECKING:
     from torch_ringdist._C import NamedWork
 
-Finish = Callable[[list[Sequence[Tensor]]], Any]
+Finish = Callable[[Sequence[Tensor]], Any]
 
 _numbers = itertools.count()
-_open: dict[int, tuple[Sequence[NamedWork], Finish]] = {}
+_open: dict[int, tuple[NamedWork, Finish]] = {}
 
 
-def new_handle(works: Sequence[NamedWork], finish: Finish) -> int:
-    """Of those; `finish` makes what synchronize() returns of what they return."""
+def new_handle(work: NamedWork, finish: Finish) -> int:
+    """`finish` makes what synchronize() returns of what the work returns."""
     number = next(_numbers)
-    _open[number] = works, finish
+    _open[number] = work, finish
     return number
 
 
@@ -54,8 +54,8 @@ def poll(handle: int) -> bool:
     """
     if handle not in _open:
         raise ValueError(f"Handle {handle} was not created or has been cleared.")
-    works, _ = _open[handle]
-    return all(work.poll() for work in works)
+    work, _ = _open[handle]
+    return work.poll()
 
 
 def synchronize(handle: int) -> Any:
@@ -66,18 +66,14 @@ def synchronize(handle: int) -> Any:
     """
     if handle not in _open:
         return None
-    works, finish = _open[handle]
-    results = []
+    work, finish = _open[handle]
     try:
         with as_internal():
-            for work in works:
-                results.append(work.wait())
+            results = work.wait()
     except KeyboardInterrupt:
         raise  # it goes on
     except BaseException:
         _open.pop(handle, None)
-        for work in works:
-            work.poll()  # those that have ended free their names
         raise
     _open.pop(handle, None)
     return finish(results)

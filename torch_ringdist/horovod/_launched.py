@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch_ringdist._errors import ArgumentError
-
-USUAL_PORT = 29500
+from torch_ringdist._launch.reach import USUAL_PORT
 
 
 @dataclass(frozen=True)

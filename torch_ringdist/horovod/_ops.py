@@ -40,15 +40,17 @@ class _Allreduce(torch.autograd.Function):
         return None, None, *_Allreduce.apply(ctx.how, _of_gradient(ctx.name), *gradients)
 
 
-def _reduced(
+def _compressed(
+    function: type[torch.autograd.Function],
     tensors: Sequence[Tensor],
     name: str | None,
     compression: type[Compressor],
     how: dict[str, Any],
 ) -> list[Tensor]:
+    """What the function, _Allreduce or _Reducescatter, makes of tensors that travel compressed."""
     pairs = [compression.compress(one) for one in tensors]
-    sums = _Allreduce.apply(how, name, *[small for small, _ in pairs])
-    return [compression.decompress(one, ctx) for one, (_, ctx) in zip(sums, pairs, strict=True)]
+    results = function.apply(how, name, *[small for small, _ in pairs])
+    return [compression.decompress(one, ctx) for one, (_, ctx) in zip(results, pairs, strict=True)]
 
 
 def _how(
@@ -91,7 +93,7 @@ def allreduce(
         A new tensor. Its gradient is reduced in the same way.
     """
     how = _how(op, average, prescale_factor, postscale_factor, process_set)
-    [out] = _reduced([tensor], name, compression, how)
+    [out] = _compressed(_Allreduce, [tensor], name, compression, how)
     return out
 
 
@@ -122,7 +124,7 @@ def grouped_allreduce(
 ) -> list[Tensor]:
     """allreduce() of several tensors as one operation."""
     how = _how(op, average, prescale_factor, postscale_factor, process_set)
-    return _reduced(tensors, name, compression, how)
+    return _compressed(_Allreduce, tensors, name, compression, how)
 
 
 def grouped_allreduce_(
@@ -300,14 +302,6 @@ class _Reducescatter(torch.autograd.Function):
         return None, None, *grouped_allgather(scaled, _of_gradient(ctx.name), process_set)
 
 
-def _reducescatter(
-    tensors: Sequence[Tensor], name: str | None, compression: type[Compressor], how: dict[str, Any]
-) -> list[Tensor]:
-    pairs = [compression.compress(one) for one in tensors]
-    parts = _Reducescatter.apply(how, name, *[small for small, _ in pairs])
-    return [compression.decompress(one, ctx) for one, (_, ctx) in zip(parts, pairs, strict=True)]
-
-
 def reducescatter(
     tensor: Tensor,
     name: str | None = None,
@@ -352,7 +346,7 @@ def grouped_reducescatter(
         "prescale_factor": prescale_factor,
         "postscale_factor": postscale_factor,
     }
-    return _reducescatter(tensors, name, compression, how)
+    return _compressed(_Reducescatter, tensors, name, compression, how)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -295,7 +295,7 @@ void Group::check_departures() {
 }
 
 void Group::send_letter(int rank, std::vector<std::byte> letter) {
-  if (!ending_.failed()) letters_.send(rank, letter);
+  if (!ending_.failed()) letters_.send(rank, std::move(letter));
 }
 
 void Group::await_letters(bool awaits) {

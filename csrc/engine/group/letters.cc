@@ -14,8 +14,8 @@ constexpr size_t kPartBytes = 16 * 1024;  // less than any transport's max_paylo
 Letters::Letters(Port& port, std::shared_ptr<Correspondent> correspondent)
     : port_(port), correspondent_(std::move(correspondent)) {}
 
-void Letters::send(int peer, const std::vector<std::byte>& letter) {
-  const auto memory = std::make_shared<const std::vector<std::byte>>(letter);
+void Letters::send(int peer, std::vector<std::byte> letter) {
+  const auto memory = std::make_shared<const std::vector<std::byte>>(std::move(letter));
   const ConstBytes all(*memory);
   size_t begin = 0;
   do {

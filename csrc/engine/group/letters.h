@@ -23,7 +23,7 @@ class Letters {
   void begin(LetterPost& post) {
     if (correspondent_) correspondent_->begin(post);
   }
-  void send(int peer, const std::vector<std::byte>& letter);
+  void send(int peer, std::vector<std::byte> letter);
   // Gives the letters that are complete now to the Correspondent. Error: kProtocol, there is none,
   // or what it says of the letter.
   Error on_message(const MessageHeader& header, ConstBytes payload);
