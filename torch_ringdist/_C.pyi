@@ -88,8 +88,10 @@ class NamedGroup:
         cache_capacity: int = 1024,
         fusion_bytes: int = 64 << 20,
         batches_in_flight: int = 2,
+        warn_after: float = 60.0,
     ) -> None:
-        """The backend is for this alone; all ranks make it alike."""
+        """The backend is for this alone; all ranks make it alike. `warn_after`: seconds that a call
+        waits for ranks until rank 0 says so on stderr; 0: never."""
     def allreduce(
         self,
         name: str,
@@ -118,6 +120,12 @@ class NamedGroup:
     ) -> NamedWork:
         """Of a list, as one operation."""
     def barrier(self, name: str) -> NamedWork: ...
+    def start_timeline(self, path: str, mark_cycles: bool = False) -> None:
+        """On rank 0: all record what calls do, rank N in `path`.rank-N. Raises: ArgumentError, they
+        do so already; DistBackendError, it cannot be written."""
+    def stop_timeline(self, timeout: float) -> bool:
+        """On rank 0: all have stopped, and what they wrote is beside `path`. False: not all of it
+        within so many seconds."""
     def join(self) -> int:
         """The rank that was last to join. Blocks without the GIL."""
     def close(self) -> None:
@@ -203,6 +211,11 @@ def begin_sharing() -> None:
 def end_sharing() -> None:
     """See begin_sharing()."""
 
+def start_trace(path: str, rank: int, name: str) -> bool:
+    """What operations of this process do from now on is written there (_timeline.py). False: it is
+    recorded already. Raises: DistBackendError, it cannot be written."""
+
+def stop_trace() -> None: ...
 def dump() -> str:
     """State of this process: operations in flight, step, peers, credits. Any thread may call it."""
 

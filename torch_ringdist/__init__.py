@@ -11,6 +11,7 @@ Public names:
     Options   settings of one process group, for ``init_process_group(..., pg_options=)``
     info      versions, transports, algorithms, limits and variables, as a dict
     stats     bytes, messages and operations of this process so far
+    trace     ``with trace(FOLDER):`` records what operations do, for ui.perfetto.dev
     dump      what this process is doing right now: operations in flight, their step, their peers
     ddp       compresses the gradients of DistributedDataParallel: ``ddp.compress(model, "int4")``
     fsdp      compressed communication for FSDP2
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from torch_ringdist._shared_memory import shared_memory as shared_memory
     from torch_ringdist._shrink import ShrinkReport as ShrinkReport
     from torch_ringdist._shrink import shrink as shrink
+    from torch_ringdist._trace import trace as trace
 
     __version__: str
 
@@ -81,6 +83,7 @@ _LAZY = {
     "shared_memory": "torch_ringdist._shared_memory",
     "shrink": "torch_ringdist._shrink",
     "stats": "torch_ringdist._inspect",
+    "trace": "torch_ringdist._trace",
 }
 _MODULES = ("ddp", "elastic", "fsdp", "torchft")
 
@@ -105,6 +108,7 @@ __all__ = [
     "shared_memory",
     "shrink",
     "stats",
+    "trace",
 ]
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from torch_ringdist import _codecs, _dump, _inspect, _plan, _show, _tune
+from torch_ringdist import _codecs, _dump, _inspect, _plan, _show, _timeline, _tune
 from torch_ringdist._launch import arguments as _run_arguments
 from torch_ringdist._launch import store as _store
 
@@ -38,6 +38,9 @@ examples:
 
   python -m torch_ringdist run --nproc-per-node=4 train.py
       Train with four ranks by torch_ringdist.elastic; those that die are started again, and join.
+
+  python -m torch_ringdist timeline merge FOLDER
+      What ranks have done, recorded by torch_ringdist.trace(FOLDER), for ui.perfetto.dev.
 
   python -m torch_ringdist dump 4711
       A run hangs: ask process 4711 for its operations in flight, their step, and the peers that
@@ -81,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     _store.add(
         commands.add_parser("store", help="hold the store for ranks that something else launches")
     )
+    _timeline.add_arguments(
+        commands.add_parser("timeline", help="what ranks have recorded, as one file to look at")
+    )
     dump = commands.add_parser("dump", help="what a running process is doing in ringdist")
     which = dump.add_mutually_exclusive_group(required=True)
     which.add_argument("pid", type=int, nargs="?", metavar="PID", help="a process of this machine")
@@ -105,6 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from torch_ringdist._launch import launcher
 
             return launcher.run(args)
+        elif args.command == "timeline":
+            _timeline.run(args)
         elif args.command == "store":
             return _store.run(args)
         else:

@@ -5,6 +5,7 @@
 
 #include "algorithm/schedule.h"
 #include "base/config.h"
+#include "base/trace_file.h"
 #include "bindings/bind.h"
 #include "codec/codec.h"
 #include "engine/communicator.h"
@@ -140,6 +141,15 @@ std::string dump() {
   return context ? context->dump() : "ringdist: no group has been created in this process\n";
 }
 
+// Written by any process, say one without a group.
+bool start_trace(const std::string& path, int rank, const std::string& name) {
+  auto file = TraceFile::create(path, rank, name);
+  throw_if(file.error());
+  if (record_process(file.value())) return true;
+  (void)std::remove(path.c_str());
+  return false;
+}
+
 }  // namespace
 
 void bind_info(py::module_& module) {
@@ -148,6 +158,10 @@ void bind_info(py::module_& module) {
   module.def("options", &options);
   module.def("stats", &stats);
   module.def("dump", &dump);
+  using Release = py::call_guard<py::gil_scoped_release>;
+  module.def("start_trace", &start_trace, py::arg("path"), py::arg("rank"), py::arg("name"),
+             Release());
+  module.def("stop_trace", [] { (void)record_process(nullptr); }, Release());
 }
 
 }  // namespace ringdist

@@ -30,9 +30,13 @@ Reducing reducing(const std::string& op, double prescale, double postscale) {
 }
 
 std::shared_ptr<NamedGroup> make_group(const ProcessGroupRing& backend, size_t cache_capacity,
-                                       int64_t fusion_bytes, int batches_in_flight) {
-  return std::make_shared<NamedGroup>(
-      backend, NegotiatorOptions{cache_capacity, fusion_bytes, batches_in_flight});
+                                       int64_t fusion_bytes, int batches_in_flight,
+                                       double warn_after) {
+  NegotiationOptions options;
+  options.order = {cache_capacity, fusion_bytes, batches_in_flight};
+  options.warn_after =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(warn_after));
+  return std::make_shared<NamedGroup>(backend, options);
 }
 
 }  // namespace
@@ -44,7 +48,8 @@ void bind_named(py::module_& module) {
       .def("wait", &NamedWork::wait, Release());
   py::class_<NamedGroup, std::shared_ptr<NamedGroup>>(module, "NamedGroup")
       .def(py::init(&make_group), py::arg("backend"), py::arg("cache_capacity") = 1024,
-           py::arg("fusion_bytes") = int64_t{64} << 20, py::arg("batches_in_flight") = 2, Release())
+           py::arg("fusion_bytes") = int64_t{64} << 20, py::arg("batches_in_flight") = 2,
+           py::arg("warn_after") = 60.0, Release())
       .def(
           "allreduce",
           [](NamedGroup& self, const std::string& name, const Tensors& inputs,
@@ -73,6 +78,14 @@ void bind_named(py::module_& module) {
           py::arg("postscale") = 1.0, Release())
       .def("barrier", &NamedGroup::barrier, py::arg("name"), Release())
       .def("join", &NamedGroup::join, Release())
+      .def("start_timeline", &NamedGroup::start_timeline, py::arg("path"),
+           py::arg("mark_cycles") = false, Release())
+      .def(
+          "stop_timeline",
+          [](NamedGroup& self, double seconds) {
+            return self.stop_timeline(Milliseconds(static_cast<int64_t>(seconds * 1000)));
+          },
+          py::arg("timeout"), Release())
       .def("close", &NamedGroup::close, Release());
 }
 

@@ -280,6 +280,18 @@ void Context::on_letters(FrameStream stream, const Hello& hello, LinkKind kind) 
   assembly_->adopt(std::move(stream), hello, kind);
 }
 
+bool Context::record(std::shared_ptr<Recorder> recorder) {
+  bool done = false;
+  (void)lane_->call(
+      [&] {
+        Executor& executor = lane_->executor();
+        done = recorder == nullptr || executor.recorder() == nullptr;
+        if (done) executor.set_recorder(std::move(recorder));
+      },
+      Clock::now() + kFinishTime);
+  return done;
+}
+
 std::string Context::dump() {
   struct Answer {
     std::string verdict = "the lane is busy: it did not answer within 300 ms";

@@ -85,6 +85,9 @@ class Context final : private ControlEvents, private LaneHost {
   void shutdown(bool process_ends = false);
 
   std::string dump() override;
+  // What the ops of all groups do from now on goes there; null: nowhere any more. False: it goes
+  // somewhere else already.
+  bool record(std::shared_ptr<Recorder> recorder);
 
  private:
   explicit Context(ContextOptions options);

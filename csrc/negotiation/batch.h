@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "engine/op/op.h"
 
 namespace ringdist {
@@ -17,6 +18,10 @@ class Batch {
   // The ops of one call. Of several calls each has one, and they are alike: they become one op over
   // the memory of all, in their order.
   void add(std::vector<OpRequest> parts);
+
+  // What is recorded when it has ended.
+  void add_span(TraceSpan span) { spans_.push_back(std::move(span)); }
+  const std::vector<TraceSpan>& spans() const { return spans_; }
 
   // What is to be run; each holds what was kept. Taken once.
   std::vector<OpRequest> take_requests();
@@ -32,6 +37,7 @@ class Batch {
   std::vector<OpRequest> requests_;
   std::vector<std::shared_ptr<void>> kept_;
   std::vector<std::shared_ptr<Op>> ends_;
+  std::vector<TraceSpan> spans_;
   size_t open_ = 0;
   Error error_;
 };

@@ -16,6 +16,7 @@ namespace ringdist {
 
 struct NamedCall {
   std::string name;
+  std::string operation;  // for people: "allreduce"
   CallDescription description;
   // What this rank says of its own part alone, as the rows of an allgather; of calls that have some
   // on all ranks.

@@ -11,7 +11,7 @@ Negotiation::Negotiation(std::shared_ptr<Communicator> group, std::shared_ptr<Ne
     : group_(std::move(group)), seat_(std::move(seat)), letters_(std::move(letters)) {}
 
 Result<std::shared_ptr<Negotiation>> Negotiation::create(std::shared_ptr<Communicator> group,
-                                                         NegotiatorOptions options) {
+                                                         NegotiationOptions options) {
   auto seat = std::make_shared<NegotiationSeat>(group, options);
   auto letters = group->sibling("/names", seat);
   if (!letters.ok()) return letters.error();
@@ -93,6 +93,23 @@ Result<NegotiationSeat::Join> Negotiation::join() {
     return error;
   }
   return out;
+}
+
+Error Negotiation::start_timeline(const std::string& path, bool marks_cycles) {
+  if (Error error = failure()) return error;
+  Error out;
+  const auto task = [&, seat = seat_] { out = seat->start_timeline(path, marks_cycles); };
+  if (!group_->context().lane().call(task, Clock::now() + Context::kFinishTime))
+    return {ErrorKind::kTimeout, "ringdist: timeline: the lane is busy"};
+  return out;
+}
+
+Result<std::shared_ptr<Op>> Negotiation::stop_timeline() {
+  auto end = make_end(Milliseconds(0));
+  if (Error error = hand_over([seat = seat_, end] { seat->stop_timeline(end); },
+                              /*will_wait=*/false))
+    return error;
+  return end;
 }
 
 void Negotiation::close() {

@@ -14,8 +14,8 @@
 #include "base/thread_annotations.h"
 #include "engine/communicator.h"
 #include "negotiation/named_call.h"
+#include "negotiation/negotiation_options.h"
 #include "negotiation/negotiation_seat.h"
-#include "negotiation/order/negotiator.h"
 
 namespace ringdist {
 
@@ -23,7 +23,7 @@ class Negotiation {
  public:
   // `group` is for its calls alone. All ranks call it alike. Errors: as of Communicator::sibling().
   static Result<std::shared_ptr<Negotiation>> create(std::shared_ptr<Communicator> group,
-                                                     NegotiatorOptions options);
+                                                     NegotiationOptions options);
   // Without close(): waits for nothing, and open calls end with kAborted.
   ~Negotiation() = default;
   Negotiation(const Negotiation&) = delete;
@@ -40,6 +40,12 @@ class Negotiation {
   // This rank makes no calls until all have joined; what others call until then it takes part in
   // (stand_in.h), where that can be.
   Result<NegotiationSeat::Join> join();
+
+  // On rank 0: all record what their calls do, until it stops that. Then a file for each rank is
+  // beside `path` (Timeline::part_of), but for a rank that could not write. Errors: as of
+  // NegotiationSeat, and that of the group; the op's, too. It waits for the ranks to be there.
+  Error start_timeline(const std::string& path, bool marks_cycles);
+  Result<std::shared_ptr<Op>> stop_timeline();
 
   // As of Communicator.
   bool wait(const Op& op, std::optional<Milliseconds> timeout) { return group_->wait(op, timeout); }

@@ -3,12 +3,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/thrown.h"
 #include "negotiation/stand_in.h"
 
 namespace ringdist {
 
-NegotiationSeat::NegotiationSeat(std::shared_ptr<Communicator> group, NegotiatorOptions options)
+NegotiationSeat::NegotiationSeat(std::shared_ptr<Communicator> group, NegotiationOptions options)
     : name_(group->name()),
       rank_(group->rank()),
       options_(options),
@@ -17,7 +18,14 @@ NegotiationSeat::NegotiationSeat(std::shared_ptr<Communicator> group, Negotiator
 
 void NegotiationSeat::begin(LetterPost& post) {
   post_ = &post;
-  negotiator_.emplace(static_cast<NegotiatorHost&>(*this), post.topology(), rank_, options_);
+  const int size = static_cast<int>(post.topology().host_of.size());
+  negotiator_.emplace(static_cast<NegotiatorHost&>(*this), post.topology(), rank_, options_.order);
+  stalls_.emplace(static_cast<StallHost&>(*this), rank_, size, options_.warn_after);
+  timeline_.emplace(executor(), post, rank_, [this](int rank, std::vector<std::byte> letter) {
+    this->post(Letter::kTimeline, rank, std::move(letter));
+  });
+  if (const auto wanted = std::exchange(timeline_wanted_, std::nullopt))
+    if (Error error = timeline_->start(wanted->first, wanted->second)) warn(error.message());
   for (Open& open : std::exchange(waiting_, {})) make(std::move(open));
   if (join_) negotiator_->join();
   settle();
@@ -49,10 +57,20 @@ void NegotiationSeat::join(Join join) {
   settle();
 }
 
-Error NegotiationSeat::on_letter(int rank, ConstBytes letter) {
+Error NegotiationSeat::on_letter(int rank, ConstBytes bytes) {
+  if (bytes.empty()) return {ErrorKind::kProtocol, "ringdist: negotiation: an empty message"};
+  const auto kind = static_cast<Letter>(bytes.back());
+  const ConstBytes letter = bytes.first(bytes.size() - 1);
+  if (kind == Letter::kStall) return stalls_->receive(rank, letter, Clock::now());
+  if (kind == Letter::kTimeline) return timeline_->receive(rank, letter);
   if (Error error = negotiator_->receive(rank, letter)) return error;
   settle();
   return {};
+}
+
+void NegotiationSeat::post(Letter kind, int rank, std::vector<std::byte> letter) {
+  letter.push_back(static_cast<std::byte>(kind));
+  post_->send_letter(rank, std::move(letter));
 }
 
 // Sends what there is to say. Last: the group may end in it.
@@ -67,15 +85,42 @@ void NegotiationSeat::settle() {
 }
 
 void NegotiationSeat::send(int rank, std::vector<std::byte> letter) {
-  post_->send_letter(rank, std::move(letter));
+  post(Letter::kOrder, rank, std::move(letter));
 }
 
-void NegotiationSeat::run(const std::vector<CallTable::EntryPtr>& entries) {
+void NegotiationSeat::send_stall(int rank, std::vector<std::byte> letter) {
+  post(Letter::kStall, rank, std::move(letter));
+}
+
+std::vector<StallHost::OpenCall> NegotiationSeat::open_calls() const {
+  std::vector<OpenCall> out;
+  for (const auto& [name, open] : open_) out.push_back({name, open.end->started});
+  return out;
+}
+
+void NegotiationSeat::warn(const std::string& text) {
+  log(LogLevel::kWarn, "group '" + name_ + "': " + text);
+}
+
+Error NegotiationSeat::start_timeline(const std::string& path, bool marks_cycles) {
+  if (cause_) return cause_;
+  if (timeline_) return timeline_->start(path, marks_cycles);
+  timeline_wanted_ = {path, marks_cycles};
+  return {};
+}
+
+void NegotiationSeat::stop_timeline(std::shared_ptr<Op> end) {
+  timeline_wanted_.reset();
+  if (cause_ || !timeline_) return finish(end, cause_);
+  timeline_->stop(std::move(end));
+}
+
+void NegotiationSeat::run(const std::vector<CallTable::Agreed>& calls) {
   auto batch = std::make_shared<Batch>();
   ++running_;
   Error error;
   try {
-    error = start(entries, batch);
+    error = start(calls, batch);
   } catch (...) {
     error = thrown_error();
   }
@@ -89,9 +134,9 @@ void NegotiationSeat::run(const std::vector<CallTable::EntryPtr>& entries) {
   discard(std::move(batch));
 }
 
-Error NegotiationSeat::start(const std::vector<CallTable::EntryPtr>& entries,
+Error NegotiationSeat::start(const std::vector<CallTable::Agreed>& calls,
                              const std::shared_ptr<Batch>& batch) {
-  if (Error error = prepare(entries, *batch)) return error;
+  if (Error error = prepare(calls, *batch)) return error;
   std::vector<OpRequest> requests = batch->take_requests();
   if (requests.empty()) {
     finish(*batch, {});
@@ -109,19 +154,21 @@ Error NegotiationSeat::start(const std::vector<CallTable::EntryPtr>& entries,
 }
 
 // What this rank has of it.
-Error NegotiationSeat::prepare(const std::vector<CallTable::EntryPtr>& entries, Batch& batch) {
-  std::vector<std::shared_ptr<Open>> mine(entries.size());
-  for (size_t i = 0; i < entries.size(); ++i) {
-    auto found = open_.extract(entries[i]->name);
+Error NegotiationSeat::prepare(const std::vector<CallTable::Agreed>& calls, Batch& batch) {
+  timeline_->begin_batch();
+  std::vector<std::shared_ptr<Open>> mine(calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    auto found = open_.extract(calls[i].entry->name);
     if (found.empty() && !join_) return {ErrorKind::kAborted, "it has ended its calls"};
     if (found.empty()) continue;
     mine[i] = std::make_shared<Open>(std::move(found.mapped()));
+    timeline_->add(mine[i]->call, mine[i]->end->started, calls[i].last, batch);
     batch.add_end(mine[i]->end);
     batch.keep(mine[i]);
   }
-  for (size_t i = 0; i < entries.size(); ++i) {
-    auto parts = mine[i] ? mine[i]->call.requests(entries[i]->extras)
-                         : stand_in_for(entries[i]->description);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const CallTable::Entry& entry = *calls[i].entry;
+    auto parts = mine[i] ? mine[i]->call.requests(entry.extras) : stand_in_for(entry.description);
     if (!parts.ok()) return parts.error();
     batch.add(std::move(parts.value()));
   }
@@ -143,6 +190,7 @@ void NegotiationSeat::ended(const std::shared_ptr<Batch>& batch, const Error& er
 
 void NegotiationSeat::finish(const Batch& batch, const Error& error) {
   --running_;
+  timeline_->end_batch(batch, error);
   for (const auto& end : batch.ends()) finish(end, error);
 }
 
@@ -171,6 +219,7 @@ Error NegotiationSeat::tick(TimePoint now) {
                                      .count()) +
                   " ms for all ranks to call '" + name + "', " + open.call.description.words +
                   ", which rank " + std::to_string(rank_) + " has called"};
+  stalls_->tick(now);
   return {};
 }
 
@@ -180,6 +229,7 @@ void NegotiationSeat::close() {
                                             "' was destroyed before all ranks had "
                                             "called it");
   end_all();
+  if (timeline_) timeline_->end(cause_);
   if (post_) post_->await_letters(false);
 }
 
@@ -187,6 +237,7 @@ void NegotiationSeat::end(const Error& cause) noexcept {
   if (!cause_) cause_ = cause;
   post_ = nullptr;
   end_all();
+  if (timeline_) timeline_->end(cause_);
   auto group = std::exchange(group_, nullptr);
   if (!group) return;
   // What is decided runs there, and lacks what this rank, or another one, does not start any more.
@@ -228,8 +279,11 @@ void NegotiationSeat::finish(const std::shared_ptr<Op>& op, const Error& error) 
 
 std::string NegotiationSeat::dump() const {
   std::string out;
-  for (const auto& [name, open] : open_)
-    out += "\n   '" + name + "', " + open.call.description.words + ": not called by all ranks";
+  for (const auto& [name, open] : open_) {
+    const std::string awaits = stalls_ ? stalls_->awaits(name) : "";
+    out += "\n   '" + name + "', " + open.call.description.words + ": " +
+           (awaits.empty() ? "not called by all ranks" : "waits for " + awaits);
+  }
   return out;
 }
 

@@ -15,13 +15,17 @@
 #include "engine/communicator.h"
 #include "engine/group/correspondent.h"
 #include "negotiation/batch.h"
+#include "negotiation/call_timeline.h"
 #include "negotiation/named_call.h"
+#include "negotiation/negotiation_options.h"
 #include "negotiation/order/negotiator.h"
+#include "negotiation/stall/stall_watch.h"
 
 namespace ringdist {
 
 class NegotiationSeat final : public Correspondent,
                               private NegotiatorHost,
+                              private StallHost,
                               public std::enable_shared_from_this<NegotiationSeat> {
  public:
   // A call's caller waits for `end`.
@@ -36,16 +40,22 @@ class NegotiationSeat final : public Correspondent,
   };
 
   // `group`: runs the calls.
-  NegotiationSeat(std::shared_ptr<Communicator> group, NegotiatorOptions options);
+  NegotiationSeat(std::shared_ptr<Communicator> group, NegotiationOptions options);
 
   // No other of its name is open here. It ends with an error where negotiation has.
   void call(Open open);
   // Until it has ended, this rank makes no calls.
   void join(Join join);
+  // As of CallTimeline. While others are still looked for, it is only warned of an error.
+  Error start_timeline(const std::string& path, bool marks_cycles);
+  void stop_timeline(std::shared_ptr<Op> end);
   // Calls that not all ranks have made end with kAborted, and later ones do.
   void close();
-  // No call is open here, and this rank has not joined.
-  bool idle() const { return waiting_.empty() && open_.empty() && !join_ && running_ == 0; }
+  // No call is open here, and this rank has not joined; rank 0 has what was recorded.
+  bool idle() const {
+    return waiting_.empty() && open_.empty() && !join_ && running_ == 0 &&
+           !(timeline_ && timeline_->is_busy());
+  }
 
   // Correspondent
   void begin(LetterPost& post) override;
@@ -57,13 +67,24 @@ class NegotiationSeat final : public Correspondent,
  private:
   // NegotiatorHost
   void send(int rank, std::vector<std::byte> letter) override;
-  void run(const std::vector<CallTable::EntryPtr>& batch) override;
+  void run(const std::vector<CallTable::Agreed>& batch) override;
   void fail(const std::string& name, const std::string& why) override;
   void all_joined(int last) override;
 
+  // StallHost
+  void send_stall(int rank, std::vector<std::byte> letter) override;
+  std::string who(int rank) const override { return post_->who(rank); }
+  std::vector<OpenCall> open_calls() const override;
+  bool has_joined() const override { return join_.has_value(); }
+  void warn(const std::string& text) override;
+
+  // Whose a letter is: its last byte.
+  enum class Letter : uint8_t { kOrder, kStall, kTimeline };
+  void post(Letter kind, int rank, std::vector<std::byte> letter);
+
   void make(Open open);
-  Error start(const std::vector<CallTable::EntryPtr>& entries, const std::shared_ptr<Batch>& batch);
-  Error prepare(const std::vector<CallTable::EntryPtr>& entries, Batch& batch);
+  Error start(const std::vector<CallTable::Agreed>& calls, const std::shared_ptr<Batch>& batch);
+  Error prepare(const std::vector<CallTable::Agreed>& calls, Batch& batch);
   void ended(const std::shared_ptr<Batch>& batch, const Error& error);
   void finish(const Batch& batch, const Error& error);
   void settle();
@@ -75,12 +96,15 @@ class NegotiationSeat final : public Correspondent,
 
   const std::string name_;
   const int rank_;
-  const NegotiatorOptions options_;
+  const NegotiationOptions options_;
   Context& context_;                     // has the lane
   std::shared_ptr<Communicator> group_;  // null once it has ended
   LetterPost* post_ = nullptr;           // while it has begun, and not ended
   std::optional<Negotiator> negotiator_;
-  std::deque<Open> waiting_;  // until it begins
+  std::optional<StallWatch> stalls_;
+  std::optional<CallTimeline> timeline_;
+  std::optional<std::pair<std::string, bool>> timeline_wanted_;  // path, marks: when it begins
+  std::deque<Open> waiting_;                                     // until it begins
   std::map<std::string, Open> open_;
   std::optional<Join> join_;
   int running_ = 0;           // batches

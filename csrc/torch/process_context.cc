@@ -8,6 +8,7 @@ namespace {
 struct Holder {
   std::mutex mutex;
   std::shared_ptr<Context> context RINGDIST_GUARDED_BY(mutex);
+  std::shared_ptr<Recorder> recorder RINGDIST_GUARDED_BY(mutex);
 };
 
 // Never destroyed: threads may outlive main(), and a Context must not end in static destructors.
@@ -56,6 +57,7 @@ Result<std::shared_ptr<Context>> process_context(const Config& config,
   options.store_host = store_host;
   auto context = Context::create(std::move(options));
   if (context.ok()) h.context = context.value();
+  if (h.context && h.recorder) (void)h.context->record(h.recorder);
   return context;
 }
 
@@ -64,6 +66,15 @@ std::shared_ptr<Context> existing_process_context() {
   std::lock_guard lock(h.mutex);
   if (h.context && h.context->forked()) return nullptr;
   return h.context;
+}
+
+bool record_process(std::shared_ptr<Recorder> recorder) {
+  Holder& h = holder();
+  std::lock_guard lock(h.mutex);
+  if (recorder && h.recorder) return false;
+  if (h.context && !h.context->forked() && !h.context->record(recorder)) return false;
+  h.recorder = std::move(recorder);
+  return true;
 }
 
 }  // namespace ringdist

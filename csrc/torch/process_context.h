@@ -17,4 +17,8 @@ Result<std::shared_ptr<Context>> process_context(const Config& config,
 // Nothing if no group has been created yet. Any thread.
 std::shared_ptr<Context> existing_process_context();
 
+// What the operations of this process do from now on goes there, also of groups that are yet to be
+// made; null: nowhere any more. False: it goes somewhere else already. Any thread.
+bool record_process(std::shared_ptr<Recorder> recorder);
+
 }  // namespace ringdist

@@ -46,8 +46,7 @@ _LEAVE = 15.0  # seconds that the launchers of all hosts have to end, when asked
 
 # Of Horovod's own launcher: what is not obeyed, and why or what to use.
 _ELASTIC = "elastic runs are python -m torch_ringdist run; see docs/elastic.md"
-_NO_TIMELINE, _NO_AUTOTUNE = "there is no timeline yet", "there is no autotune yet"
-_NO_STALLS = "there is no line about stalls yet; python -m torch_ringdist dump says what waits"
+_NO_AUTOTUNE = "there is no autotune yet"
 _PLANNER = "the planner decides; RINGDIST_ALGORITHM forces an algorithm"
 _REFUSED = {
     "--mpi": "there is no MPI here",
@@ -60,13 +59,8 @@ _REFUSED = {
     "--host-discovery-script": _ELASTIC,
     "--reset-limit": _ELASTIC,
     "--elastic-timeout": _ELASTIC,
-    "--timeline-filename": _NO_TIMELINE,
-    "--timeline-mark-cycles": _NO_TIMELINE,
     "--autotune": _NO_AUTOTUNE,
     "--autotune-log-file": _NO_AUTOTUNE,
-    "--no-stall-check": _NO_STALLS,
-    "--stall-check-warning-time-seconds": _NO_STALLS,
-    "--stall-check-shutdown-time-seconds": _NO_STALLS,
     "--cycle-time-ms": "there is no cycle: operations are told of when they are ready",
     "--disable-cache": "--cache-capacity=1 is as near as it gets",
     "--hierarchical-allreduce": _PLANNER,
@@ -120,6 +114,23 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--start-timeout", type=int, metavar="S", help="seconds to find each other; default: 1800")
     add("--fusion-threshold-mb", type=int, metavar="MB", help="of a batch; default: 64")
     add("--cache-capacity", type=int, metavar="N", help="names that are kept; default: 1024")
+    add(
+        "--timeline-filename", type=Path, metavar="FILE", help="of what all ranks do, for a browser"
+    )
+    add("--timeline-mark-cycles", action="store_true", help="with a mark for each batch")
+    add(
+        "--stall-check-warning-time-seconds",
+        type=int,
+        metavar="S",
+        help="until rank 0 says whom a call waits for; default: 60",
+    )
+    add("--no-stall-check", action="store_true", help="it never does")
+    add(
+        "--stall-check-shutdown-time-seconds",
+        type=int,
+        metavar="S",
+        help="until a call that waits ends with an error; default: 1800",
+    )
     add("--verbose", "-v", action="store_true", help="print what is run on each host")
     add("--gloo", action="store_true", help="of Horovod; no MPI is needed in any case")
     for name, why in _REFUSED.items():
@@ -189,8 +200,16 @@ def _environment(args: argparse.Namespace) -> dict[str, str]:
         out["HOROVOD_START_TIMEOUT"] = str(args.start_timeout)
     if args.fusion_threshold_mb is not None:
         out["HOROVOD_FUSION_THRESHOLD"] = str(args.fusion_threshold_mb << 20)
-    if args.cache_capacity:
-        out["HOROVOD_CACHE_CAPACITY"] = str(args.cache_capacity)
+    for name, value in (
+        ("CACHE_CAPACITY", args.cache_capacity),
+        ("TIMELINE", args.timeline_filename and args.timeline_filename.absolute()),
+        ("TIMELINE_MARK_CYCLES", int(args.timeline_mark_cycles)),
+        ("STALL_CHECK_TIME_SECONDS", args.stall_check_warning_time_seconds),
+        ("STALL_CHECK_DISABLE", int(args.no_stall_check)),
+        ("STALL_SHUTDOWN_TIME_SECONDS", args.stall_check_shutdown_time_seconds),
+    ):
+        if value:
+            out[f"HOROVOD_{name}"] = str(value)
     return out
 
 

@@ -80,3 +80,5 @@ from torch_ringdist.horovod._sets import remove_process_set as remove_process_se
 from torch_ringdist.horovod._state import broadcast_optimizer_state as broadcast_optimizer_state
 from torch_ringdist.horovod._state import broadcast_parameters as broadcast_parameters
 from torch_ringdist.horovod._sync_batch_norm import SyncBatchNorm as SyncBatchNorm
+from torch_ringdist.horovod._timeline import start_timeline as start_timeline
+from torch_ringdist.horovod._timeline import stop_timeline as stop_timeline

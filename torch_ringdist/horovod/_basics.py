@@ -8,7 +8,7 @@ import torch
 
 from torch_ringdist import _native
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.horovod import _sets, _world
+from torch_ringdist.horovod import _sets, _timeline, _world
 from torch_ringdist.horovod._errors import as_internal
 from torch_ringdist.horovod._launched import launched
 
@@ -45,6 +45,7 @@ def init(
         _world.begin()
     try:
         _sets.begin(sets)
+        _timeline.begin()
     except BaseException:
         shutdown()
         raise
@@ -52,8 +53,11 @@ def init(
 
 def shutdown() -> None:
     """Wait for the operations in flight, and leave the groups. Nothing if there is no init()."""
-    if _world.end() is None:
+    world = _world.end()
+    if world is None:
         return
+    if world.timeline is not None:
+        _timeline.finish(world)
     for group in _sets.end():
         group.named.close()
 

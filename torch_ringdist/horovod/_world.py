@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -31,26 +32,31 @@ def _options() -> dict[str, str]:
     return {} if os.environ.get("RINGDIST_ALGORITHM") else {"deterministic": "layout"}
 
 
-def _limits() -> dict[str, int]:
+def _limits() -> dict[str, Any]:
     """Of NamedGroup, as Horovod's variables say."""
     out = {}
     for variable, name, least in (
         ("HOROVOD_FUSION_THRESHOLD", "fusion_bytes", 0),
         ("HOROVOD_CACHE_CAPACITY", "cache_capacity", 1),
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "warn_after", 0),
     ):
         value = number_of(os.environ, variable)
         if value is not None:
             out[name] = max(value, least)
+    if number_of(os.environ, "HOROVOD_STALL_CHECK_DISABLE"):
+        out["warn_after"] = 0
     return out
 
 
-def _timeout() -> timedelta:
-    seconds = number_of(os.environ, "HOROVOD_START_TIMEOUT")
+def _timeout(variable: str) -> timedelta:
+    seconds = number_of(os.environ, variable)
     return timedelta(seconds=seconds) if seconds else TIMEOUT
 
 
 def _say_what_is_not_obeyed() -> None:
     obeyed = ("RANK", "SIZE", "FUSION_THRESHOLD", "CACHE_CAPACITY", "START_TIMEOUT", "ELASTIC")
+    obeyed += ("STALL_CHECK_TIME_SECONDS", "STALL_CHECK_DISABLE", "STALL_SHUTDOWN_TIME_SECONDS")
+    obeyed += ("TIMELINE", "TIMELINE_MARK_CYCLES")
     others = sorted(
         name for name in os.environ if name.startswith("HOROVOD_") and not name.endswith(obeyed)
     )
@@ -124,6 +130,7 @@ class World:
         self.store = store
         self.whole = self.make_group(0, list(range(me.size)))
         self.where = _find_place(me, store)
+        self.timeline: Path | None = None  # that rank 0 has begun
 
     def make_group(self, number: int, members: Sequence[int]) -> Group:
         """Of those ranks, this one among them; all of them call it alike. Looks for them in the
@@ -136,7 +143,7 @@ class World:
                 store,
                 rank,
                 len(members),
-                TIMEOUT,
+                _timeout("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"),
                 f"horovod:{number}",
                 list(members),
                 _options(),
@@ -228,7 +235,7 @@ def _store(me: Launched) -> dist.Store:
         me.port,
         me.size,
         is_master=me.rank == 0 and not of_launcher,
-        timeout=_timeout(),
+        timeout=_timeout("HOROVOD_START_TIMEOUT"),
         multi_tenant=True,
     )
     _stores[where] = made

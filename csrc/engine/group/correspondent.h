@@ -22,6 +22,8 @@ class LetterPost {
   virtual ~LetterPost() = default;
 
   virtual const Topology& topology() const = 0;
+  // "rank 3 (pid 123 on host x)"
+  virtual std::string who(int rank) const = 0;
   // To another rank. Until the group ends; what comes later is dropped.
   virtual void send_letter(int rank, std::vector<std::byte> letter) = 0;
   // Whether something of it needs all members, as an op does: then the group fails when one is

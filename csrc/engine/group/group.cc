@@ -51,13 +51,13 @@ void Group::end_if_thrown(const std::shared_ptr<Op>& op, const Body& body) {
     body();
   } catch (...) {
     fail(thrown_error(), /*tell_others=*/true, op->request.endpoint ? kNoOp : op->number);
-    if (!op->finished()) host_.finish_op(op, error_of(*op, nullptr));
+    if (!op->finished()) finish(op, error_of(*op, nullptr));
   }
 }
 
 void Group::accept(std::shared_ptr<Op> op) {
   if (!op->request.endpoint) collectives_.called(*op);
-  if (ending_.failed()) return host_.finish_op(op, error_of(*op, nullptr));
+  if (ending_.failed()) return finish(op, error_of(*op, nullptr));
   if (op->request.endpoint) {
     point_to_point_.enqueue(std::move(op));
     return check_deaths();
@@ -66,7 +66,7 @@ void Group::accept(std::shared_ptr<Op> op) {
   roll_call_.called(number, op->fingerprint);
   for (const auto& [rank, theirs] : roll_call_.heard_of(number))
     if (!agree(number, rank, theirs)) break;
-  if (ending_.failed()) return host_.finish_op(op, error_of(*op, nullptr));
+  if (ending_.failed()) return finish(op, error_of(*op, nullptr));
   if (!collectives_.keep(op)) begin(std::move(op));
   if (!ending_.failed()) check_departures(number);
   check_deaths();
@@ -74,7 +74,7 @@ void Group::accept(std::shared_ptr<Op> op) {
 
 void Group::begin(std::shared_ptr<Op> op) {
   if (op->request.place) return begin_on_device(std::move(op));
-  if (collectives_.ends_at_once(*op)) return host_.finish_op(op, {});
+  if (collectives_.ends_at_once(*op)) return finish(op, {});
   const uint64_t number = op->number;
   for (const ParkedMessage& message : collectives_.start(std::move(op)))
     if (Run* run = collectives_.find(number))
@@ -94,7 +94,7 @@ void Group::ended_on_device(const std::shared_ptr<Op>& op, const Error& error) {
     point_to_point_.ended_on_device(op);
   else
     collectives_.ended_on_device(op->number);
-  host_.finish_op(op, {});
+  finish(op, {});
   check_doom();
   begin_barriers();
 }
@@ -125,7 +125,7 @@ void Group::finished(Run& run) {
     point_to_point_.finished(run);
   else
     collectives_.finished(run);
-  host_.finish_op(run.op(), {});
+  finish(run.op(), {});
   check_doom();
   begin_barriers();
   if (Run* oldest = collectives_.oldest()) oldest->grant_waiting();
@@ -251,7 +251,7 @@ void Group::fail(const Error& cause, bool tell_others, uint64_t number) noexcept
 // Each op goes when it has been told: what lacks memory is for the next tick.
 void Group::end() noexcept {
   const auto tell = [this](const std::shared_ptr<Op>& op, const Run* run) {
-    host_.finish_op(op, error_of(*op, run));
+    finish(op, error_of(*op, run));
   };
   aftermath_.settle(host_, failure(), [this](uint64_t op) {
     return abort_notice(nonce_, generation_, rank(), op, failure());

@@ -24,6 +24,7 @@
 #include "engine/group/point_to_point.h"
 #include "engine/group/report.h"
 #include "engine/group/roll_call.h"
+#include "engine/group/trace_op.h"
 #include "engine/group/waits.h"
 #include "engine/op/port.h"
 #include "engine/op/run.h"
@@ -129,9 +130,14 @@ class Group final : public Port, private LetterPost {
  private:
   // LetterPost
   const Topology& topology() const override { return flow.topology; }
+  std::string who(int rank) const override { return peers_.who(rank); }
   void send_letter(int rank, std::vector<std::byte> letter) override;
   void await_letters(bool awaits) override;
 
+  void finish(const std::shared_ptr<Op>& op, Error error) noexcept {
+    if (lane.recorder) trace_op(*lane.recorder, config_.name, *op, lane.now, error);
+    host_.finish_op(op, std::move(error));
+  }
   template <typename Body>
   void end_if_thrown(const std::shared_ptr<Op>& op, const Body& body);
   void accept(std::shared_ptr<Op> op);

@@ -277,6 +277,11 @@ Backoff::Wait Executor::wait() const {
   return far ? Backoff::Wait::kFar : Backoff::Wait::kNear;
 }
 
+void Executor::set_recorder(std::shared_ptr<Recorder> recorder) {
+  check_token();
+  state_.recorder = std::move(recorder);
+}
+
 std::string Executor::verdict() const {
   check_token();
   GroupVerdict worst{GroupVerdict::kIdle, Duration(0), "no operation in flight"};

@@ -72,6 +72,9 @@ class Executor final : public Receiver, public GroupHost {
   // Once what that process had sent has been delivered.
   void process_lost(ContextId context, const Error& cause);
   void process_left(ContextId context);
+  // What ops do from now on goes there; null: nowhere.
+  void set_recorder(std::shared_ptr<Recorder> recorder);
+  const std::shared_ptr<Recorder>& recorder() const { return state_.recorder; }
   // Ends all ops of all groups, here only.
   void fail_all(const Error& cause) noexcept;
   // What this process does, in a line: of the group that has waited the longest.

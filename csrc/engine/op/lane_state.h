@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/recorder.h"
 #include "base/recycler.h"
 #include "base/scratch_pool.h"
 #include "engine/op/credit.h"
@@ -28,7 +29,8 @@ struct LaneState {
   Tickets tickets;
   WorkQueue work;
   StoreChoice stores;
-  bool any_ended = false;  // some Group has a Run to free
+  std::shared_ptr<Recorder> recorder;  // null: nothing is recorded
+  bool any_ended = false;              // some Group has a Run to free
   const std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();
 };
 

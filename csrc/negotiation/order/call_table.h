@@ -29,6 +29,12 @@ class CallTable {
 
   using EntryPtr = std::shared_ptr<const Entry>;
 
+  // A call that all have made.
+  struct Agreed {
+    EntryPtr entry;
+    int last;  // the rank that was ready last
+  };
+
   // `capacity`: entries, at least 1; those that were decided on least lately go.
   explicit CallTable(size_t capacity);
 

@@ -78,7 +78,7 @@ bool get(Reader& in, CallName& one) {
 
 void put(Writer& out, const ReadyCall& one) {
   put(out, one.call, /*whole=*/one.call.id == 0);
-  out.put(one.rank);
+  out.put(one.rank).put(one.last);
   put(out, one.extras);
   out.put_string(one.conflict);
   put(out, one.absent);
@@ -86,16 +86,19 @@ void put(Writer& out, const ReadyCall& one) {
 void get(Reader& in, ReadyCall& one) {
   get(in, one.call);
   one.rank = in.get<int>();
+  one.last = in.get<int>();
   get(in, one.extras);
   one.conflict = in.get_string();
   get(in, one.absent);
 }
 void put(Writer& out, const DecidedCall& one) {
   put(out, one.call, one.is_new);
+  out.put(one.last);
   put(out, one.extras);
 }
 void get(Reader& in, DecidedCall& one) {
   one.is_new = get(in, one.call);
+  one.last = in.get<int>();
   get(in, one.extras);
 }
 

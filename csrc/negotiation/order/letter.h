@@ -36,6 +36,7 @@ struct ReadyCall {
   std::vector<RankExtra> extras;
   std::string conflict;       // what two of them say, where that differs
   std::optional<int> absent;  // one that has joined, and does not take part
+  int last = 0;               // the rank that was ready last, as far as is known
 };
 
 struct UpLetter {
@@ -51,6 +52,7 @@ struct DecidedCall {
   CallName call;  // with id and, where it is new to all, with the rest
   bool is_new = false;
   std::vector<RankExtra> extras;
+  int last = 0;  // as of ReadyCall
 };
 
 struct FailedCall {

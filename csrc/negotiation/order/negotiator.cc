@@ -34,7 +34,7 @@ void Negotiator::call(const std::string& name, CallDescription description,
   check(mine_.emplace(name, position_).second, "a name is of one call at a time");
   ReadyCall mine;
   mine.call.name = name;
-  mine.rank = rank_;
+  mine.rank = mine.last = rank_;
   const CallTable::EntryPtr known = table_.find(name, description);
   mine.call.description = std::move(description);
   if (extra) {
@@ -127,10 +127,11 @@ void Negotiator::have_joined(size_t member, int last) {
 // Of others than the root, which has entered its decision as it made it.
 Error Negotiator::accept(const CallDecision& decision) {
   for (const auto& calls : decision.batches) {
-    std::vector<CallTable::EntryPtr> batch;
+    std::vector<CallTable::Agreed> batch;
     for (const DecidedCall& call : calls) {
-      batch.push_back(table_.decide(decision.position, call));
-      if (!batch.back()) return senseless("a decision names call " + std::to_string(call.call.id));
+      batch.push_back({table_.decide(decision.position, call), call.last});
+      if (!batch.back().entry)
+        return senseless("a decision names call " + std::to_string(call.call.id));
     }
     run(batch);
   }
@@ -150,8 +151,8 @@ void Negotiator::end(const CallDecision& decision) {
   host_.all_joined(*decision.all_joined);
 }
 
-void Negotiator::run(const std::vector<CallTable::EntryPtr>& batch) {
-  for (const auto& entry : batch) mine_.erase(entry->name);
+void Negotiator::run(const std::vector<CallTable::Agreed>& batch) {
+  for (const auto& call : batch) mine_.erase(call.entry->name);
   host_.run(batch);
 }
 
@@ -184,7 +185,7 @@ void Negotiator::flush() {
 void Negotiator::decide() {
   CallDecision decision;
   decision.position = position_ + 1;
-  std::vector<std::vector<CallTable::EntryPtr>> batches;
+  std::vector<std::vector<CallTable::Agreed>> batches;
   for (; !ready_.empty() && in_flight_ < options_.batches_in_flight; ++in_flight_) {
     auto& calls = decision.batches.emplace_back();
     auto& batch = batches.emplace_back();
@@ -221,8 +222,9 @@ std::vector<ReadyCall> Negotiator::next_batch() {
 }
 
 DecidedCall Negotiator::enter(uint64_t position, ReadyCall call,
-                              std::vector<CallTable::EntryPtr>& batch) {
+                              std::vector<CallTable::Agreed>& batch) {
   DecidedCall out;
+  out.last = call.last;
   const auto known = table_.find(call.call.name, call.call.description);
   out.is_new = !known;
   out.call = std::move(call.call);
@@ -232,8 +234,8 @@ DecidedCall Negotiator::enter(uint64_t position, ReadyCall call,
     for (auto& [rank, values] : table_.last_extras(out.call.name, out.call.description))
       out.extras.push_back({rank, std::move(values)});
   std::ranges::move(call.extras, std::back_inserter(out.extras));
-  batch.push_back(table_.decide(position, out));
-  check(batch.back() != nullptr, "the root knows what it decides on");
+  batch.push_back({table_.decide(position, out), out.last});
+  check(batch.back().entry != nullptr, "the root knows what it decides on");
   return out;
 }
 
@@ -244,7 +246,7 @@ void Negotiator::tell_children(const CallDecision& decision) {
 
 bool Negotiator::makes_sense(const ReadyCall& call) const {
   const auto is_of_a_rank = [this](const RankExtra& extra) { return is_rank(extra.rank); };
-  return is_rank(call.rank) && (!call.absent || is_rank(*call.absent)) &&
+  return is_rank(call.rank) && is_rank(call.last) && (!call.absent || is_rank(*call.absent)) &&
          std::ranges::all_of(call.extras, is_of_a_rank) && call.call.description.bytes >= 0;
 }
 

@@ -32,7 +32,7 @@ class NegotiatorHost {
   virtual void send(int rank, std::vector<std::byte> letter) = 0;
 
   // The same on all ranks, and in the same order, also on those that have joined.
-  virtual void run(const std::vector<CallTable::EntryPtr>& batch) = 0;
+  virtual void run(const std::vector<CallTable::Agreed>& batch) = 0;
   // The call ends everywhere without being run; `why`: who said what.
   virtual void fail(const std::string& name, const std::string& why) = 0;
   // `last`: the rank that did so last.
@@ -95,10 +95,10 @@ class Negotiator {
   Error accept(const CallDecision& decision);
   void decide();
   std::vector<ReadyCall> next_batch();
-  DecidedCall enter(uint64_t position, ReadyCall call, std::vector<CallTable::EntryPtr>& batch);
+  DecidedCall enter(uint64_t position, ReadyCall call, std::vector<CallTable::Agreed>& batch);
   void tell_children(const CallDecision& decision);
   void end(const CallDecision& decision);
-  void run(const std::vector<CallTable::EntryPtr>& batch);
+  void run(const std::vector<CallTable::Agreed>& batch);
   bool is_rank(int rank) const { return rank >= 0 && rank < size_; }
   bool makes_sense(const ReadyCall& call) const;
   uint64_t seen() const;

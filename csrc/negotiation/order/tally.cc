@@ -20,6 +20,7 @@ bool Tally::add(size_t member, ReadyCall call) {
     call_ = std::move(call);
     return true;
   }
+  call_.last = call.last;
   if (call_.conflict.empty()) {
     if (!call.conflict.empty())
       call_.conflict = std::move(call.conflict);

@@ -103,7 +103,7 @@ OpRequest gather(Call& call, const at::Tensor& input, const std::vector<int64_t>
 
 }  // namespace
 
-NamedGroup::NamedGroup(const ProcessGroupRing& backend, NegotiatorOptions options)
+NamedGroup::NamedGroup(const ProcessGroupRing& backend, NegotiationOptions options)
     : place_{backend.getRank(), backend.getSize()},
       negotiation_(value_of(Negotiation::create(backend.communicator(), options))) {}
 
@@ -115,9 +115,9 @@ NamedGroup::Handle NamedGroup::start(NamedCall call, std::shared_ptr<Tensors> ou
   return out;
 }
 
-NamedGroup::Handle NamedGroup::start_all(const std::string& name, const CallContent& content,
-                                         std::vector<Call> calls, Tensors outputs, double factor,
-                                         bool will_wait) {
+NamedGroup::Handle NamedGroup::start_all(std::string_view op, const std::string& name,
+                                         const CallContent& content, std::vector<Call> calls,
+                                         Tensors outputs, double factor, bool will_wait) {
   NamedWork::After after{{}, factor};
   auto kept = std::make_shared<Requests>();
   for (Call& call : calls) {
@@ -128,7 +128,7 @@ NamedGroup::Handle NamedGroup::start_all(const std::string& name, const CallCont
   const auto requests = [kept](const ExtrasByRank&) -> Result<Requests> {
     return std::move(*kept);
   };
-  return start({name, content.describe(), {}, requests},
+  return start({name, std::string(op), content.describe(), {}, requests},
                std::make_shared<Tensors>(std::move(outputs)), std::move(after), will_wait);
 }
 
@@ -160,7 +160,7 @@ NamedGroup::Handle NamedGroup::allreduce(const std::string& name, const Tensors&
     }
     call.request.count = call.request.output.count();
   }
-  return start_all(name, content, std::move(calls), outputs, how.postscale, how.will_wait);
+  return start_all(kOp, name, content, std::move(calls), outputs, how.postscale, how.will_wait);
 }
 
 NamedGroup::Handle NamedGroup::broadcast(const std::string& name, const at::Tensor& input,
@@ -182,7 +182,7 @@ NamedGroup::Handle NamedGroup::broadcast(const std::string& name, const at::Tens
   if (place_.rank == root && !output.is_same(input)) output.copy_(input);
   call.update(output);
   call.request.count = call.request.output.count();
-  return start_all(name, content, std::move(calls), {output});
+  return start_all(kOp, name, content, std::move(calls), {output});
 }
 
 NamedGroup::Handle NamedGroup::allgather(const std::string& name, const Tensors& inputs,
@@ -212,7 +212,7 @@ NamedGroup::Handle NamedGroup::allgather(const std::string& name, const Tensors&
     }
     return out;
   };
-  return start({name, content.describe(), own, requests}, outputs, {});
+  return start({name, std::string(kOp), content.describe(), own, requests}, outputs, {});
 }
 
 NamedGroup::Handle NamedGroup::alltoall(const std::string& name, const at::Tensor& input,
@@ -251,7 +251,7 @@ NamedGroup::Handle NamedGroup::alltoall(const std::string& name, const at::Tenso
     out.push_back(std::move(call->request));
     return out;
   };
-  return start({name, content.describe(), splits, requests}, outputs, {});
+  return start({name, std::string(kOp), content.describe(), splits, requests}, outputs, {});
 }
 
 NamedGroup::Handle NamedGroup::reducescatter(const std::string& name, const Tensors& inputs,
@@ -284,14 +284,26 @@ NamedGroup::Handle NamedGroup::reducescatter(const std::string& name, const Tens
     outputs.push_back(with_rows(input, part(place_.rank)));
     call.write(outputs.back());
   }
-  return start_all(name, content, std::move(calls), std::move(outputs), how.postscale);
+  return start_all(kOp, name, content, std::move(calls), std::move(outputs), how.postscale);
 }
 
 // All ranks have called it when it is decided on: there is nothing to run.
 NamedGroup::Handle NamedGroup::barrier(const std::string& name) {
   CallContent content;
   content.kind = Collective::kBarrier;
-  return start_all(name, content, {}, {});
+  return start_all("barrier", name, content, {}, {});
+}
+
+void NamedGroup::start_timeline(const std::string& path, bool marks_cycles) {
+  throw_if(negotiation_->start_timeline(path, marks_cycles));
+}
+
+bool NamedGroup::stop_timeline(std::optional<Milliseconds> limit) {
+  const auto end = value_of(negotiation_->stop_timeline());
+  const bool ended = wait_in_slices(
+      limit, [&](std::optional<Milliseconds> slice) { return negotiation_->wait(*end, slice); });
+  if (ended) throw_if(end->error());
+  return ended;
 }
 
 int NamedGroup::join() {

@@ -9,7 +9,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,7 +24,7 @@ namespace ringdist {
 class NamedGroup {
  public:
   // Of a backend that is for these operations alone; all ranks alike.
-  NamedGroup(const ProcessGroupRing& backend, NegotiatorOptions options);
+  NamedGroup(const ProcessGroupRing& backend, NegotiationOptions options);
 
   using Handle = std::shared_ptr<NamedWork>;
 
@@ -54,12 +56,17 @@ class NamedGroup {
   // This rank calls nothing until all have joined; the last one to do so. Waits for it.
   int join();
 
+  // As of Negotiation. stop_timeline() waits, but not longer than `limit`; false: not all is there.
+  void start_timeline(const std::string& path, bool marks_cycles);
+  bool stop_timeline(std::optional<Milliseconds> limit);
+
   // Waits for what has been called, then leaves.
   void close() { negotiation_->close(); }
 
  private:
-  Handle start_all(const std::string& name, const CallContent& content, std::vector<Call> calls,
-                   Tensors outputs, double factor = 1, bool will_wait = false);
+  Handle start_all(std::string_view op, const std::string& name, const CallContent& content,
+                   std::vector<Call> calls, Tensors outputs, double factor = 1,
+                   bool will_wait = false);
   Handle start(NamedCall call, std::shared_ptr<Tensors> outputs, NamedWork::After after,
                bool will_wait = false);
 

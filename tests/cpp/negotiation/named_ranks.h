@@ -31,6 +31,7 @@ inline Result<std::vector<OpRequest>> only(OpRequest request) {
 inline NamedCall sum_of(const std::string& name, std::vector<float>& data,
                         ReduceOp op = ReduceOp::kSum) {
   return {name,
+          "allreduce",
           allreduce_of(static_cast<int64_t>(data.size()), op),
           {},
           [&data, op](const ExtrasByRank&) {
@@ -40,11 +41,13 @@ inline NamedCall sum_of(const std::string& name, std::vector<float>& data,
 
 class NamedRanks {
  public:
-  explicit NamedRanks(RanksOptions options, NegotiatorOptions negotiator = {})
-      : ranks_(std::move(options)) {
+  explicit NamedRanks(RanksOptions ranks, NegotiatorOptions negotiator = {})
+      : ranks_(std::move(ranks)) {
+    NegotiationOptions options;
+    options.order = negotiator;
     auto groups = ranks_.another("named");
     for (auto& group : groups) {
-      auto made = Negotiation::create(group, negotiator);
+      auto made = Negotiation::create(group, options);
       EXPECT_TRUE(made.ok()) << made.error().what();
       all_.push_back(std::move(made.value()));
     }

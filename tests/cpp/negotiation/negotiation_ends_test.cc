@@ -83,8 +83,9 @@ TEST(NegotiationEnd, RunsAllOpsOfACall) {
       // One after the other where they have memory, which is the same for all.
       std::vector<std::shared_ptr<Op>> ends;
       for (int i = 0; i < 5; ++i) {  // more than may be on their way
-        ends.push_back(
-            ranks[rank].call({name_of(i), content.describe(), {}, requests}, false).value());
+        ends.push_back(ranks[rank]
+                           .call({name_of(i), "allreduce", content.describe(), {}, requests}, false)
+                           .value());
         if (ops == 0) continue;
         EXPECT_FALSE(ranks.wait(rank, name_of(i), *ends[i]));
       }

@@ -149,9 +149,9 @@ TEST(Negotiation, GivesEachWhatAllHaveSaidOfThemselves) {
         out.count = static_cast<int64_t>(rows.size());
         return only(std::move(out));
       };
-      const Error error = ranks.call(
-          rank,
-          {"rows", content.describe(), std::vector{static_cast<int64_t>(rows.size())}, request});
+      const Error error =
+          ranks.call(rank, {"rows", "allgather", content.describe(),
+                            std::vector{static_cast<int64_t>(rows.size())}, request});
       ASSERT_FALSE(error) << error.what();
       std::vector<int32_t> expected;
       for (int from = 0; from < 3; ++from)
@@ -194,10 +194,13 @@ TEST(Negotiation, FailsWhatNeedsOneThatHasJoined) {
     CallContent content;
     content.kind = Collective::kBroadcast;
     content.tensors = {{DType::kFloat32, {3}}};
-    const Error error = ranks.call(
-        0, {"b", content.describe(), {}, [](const ExtrasByRank&) -> Result<std::vector<OpRequest>> {
-              return Error(ErrorKind::kProtocol, "it must not run");
-            }});
+    const Error error = ranks.call(0, {"b",
+                                       "allgather",
+                                       content.describe(),
+                                       {},
+                                       [](const ExtrasByRank&) -> Result<std::vector<OpRequest>> {
+                                         return Error(ErrorKind::kProtocol, "it must not run");
+                                       }});
     ASSERT_EQ(error.kind(), ErrorKind::kMismatch);
     EXPECT_NE(error.message().find("rank 1 has joined"), std::string::npos) << error.message();
     EXPECT_EQ(ranks.join(0), 0);

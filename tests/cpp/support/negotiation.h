@@ -34,9 +34,9 @@ class NegotiatorRank final : public NegotiatorHost {
   void send(int rank, std::vector<std::byte> letter) override {
     outbox.push_back({rank, std::move(letter)});
   }
-  void run(const std::vector<CallTable::EntryPtr>& batch) override {
+  void run(const std::vector<CallTable::Agreed>& batch) override {
     std::string line = "run";
-    for (const auto& entry : batch) {
+    for (const auto& [entry, last] : batch) {
       line += " " + entry->name + "=" + entry->description.words;
       for (const auto& [rank, values] : entry->extras)
         for (const int64_t value : values)
@@ -45,6 +45,7 @@ class NegotiatorRank final : public NegotiatorHost {
         EXPECT_EQ(entry->extras.at(rank_), said_[entry->name]);
       }
       ++times[entry->name];
+      lasts[entry->name] = last;
     }
     log.push_back(line);
     ++running;
@@ -82,6 +83,7 @@ class NegotiatorRank final : public NegotiatorHost {
   std::set<std::string> open;
   std::map<std::string, int> times;
   std::map<std::string, int> failures;
+  std::map<std::string, int> lasts;  // by name: the rank that was ready last
   std::vector<std::string> log;
   bool has_joined = false;
   int joins = 0;    // of all

@@ -1,0 +1,143 @@
+#include "base/trace_file.h"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace ringdist {
+namespace {
+
+// From the first event that waits to the write: what a process that is killed may lose.
+constexpr auto kWriteTime = std::chrono::milliseconds(50);
+constexpr size_t kMostWaiting = size_t{64} << 20;  // bytes; the disk is slower than that: dropped
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      std::array<char, 8> code{};
+      std::snprintf(code.data(), code.size(), "\\u%04x", c);
+      out += code.data();
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string micros(Duration time) {
+  std::array<char, 32> text{};
+  const auto count = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  std::snprintf(text.data(), text.size(), "%.3f", static_cast<double>(count) / 1000);
+  return text.data();
+}
+
+std::string metadata(const std::string& rank, const std::string& name, const std::string& rest) {
+  return R"({"ph":"M","pid":)" + rank + R"(,"name":)" + quoted(name) + rest + "},\n";
+}
+
+}  // namespace
+
+Result<std::shared_ptr<TraceFile>> TraceFile::create(const std::string& path, int rank,
+                                                     const std::string& name) {
+  File file(std::fopen(path.c_str(), "w"), std::fclose);
+  if (!file) return Error(ErrorKind::kSystem, "ringdist: " + path + ": " + std::strerror(errno));
+  std::shared_ptr<TraceFile> out(new TraceFile(std::move(file), path, rank));
+  const auto epoch = std::chrono::duration_cast<std::chrono::microseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  out->put("[\n" +
+           metadata(out->rank_, "process_name", R"(,"args":{"name":)" + quoted(name) + "}"));
+  out->put(metadata(out->rank_, "start",
+                    ",\"ts\":" + micros(Clock::now().time_since_epoch()) +
+                        R"(,"args":{"start_time_since_epoch_in_micros":)" +
+                        std::to_string(epoch.count()) + "}"));
+  out->flush();
+  return out;
+}
+
+TraceFile::TraceFile(File file, std::string path, int rank)
+    : path_(std::move(path)), rank_(std::to_string(rank)), file_(std::move(file)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+TraceFile::~TraceFile() {
+  {
+    std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void TraceFile::add(const TraceSpan& span) noexcept {
+  try {
+    std::string event;
+    std::lock_guard lock(mutex_);
+    const std::string row = std::to_string(track(span.track));
+    const bool is_moment = span.begin == span.end;
+    event = R"({"ph":")" + std::string(is_moment ? "i" : "X") + R"(","pid":)" + rank_ +
+            ",\"tid\":" + row + ",\"ts\":" + micros(span.begin.time_since_epoch()) +
+            (is_moment ? R"(,"s":"p")" : ",\"dur\":" + micros(span.end - span.begin)) +
+            ",\"name\":" + quoted(span.what) +
+            (span.detail.empty() ? "" : R"(,"args":{"detail":)" + quoted(span.detail) + "}") +
+            "},\n";
+    const bool wakes = waiting_.empty();
+    if (waiting_.size() + event.size() <= kMostWaiting) waiting_ += event;
+    if (wakes) changed_.notify_one();
+  } catch (...) {  // there is no memory for it
+  }
+}
+
+void TraceFile::set_clock(TimePoint at, Duration ahead) {
+  put(metadata(rank_, "clock",
+               ",\"ts\":" + micros(at.time_since_epoch()) + R"(,"args":{"offset_us":)" +
+                   micros(ahead) + "}"));
+}
+
+// Its number; where it is new, its name goes first.
+int TraceFile::track(const std::string& name) {
+  const auto [at, is_new] = tracks_.try_emplace(name, static_cast<int>(tracks_.size()) + 1);
+  if (is_new)
+    waiting_ += metadata(
+        rank_, "thread_name",
+        ",\"tid\":" + std::to_string(at->second) + R"(,"args":{"name":)" + quoted(name) + "}");
+  return at->second;
+}
+
+void TraceFile::put(const std::string& event) {
+  std::lock_guard lock(mutex_);
+  waiting_ += event;
+  changed_.notify_one();
+}
+
+void TraceFile::flush() { write_all(); }
+
+void TraceFile::write_all() {
+  std::lock_guard one_at_a_time(writing_);
+  std::string now;
+  {
+    std::lock_guard lock(mutex_);
+    now.swap(waiting_);
+  }
+  (void)std::fwrite(now.data(), 1, now.size(), file_.get());
+  (void)std::fflush(file_.get());
+}
+
+void TraceFile::run() {
+  std::unique_lock lock(mutex_);
+  while (!ends_) {
+    changed_.wait(lock, [this]() RINGDIST_REQUIRES(mutex_) { return ends_ || !waiting_.empty(); });
+    // What comes up meanwhile goes with it.
+    changed_.wait_for(lock, kWriteTime, [this]() RINGDIST_REQUIRES(mutex_) { return ends_; });
+    lock.unlock();
+    write_all();
+    lock.lock();
+  }
+}
+
+}  // namespace ringdist

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/recorder.h"
+#include "engine/op/op.h"
+
+namespace ringdist {
+
+// That an op of that group has ended.
+inline void trace_op(Recorder& recorder, const std::string& group, const Op& op, TimePoint now,
+                     const Error& error) noexcept {
+  try {
+    recorder.add({"group " + group, op.describe(), error ? error.message() : "", op.started, now});
+  } catch (...) {  // there is no memory for it
+  }
+}
+
+}  // namespace ringdist

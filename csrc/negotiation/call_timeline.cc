@@ -1,0 +1,81 @@
+#include "negotiation/call_timeline.h"
+
+#include <cctype>
+#include <utility>
+
+namespace ringdist {
+namespace {
+
+std::string upper_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return text;
+}
+
+}  // namespace
+
+CallTimeline::CallTimeline(Executor& executor, const LetterPost& post, int rank, Send send)
+    : executor_(executor),
+      rank_(rank),
+      send_(std::move(send)),
+      timeline_(*this, post.topology(), rank, post.who(rank)) {}
+
+Error CallTimeline::start(const std::string& path, bool marks_cycles) {
+  if (rank_ != 0) return {ErrorKind::kInvalidArgument, "ringdist: timeline: rank 0 starts it"};
+  return timeline_.start(path, marks_cycles, Clock::now());
+}
+
+void CallTimeline::stop(std::shared_ptr<Op> end) {
+  if (!timeline_.is_on()) return executor_.finish_op(end, {});
+  gathering_ = std::move(end);
+  timeline_.stop();
+}
+
+bool CallTimeline::record(std::shared_ptr<Recorder> recorder) {
+  if (executor_.recorder() != own_) return false;
+  executor_.set_recorder(recorder);
+  own_ = std::move(recorder);
+  return true;
+}
+
+void CallTimeline::gathered() {
+  if (gathering_) executor_.finish_op(std::exchange(gathering_, nullptr), {});
+}
+
+void CallTimeline::end(const Error& cause) noexcept {
+  if (gathering_) executor_.finish_op(std::exchange(gathering_, nullptr), cause);
+  try {
+    timeline_.end();
+  } catch (...) {  // there is no memory: some of it is lost
+  }
+}
+
+void CallTimeline::begin_batch() {
+  if (!timeline_.is_on()) return;
+  const TimePoint now = Clock::now();
+  timeline_.compare_clocks(now);
+  if (timeline_.marks_cycles()) own_->add({"cycles", "CYCLE_START", "", now, now});
+}
+
+// A row for each name, as Horovod has them.
+void CallTimeline::add(const NamedCall& call, TimePoint made, int last, Batch& batch) {
+  const auto& recorder = executor_.recorder();
+  if (!recorder) return;
+  const bool has_it = call.name.starts_with(call.operation + ".noname.");
+  const std::string row = has_it ? call.name : call.operation + "." + call.name;
+  const std::string what = upper_case(call.operation);
+  const TimePoint now = Clock::now();
+  recorder->add({row, "NEGOTIATE_" + what, "last: rank " + std::to_string(last), made, now});
+  batch.add_span({row, what, "", now, now});
+}
+
+void CallTimeline::end_batch(const Batch& batch, const Error& error) {
+  const auto& recorder = executor_.recorder();
+  if (!recorder) return;
+  for (TraceSpan span : batch.spans()) {
+    span.end = Clock::now();
+    span.detail = error.message();
+    recorder->add(span);
+  }
+}
+
+}  // namespace ringdist

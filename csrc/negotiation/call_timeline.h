@@ -1,0 +1,59 @@
+// What becomes of calls by name, recorded: their timeline (timeline/timeline.h), and whatever else
+// records this process.
+//
+// Every call comes with the lane's driver token held.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/group/correspondent.h"
+#include "engine/lane/executor.h"
+#include "negotiation/batch.h"
+#include "negotiation/named_call.h"
+#include "negotiation/timeline/timeline.h"
+
+namespace ringdist {
+
+class CallTimeline final : private TimelineHost {
+ public:
+  using Send = std::function<void(int rank, std::vector<std::byte> letter)>;
+
+  CallTimeline(Executor& executor, const LetterPost& post, int rank, Send send);
+
+  // As of Timeline.
+  Error start(const std::string& path, bool marks_cycles);
+  // `end` ends when all is there.
+  void stop(std::shared_ptr<Op> end);
+  Error receive(int rank, ConstBytes letter) {
+    return timeline_.receive(rank, letter, Clock::now());
+  }
+  bool is_busy() const { return timeline_.is_busy(); }
+  void end(const Error& cause) noexcept;
+
+  // A batch is about to run;
+  void begin_batch();
+  // in it that call, which this rank has made then; `last`: the rank that did so last.
+  void add(const NamedCall& call, TimePoint made, int last, Batch& batch);
+  // It has ended.
+  void end_batch(const Batch& batch, const Error& error);
+
+ private:
+  // TimelineHost
+  void send_timeline(int rank, std::vector<std::byte> letter) override {
+    send_(rank, std::move(letter));
+  }
+  bool record(std::shared_ptr<Recorder> recorder) override;
+  void gathered() override;
+
+  Executor& executor_;
+  const int rank_;
+  const Send send_;
+  Timeline timeline_;
+  std::shared_ptr<Recorder> own_;  // of the timeline
+  std::shared_ptr<Op> gathering_;  // ends when it is there
+};
+
+}  // namespace ringdist

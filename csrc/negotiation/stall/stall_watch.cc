@@ -1,0 +1,155 @@
+#include "negotiation/stall/stall_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ringdist {
+namespace {
+
+constexpr int kRoot = 0;
+constexpr size_t kNamed = 3;
+
+Error senseless(const std::string& what) {
+  return {ErrorKind::kProtocol, "ringdist: negotiation: " + what};
+}
+
+}  // namespace
+
+StallWatch::StallWatch(StallHost& host, int rank, int size, Duration warn_after)
+    : host_(host), rank_(rank), size_(size), warn_after_(warn_after), inquiry_(size) {}
+
+void StallWatch::tick(TimePoint now) {
+  std::vector<StallHost::OpenCall> old = host_.open_calls();
+  std::erase_if(old, [now](const auto& call) { return now - call.since < kPatience; });
+  const auto turns_late = [this, now](const auto& call) { return this->turns_late(call, now); };
+  if (old.empty()) {
+    interval_ = kPatience;
+    next_ask_ = now;
+  } else if (now >= next_ask_ || std::ranges::any_of(old, turns_late)) {
+    ask(old, now);
+  } else if (asked_ && now - asked_at_ > kAnswerTime) {
+    give_up(old, now);
+  }
+  std::erase_if(found_, [&old](const auto& one) {
+    return std::ranges::count(old, one.first, &StallHost::OpenCall::name) == 0;
+  });
+  last_look_ = now;
+}
+
+// Since the last look it has come to have waited for one, two, ... times that long.
+bool StallWatch::turns_late(const StallHost::OpenCall& call, TimePoint now) const {
+  if (warn_after_ <= Duration(0)) return false;
+  const TimePoint before = std::max(last_look_, call.since);
+  return (now - call.since) / warn_after_ > (before - call.since) / warn_after_;
+}
+
+void StallWatch::ask(const std::vector<StallHost::OpenCall>& calls, TimePoint now) {
+  StallLetter letter;
+  for (const auto& call : calls) {
+    const auto age = std::chrono::duration_cast<Milliseconds>(now - call.since);
+    letter.calls.push_back({call.name, age.count(), turns_late(call, now)});
+  }
+  std::ranges::stable_sort(letter.calls, std::greater(), &StalledCall::milliseconds);
+  letter.calls.resize(std::min(letter.calls.size(), Inquiry::kNames));
+  next_ask_ = now + interval_;
+  interval_ = std::min(2 * interval_, kLongest);
+  asked_ = true;
+  asked_at_ = now;
+  asked_late_ = std::ranges::any_of(letter.calls, &StalledCall::is_late);
+  send(kRoot, letter, now);
+}
+
+void StallWatch::send(int rank, const StallLetter& letter, TimePoint now) {
+  if (rank == rank_) return obey(rank, letter, now);
+  host_.send_stall(rank, letter.encode());
+}
+
+Error StallWatch::receive(int rank, ConstBytes bytes, TimePoint now) {
+  auto letter = StallLetter::decode(bytes);
+  if (!letter.ok()) return letter.error();
+  const bool goes_up = letter.value().kind == StallLetter::Kind::kAsk ||
+                       letter.value().kind == StallLetter::Kind::kAnswer;
+  if (goes_up != (rank_ == kRoot) || (!goes_up && rank != kRoot))
+    return senseless("rank " + std::to_string(rank) + " says of stalls what is not its part");
+  obey(rank, letter.value(), now);
+  return {};
+}
+
+void StallWatch::obey(int rank, const StallLetter& letter, TimePoint now) {
+  switch (letter.kind) {
+    case StallLetter::Kind::kAsk:
+      inquiry_.add(letter.calls);
+      if (inquiry_.is_open() && now - inquiry_.begun() > kAnswerTime / 2) conclude(now);
+      if (!inquiry_.is_open() && inquiry_.has_calls()) inquire(now);
+      return;
+    case StallLetter::Kind::kInquire:
+      return send(kRoot, answer_to(letter), now);
+    case StallLetter::Kind::kAnswer:
+      inquiry_.answer(rank, letter);
+      if (inquiry_.is_open() && inquiry_.all_have_answered()) conclude(now);
+      return;
+    case StallLetter::Kind::kFound:
+      asked_ = asked_again_ = false;
+      for (const StallFinding& one : letter.found) found_[one.name] = one.awaits;
+      return;
+  }
+}
+
+void StallWatch::inquire(TimePoint now) {
+  inquiry_.begin(now);
+  StallLetter letter;
+  letter.kind = StallLetter::Kind::kInquire;
+  letter.inquiry = inquiry_.number();
+  letter.names = inquiry_.names();
+  for (int rank = size_ - 1; rank >= 0; --rank) send(rank, letter, now);
+}
+
+StallLetter StallWatch::answer_to(const StallLetter& inquiry) const {
+  StallLetter out;
+  out.kind = StallLetter::Kind::kAnswer;
+  out.inquiry = inquiry.inquiry;
+  std::vector<StallHost::OpenCall> open = host_.open_calls();
+  for (size_t i = 0; i < std::min(inquiry.names.size(), Inquiry::kNames); ++i)
+    if (std::ranges::count(open, inquiry.names[i], &StallHost::OpenCall::name) == 0)
+      out.lacks |= uint64_t{1} << i;
+  std::ranges::sort(open, {}, &StallHost::OpenCall::since);
+  for (size_t i = 0; i < open.size() && i < kNamed; ++i)
+    out.instead += (i > 0 ? ", '" : "waits for '") + open[i].name + "'";
+  if (open.size() > kNamed) out.instead += " and " + std::to_string(open.size() - kNamed) + " more";
+  if (open.empty()) out.instead = host_.has_joined() ? "has joined" : "waits for no call by name";
+  return out;
+}
+
+void StallWatch::conclude(TimePoint now) {
+  StallLetter letter;
+  letter.kind = StallLetter::Kind::kFound;
+  letter.inquiry = inquiry_.number();
+  letter.found = inquiry_.close([this](int rank) { return host_.who(rank); });
+  if (inquiry_.any_late(letter.found) && now >= quiet_until_) {
+    host_.warn(inquiry_.line(letter.found));
+    quiet_until_ = now + warn_after_ / 2;  // others ask for the same ones a little later
+  }
+  for (int rank = size_ - 1; rank >= 0; --rank) send(rank, letter, now);
+  if (inquiry_.has_calls()) inquire(now);
+}
+
+// Somebody does not answer. Asked again, rank 0 says who; if it is there.
+void StallWatch::give_up(const std::vector<StallHost::OpenCall>& calls, TimePoint now) {
+  if (!std::exchange(asked_again_, true)) {
+    const bool late = asked_late_;
+    ask(calls, now);
+    asked_late_ = late;
+    return;
+  }
+  asked_ = false;
+  const std::string awaits = host_.who(kRoot) + ", which does not answer";
+  for (const auto& call : calls) found_[call.name] = awaits;
+  if (asked_late_) host_.warn("'" + calls.front().name + "' waits for " + awaits);
+}
+
+std::string StallWatch::awaits(const std::string& name) const {
+  const auto found = found_.find(name);
+  return found == found_.end() ? "" : found->second;
+}
+
+}  // namespace ringdist

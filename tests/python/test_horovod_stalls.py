@@ -1,0 +1,84 @@
+"""What is said of a call by name that some ranks do not make."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+import torch
+from support.horovod import initialized
+
+import torch_ringdist
+import torch_ringdist.horovod as hvd
+
+RUN = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]
+
+SCRIPT = """
+import time, torch, torch_ringdist.horovod as hvd
+hvd.init()
+hvd.barrier()
+if hvd.rank() == 2:
+    time.sleep({})
+hvd.allreduce(torch.ones(1), name="late")
+"""
+
+
+def _run(seconds: float, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN, "-np", "3", *options, sys.executable, "-c", SCRIPT.format(seconds)],
+        **{"capture_output": True, "text": True, "timeout": 100},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_a_rank_that_sleeps_is_named_in_one_line():
+    done = _run(2.5, "--stall-check-warning-time-seconds=1")
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.split("\n") if "waits for" in line]
+    assert 1 <= len(lines) <= 2, done.stderr  # one for each second
+    said = r"'late' \(for 1 s\) waits for rank 2 \(pid \d+ on host .+\), which waits for no call"
+    assert re.search(said, lines[0]), lines
+    assert lines[0].startswith("[0] "), "rank 0 says it"
+
+
+def test_nothing_is_said_if_so_asked():
+    done = _run(1.5, "--stall-check-warning-time-seconds=1", "--no-stall-check")
+    assert done.returncode == 0, done.stderr
+    assert "waits for" not in done.stderr
+
+
+def test_a_stall_may_end_with_an_error():
+    done = _run(60, "--stall-check-shutdown-time-seconds=1")
+    assert done.returncode != 0
+    assert "HorovodInternalError" in done.stderr
+    assert "Timed out waiting 1000 ms for all ranks to call 'late'" in done.stderr
+
+
+def _wait_until(what: str) -> str:
+    while what not in (out := torch_ringdist.dump()):
+        time.sleep(0.05)  # or the test times out
+    return out
+
+
+def _dumps() -> None:
+    with initialized():
+        names = ["mine"] if hvd.rank() < 2 else ["other"]
+        handles = [hvd.allreduce_async(torch.ones(1), name=name) for name in names]
+        if hvd.rank() < 2:
+            out = _wait_until("which waits for 'other'")
+            assert re.search(r"'mine', all_reduce .*: waits for rank 2 \(pid \d+", out), out
+        else:
+            out = _wait_until("which waits for 'mine'; rank 1")
+            assert "'other', all_reduce" in out, out
+        hvd.barrier()  # as long as one waits, it can be seen
+        rest = {"mine", "other"} - set(names)
+        handles += [hvd.allreduce_async(torch.ones(1), name=name) for name in rest]
+        for handle in handles:
+            hvd.synchronize(handle)
+
+
+def test_dump_says_at_once_what_others_do_instead(pool):
+    pool(3).run(_dumps)

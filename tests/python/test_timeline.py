@@ -1,0 +1,147 @@
+"""Timelines of what ranks have recorded: one file of several."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import torch_ringdist
+from torch_ringdist import _timeline
+from torch_ringdist.__main__ import main
+
+
+def _write(
+    path: Path, rank: int, events: list[dict[str, Any]], start: float = 1e6, epoch: int = 10**15
+) -> Path:
+    about = [
+        {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": f"rank {rank}"}},
+        {
+            **{"ph": "M", "pid": rank, "name": "start", "ts": start},
+            "args": {"start_time_since_epoch_in_micros": epoch},
+        },
+    ]
+    lines = [json.dumps(event) + ",\n" for event in about + events]
+    path.write_text("[\n" + "".join(lines))
+    return path
+
+
+def _span(rank: int, ts: float, name: str = "work") -> dict[str, Any]:
+    return {"ph": "X", "pid": rank, "tid": 1, "ts": ts, "dur": 5.0, "name": name}
+
+
+def _clock(rank: int, ts: float, ahead: float) -> dict[str, Any]:
+    return {"ph": "M", "pid": rank, "name": "clock", "ts": ts, "args": {"offset_us": ahead}}
+
+
+def _merged(path: Path, *parts: Path) -> list[dict[str, Any]]:
+    _timeline.merge(parts, path)
+    return json.loads(path.read_text())
+
+
+def _times(events: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    return [(event["pid"], event["ts"]) for event in events if event["ph"] == "X"]
+
+
+def test_ranks_of_one_host_have_one_clock(tmp_path: Path):
+    # Their wall clock was set a little meanwhile.
+    one = _write(tmp_path / "t.rank-1", 1, [_span(1, 1000500.0)], start=1000400.0)
+    zero = _write(tmp_path / "t.rank-0", 0, [_span(0, 1000100.0)], epoch=10**15 + 900)
+    events = _merged(tmp_path / "t", one, zero)
+    assert _times(events) == [(0, 100.0), (1, 500.0)]
+    named = [event for event in events if event["name"] == "process_name"]
+    assert [one["args"]["name"] for one in named] == ["rank 0", "rank 1"]
+    assert named[0]["args"]["start_time_since_epoch_in_micros"] == 10**15 + 900
+
+
+def test_clocks_that_were_compared_are_aligned(tmp_path: Path):
+    zero = _write(tmp_path / "t.rank-0", 0, [_span(0, 1000100.0)])
+    # Between comparisons what is ahead changes evenly; outside of them it stays.
+    moved = [_clock(1, 5000.0, 1e6), _clock(1, 7000.0, 1e6 + 100)]
+    spans = [_span(1, ts) for ts in (4000.0, 5000.0, 6000.0, 8000.0)]
+    one = _write(tmp_path / "t.rank-1", 1, moved + spans, start=4000.0, epoch=7)
+    assert _times(_merged(tmp_path / "t", zero, one)) == [
+        (0, 100.0),
+        (1, 4000.0),
+        (1, 5000.0),
+        (1, 6050.0),
+        (1, 8100.0),
+    ]
+
+
+def test_of_clocks_that_were_not_the_wall_clock_counts(tmp_path: Path):
+    zero = _write(tmp_path / "rank-0.json", 0, [_span(0, 1000100.0)])
+    one = _write(tmp_path / "rank-1.json", 1, [_span(1, 9e9 + 50)], start=9e9, epoch=10**15 + 20)
+    assert _times(_merged(tmp_path / "t", zero, one)) == [(0, 100.0), (1, 70.0)]
+
+
+def test_what_a_killed_rank_has_left_counts(tmp_path: Path):
+    path = _write(tmp_path / "t.rank-0", 0, [_span(0, 1000100.0), _span(0, 1000200.0)])
+    path.write_text(path.read_text()[:-20])
+    empty = tmp_path / "t.rank-1"
+    empty.write_text("[\n")
+    assert _times(_merged(tmp_path / "t", path, empty)) == [(0, 100.0)]
+    with pytest.raises(_timeline.TimelineError, match="no record of a rank"):
+        _timeline.merge([empty], tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t", "t.rank-0", "t.rank-1"]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["timeline", "merge", str(tmp_path / "t[1]")]) == 1
+    assert "no rank has recorded anything there" in capsys.readouterr().err
+    for rank in (0, 1):
+        _write(tmp_path / f"t[1].rank-{rank}", rank, [_span(rank, 1000100.0)])
+    assert main(["timeline", "merge", str(tmp_path / "t[1]")]) == 0
+    assert "t[1]: 2 ranks" in capsys.readouterr().out
+    assert len(_times(json.loads((tmp_path / "t[1]").read_text()))) == 2
+    assert main(["timeline", "merge", str(tmp_path), "-o", str(tmp_path / "out")]) == 0
+    assert len(_times(json.loads((tmp_path / "out").read_text()))) == 2
+
+
+def _traced(folder: str) -> None:
+    group = dist.new_group(backend="ringdist", group_desc="traced")
+    with torch_ringdist.trace(folder):
+        with (
+            pytest.raises(torch_ringdist.ArgumentError, match="recorded already"),
+            torch_ringdist.trace(folder + "/other"),
+        ):
+            pass
+        for _ in range(3):
+            dist.all_reduce(torch.ones(1000), group=group)
+    dist.all_reduce(torch.ones(7), group=group)
+    dist.destroy_process_group(group)
+
+
+def test_trace_has_a_row_for_each_group(pool, tmp_path: Path):
+    folder = tmp_path / "new" / "folder"
+    pool(2).run(_traced, str(folder))
+    assert sorted(path.name for path in folder.glob("*.json")) == ["rank-0.json", "rank-1.json"]
+    events = _merged(tmp_path / "t", *_timeline.parts_of(folder))
+    spans = [event for event in events if event["ph"] == "X"]
+    assert len(spans) == 6, spans
+    assert all(one["name"].startswith("all_reduce #") for one in spans)
+    assert all("float32, 1000 elements, SUM" in one["name"] for one in spans)
+    assert all(one["dur"] > 0 for one in spans)
+
+
+ALONE = """
+import os, signal, sys, torch, torch.distributed as dist, torch_ringdist
+with torch_ringdist.trace(sys.argv[1]):
+    dist.init_process_group("ringdist", store=dist.HashStore(), rank=0, world_size=1)
+    dist.all_reduce(torch.ones(1000))
+    while "all_reduce" not in open(sys.argv[1] + "/rank-0.json").read():
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_trace_of_a_process_that_is_killed(tmp_path: Path):
+    done = subprocess.run([sys.executable, "-c", ALONE, str(tmp_path)], timeout=100)
+    assert done.returncode == -9
+    assert len(_times(_merged(tmp_path / "t", *_timeline.parts_of(tmp_path)))) == 1

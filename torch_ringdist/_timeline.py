@@ -1,0 +1,157 @@
+"""Timelines: what each rank has recorded, as one file for chrome://tracing or ui.perfetto.dev.
+
+Each rank writes events of Chrome's trace format, one in a line (csrc/base/trace_file.h), in the
+microseconds of its own monotonic clock; so what there is of one that was killed can be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import glob
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch_ringdist._bar import Bar
+
+_SAME_CLOCK = 1e6  # microseconds that two clocks of one host may seem apart
+Event = dict[str, Any]
+
+
+class TimelineError(ValueError):
+    """There is nothing to merge; the message says what was looked for."""
+
+
+@dataclass
+class _Part:
+    """What one rank has written."""
+
+    path: Path
+    start: float = 0.0  # of its clock, in microseconds; and the same moment since 1970
+    epoch: int = 0
+    named: Event = field(default_factory=dict)
+    clocks: list[tuple[float, float]] = field(default_factory=list)  # when, and rank 0's less it
+    far: float = 0.0  # rank 0's clock less this one, where nobody has compared them
+
+    def events(self) -> Iterator[Event]:
+        """But those that are about the file; a line that is torn is the last one."""
+        for event in _read(self.path):
+            if event.get("name") not in ("process_name", "start", "clock"):
+                yield event
+
+    def ahead(self, at: float) -> float:
+        """How much rank 0's clock is ahead of this one: between comparisons on a line."""
+        if not self.clocks:
+            return self.far
+        i = bisect.bisect([when for when, _ in self.clocks], at)
+        if i in (0, len(self.clocks)):
+            return self.clocks[max(0, i - 1)][1]
+        (t0, a0), (t1, a1) = self.clocks[i - 1 : i + 1]
+        return a0 + (a1 - a0) * (at - t0) / (t1 - t0)
+
+
+def _read(path: Path) -> Iterator[Event]:
+    with path.open(errors="replace") as file:
+        for line in file:
+            try:
+                event = json.loads(line.rstrip(",\n"))
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                yield event
+
+
+def _part(path: Path) -> _Part | None:
+    out = _Part(path)
+    for event in _read(path):
+        name, args = event.get("name"), event.get("args", {})
+        if name == "process_name":
+            out.named = event
+        elif name == "start":
+            out.start, out.epoch = event["ts"], args["start_time_since_epoch_in_micros"]
+        elif name == "clock":
+            out.clocks.append((event["ts"], args["offset_us"]))
+    return out if out.named and out.epoch else None
+
+
+def parts_of(path: Path) -> list[Path]:
+    """What ranks have written of the timeline `path`; of a folder, its files.
+
+    Raises:
+        TimelineError: there is nothing.
+    """
+    if path.is_dir():
+        out = sorted(path.glob("*.json")) + sorted(path.glob("*.rank-*"))
+    else:
+        out = [Path(name) for name in sorted(glob.glob(f"{glob.escape(str(path))}.rank-*"))]
+    if not out:
+        what = f"{path}/*.json" if path.is_dir() else f"{path}.rank-*"
+        raise TimelineError(f"no rank has recorded anything there: {what}")
+    return out
+
+
+def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
+    """Write one timeline, by the clock of the rank that is named first; how many ranks it has.
+    Times are microseconds from its start.
+
+    Raises:
+        TimelineError: none of them is a rank's record.
+    """
+    found = [part for part in map(_part, parts) if part is not None]
+    if not found:
+        raise TimelineError(f"no record of a rank: {', '.join(map(str, parts))}")
+    found.sort(key=lambda part: int(part.named["pid"]))
+    first, progress = found[0], Bar(bar)
+    with tempfile.NamedTemporaryFile(
+        "w", dir=out.parent, prefix=out.name, suffix=".tmp", delete=False
+    ) as file:
+        file.write("[\n")
+        for number, part in enumerate(found):
+            progress.show("merging", number / len(found), part.path.name)
+            # Clocks of one host are one; of others there is only what the wall clock says.
+            far = (part.epoch - part.start) - (first.epoch - first.start)
+            part.far = far if abs(far) > _SAME_CLOCK else 0.0
+            _write(file, part, first.start)
+        # A reader of JSON wants no comma after the last one.
+        file.write(json.dumps({"ph": "M", "pid": first.named["pid"], "name": "end"}) + "\n]\n")
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, out)
+    progress.clear()
+    return len(found)
+
+
+def _write(file: Any, part: _Part, zero: float) -> None:
+    start = part.epoch if not part.clocks else round(part.epoch - part.ahead(part.start))
+    args = {**part.named["args"], "start_time_since_epoch_in_micros": start}
+    file.write(json.dumps({**part.named, "args": args}) + ",\n")
+    sort = {"ph": "M", "pid": part.named["pid"], "name": "process_sort_index"}
+    file.write(json.dumps({**sort, "args": {"sort_index": part.named["pid"]}}) + ",\n")
+    for event in part.events():
+        if "ts" in event:
+            event["ts"] = round(event["ts"] + part.ahead(event["ts"]) - zero, 3)
+        file.write(json.dumps(event) + ",\n")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="what", required=True, metavar="merge")
+    one = commands.add_parser(
+        "merge",
+        help="one timeline of what each rank has recorded",
+        description="Ranks write FILE.rank-0, FILE.rank-1, ...; stop_timeline() makes FILE of "
+        "them. Where a rank was killed before that, this does. Of hosts that share no disk, bring "
+        "their files together first. A folder: of torch_ringdist.trace().",
+    )
+    one.add_argument("path", type=Path, metavar="FILE|FOLDER")
+    one.add_argument("-o", "--out", type=Path, help="default: FILE, or FOLDER.json")
+
+
+def run(args: argparse.Namespace) -> None:
+    path: Path = args.path
+    out = args.out or (path.with_name(path.name + ".json") if path.is_dir() else path)
+    ranks = merge(parts_of(path), out, bar=True)
+    print(f"{out}: {ranks} ranks; open it in ui.perfetto.dev, or chrome://tracing")

@@ -1,0 +1,98 @@
+"""start_timeline() and stop_timeline(): what all ranks do, as a file to look at."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+from pathlib import Path
+
+from torch_ringdist import _timeline
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist.horovod import _world
+from torch_ringdist.horovod._errors import as_internal
+from torch_ringdist.horovod._launched import number_of
+
+GATHER_TIME = 60.0  # seconds to wait for what others have recorded
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Begin to record, on all ranks, when this is rank 0; on others it does nothing. Each rank
+    writes ``file_path.rank-N`` (in the folder for temporary files where it has no such folder).
+
+    In the file there is a row for each name, as "allreduce.NAME", on each rank: NEGOTIATE_ALLREDUCE
+    from the call until all ranks have made it, with the rank that was last, then ALLREDUCE; and a
+    row for each group, of what has been run.
+
+    Args:
+        file_path: of what stop_timeline() writes, for ui.perfetto.dev or chrome://tracing.
+        mark_cycles: also a mark, CYCLE_START, for each batch.
+
+    Raises:
+        ValueError: not initialized; one is written already; it cannot be written there.
+    """
+    world = _world.required()
+    if world.me.rank != 0:
+        return
+    path = Path(file_path).absolute()
+    if not file_path or not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise ArgumentError(
+            f"start_timeline: file_path must be a file in a folder that can be written to, got "
+            f"{file_path!r}"
+        )
+    if world.timeline is not None:
+        raise ArgumentError(f"start_timeline: {world.timeline} is written already")
+    with as_internal():
+        world.whole.named.start_timeline(str(path), mark_cycles)
+    world.timeline = path
+    atexit.register(_finish_at_exit)
+
+
+def begin() -> None:
+    """With init(), where the launcher asks for it: then it ends with shutdown(), or the process."""
+    path = os.environ.get("HOROVOD_TIMELINE", "")
+    if path in ("", "DYNAMIC"):  # the latter: by start_timeline()
+        return
+    start_timeline(path, number_of(os.environ, "HOROVOD_TIMELINE_MARK_CYCLES") == 1)
+    if _world.required().me.rank != 0:
+        atexit.register(_leave)  # rank 0 waits for what it has recorded
+
+
+def _leave() -> None:
+    if (world := _world.end()) is not None:
+        world.whole.named.close()
+
+
+def _finish_at_exit() -> None:
+    if (world := _world.current()) is not None and world.timeline is not None:
+        finish(world)
+
+
+def stop_timeline() -> None:
+    """Stop recording, on all ranks, and write the file, when this is rank 0: it is complete when
+    this returns. On others it does nothing.
+
+    Raises:
+        ValueError: not initialized; there is no timeline.
+    """
+    world = _world.required()
+    if world.me.rank != 0:
+        return
+    if world.timeline is None:
+        raise ArgumentError("stop_timeline: no timeline is written; see start_timeline()")
+    finish(world)
+
+
+def finish(world: _world.World) -> None:
+    """As stop_timeline(), of a world with a timeline; what others cannot send is not in it."""
+    path, world.timeline = world.timeline, None
+    assert path is not None
+    try:
+        whole = world.whole.named.stop_timeline(GATHER_TIME)
+    except Exception as error:
+        whole = False
+        warnings.warn(f"ringdist: the timeline {path} lacks some ranks: {error}", stacklevel=3)
+    parts = _timeline.parts_of(path)
+    _timeline.merge(parts, path)
+    for part in parts if whole else ():
+        part.unlink(missing_ok=True)
