@@ -73,7 +73,7 @@ void CallTimeline::end_batch(const Batch& batch, const Error& error) {
   if (!recorder) return;
   for (TraceSpan span : batch.spans()) {
     span.end = Clock::now();
-    span.detail = error.message();
+    if (error) span.detail = error.message();
     recorder->add(span);
   }
 }

@@ -62,9 +62,9 @@ def _timeline(path: str, marks: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("marks", [False, True])
-def test_it_has_rows_of_all_ranks(pool, tmp_path: Path, marks: bool):
+def test_it_has_rows_of_all_ranks(pools, tmp_path: Path, marks: bool):
     path = tmp_path / "timeline.json"
-    said = pool(3).run(_timeline, str(path), marks)[0]
+    said = pools(3).run(_timeline, str(path), marks)[0]
     assert "is written already" in said[0]
     assert "file_path must be a file in a folder" in said[1] and "/no/x" in said[1]
     events = json.loads(path.read_text())
@@ -101,9 +101,9 @@ def _last(path: str) -> None:
         hvd.stop_timeline()
 
 
-def test_it_says_who_was_last(pool, tmp_path: Path):
+def test_it_says_who_was_last(pools, tmp_path: Path):
     path = tmp_path / "timeline.json"
-    pool(3).run(_last, str(path))
+    pools(3).run(_last, str(path))
     for rank in range(3):
         first = _rows(json.loads(path.read_text()), rank)["allreduce.x"][0]
         assert first["args"]["detail"] == "last: rank 1"
@@ -118,19 +118,19 @@ for _ in range(3):
 """
 
 
-@pytest.mark.parametrize(
-    "end", ["", "hvd.shutdown()", "import os, signal; os.kill(os.getpid(), 9)"]
-)
+KILL = "import os, signal, time; time.sleep(1); os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.parametrize("end", ["", "hvd.shutdown()", KILL])
 def test_the_launcher_asks_for_it(tmp_path: Path, end: str):
     path = tmp_path / "timeline.json"
     options = ("--timeline-filename", str(path), "--timeline-mark-cycles")
-    script = SCRIPT.format(end and "import time; time.sleep(1); " * ("kill" in end) + end)
     done = subprocess.run(
-        [*RUN, "-np", "2", *options, sys.executable, "-c", script],
+        [*RUN, "-np", "2", *options, sys.executable, "-c", SCRIPT.format(end)],
         **{"capture_output": True, "text": True, "timeout": 100, "env": ENVIRONMENT},
     )
-    assert (done.returncode == 0) == ("kill" not in end), done.stderr
-    if "kill" in end:  # what was recorded can be read still
+    assert (done.returncode == 0) == (end != KILL), done.stderr
+    if end == KILL:  # what was recorded can be read still
         assert not path.exists()
         merge = [sys.executable, "-m", "torch_ringdist", "timeline", "merge", str(path)]
         assert "2 ranks" in subprocess.run(merge, check=True, capture_output=True, text=True).stdout

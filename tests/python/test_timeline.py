@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from support.rank import init
 
 import torch_ringdist
 from torch_ringdist import _timeline
@@ -118,9 +118,9 @@ def _traced(folder: str) -> None:
     dist.destroy_process_group(group)
 
 
-def test_trace_has_a_row_for_each_group(pool, tmp_path: Path):
+def test_trace_has_a_row_for_each_group(pools, tmp_path: Path):
     folder = tmp_path / "new" / "folder"
-    pool(2).run(_traced, str(folder))
+    pools(2).run(_traced, str(folder))
     assert sorted(path.name for path in folder.glob("*.json")) == ["rank-0.json", "rank-1.json"]
     events = _merged(tmp_path / "t", *_timeline.parts_of(folder))
     spans = [event for event in events if event["ph"] == "X"]
@@ -130,18 +130,20 @@ def test_trace_has_a_row_for_each_group(pool, tmp_path: Path):
     assert all(one["dur"] > 0 for one in spans)
 
 
-ALONE = """
-import os, signal, sys, torch, torch.distributed as dist, torch_ringdist
-with torch_ringdist.trace(sys.argv[1]):
-    dist.init_process_group("ringdist", store=dist.HashStore(), rank=0, world_size=1)
-    dist.all_reduce(torch.ones(1000))
-    while "all_reduce" not in open(sys.argv[1] + "/rank-0.json").read():
-        pass
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
+def _traced_for_ever(folder: str) -> None:
+    with torch_ringdist.trace(folder):
+        while True:
+            dist.all_reduce(torch.ones(1000))
 
 
-def test_trace_of_a_process_that_is_killed(tmp_path: Path):
-    done = subprocess.run([sys.executable, "-c", ALONE, str(tmp_path)], timeout=100)
-    assert done.returncode == -9
-    assert len(_times(_merged(tmp_path / "t", *_timeline.parts_of(tmp_path)))) == 1
+def test_trace_of_a_process_that_is_killed(fresh_pool, tmp_path: Path):
+    pool = fresh_pool(2)
+    pool.run(init)
+    pool.start(_traced_for_ever, str(tmp_path))
+    path = tmp_path / "rank-1.json"
+    while not path.exists() or "all_reduce" not in path.read_text():
+        time.sleep(0.05)  # or the test times out
+    pool.kill(1)
+    assert len(_times(_merged(tmp_path / "t", path))) > 0
+    with pytest.raises(Exception, match="rank 1"):
+        pool.collect(without=(1,))
