@@ -222,6 +222,8 @@ def _sets() -> None:
         assert raised is not None and "already" in raised.text
         raised = caught(hvd.add_process_set, [0] if rank else [0, 1])
         assert raised is not None and "all must give the same" in raised.text, raised
+        raised = caught(hvd.remove_process_set, other if rank else pair)
+        assert raised is not None and "rank 0 gives" in raised.text, raised
         assert hvd.remove_process_set(other)
         assert not hvd.remove_process_set(other)
         assert caught(hvd.remove_process_set, hvd.global_process_set) is not None
