@@ -11,12 +11,14 @@ from collections.abc import Iterator
 @contextlib.contextmanager
 def busy(processes: int) -> Iterator[None]:
     """Beside so many others that never wait."""
-    running = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
-    ]
+    command = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
     try:
+        for one in running:
+            assert one.stdout is not None
+            one.stdout.readline()  # it has begun
         yield
     finally:
         for one in running:
             one.kill()
-            one.wait()
+            one.communicate()
