@@ -5,8 +5,9 @@
                                                          interrupted goes on
 
 Of each seed 4 ranks make 200 calls of all kinds, dtypes and process sets, each in three threads and
-in an order of its own; a quarter of them twice. Seeds run by tens, with caches and batches that
-differ, in ranks that stay until one fails. Ends with status 1 if any failed.
+in an order of its own; a quarter of them twice. In one of twenty a rank calls something else, which
+all must be told. Seeds run by tens, with caches and batches that differ, in ranks that stay until
+one fails. Ends with status 1 if any failed.
 """
 
 from __future__ import annotations

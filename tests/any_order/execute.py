@@ -12,7 +12,7 @@ from functools import partial
 
 import torch
 from support.horovod import initialized
-from support.rank import in_threads, same_bits
+from support.rank import caught, in_threads, same_bits
 from torch import Tensor
 
 import torch_ringdist.horovod as hvd
@@ -24,6 +24,7 @@ BLOCK = 10  # seeds between init() and shutdown()
 # What a block has of each: few names that are remembered, short batches.
 CACHES = [NAMES // 4, 1024]
 FUSED_BYTES = [0, 10_000, 64 << 20]
+ODD_SHAPE = (77,)  # which no plan draws
 
 
 def run(first: int, count: int, liar: int | None = None) -> None:
@@ -86,7 +87,7 @@ class _Rank:
             for call, number, handle in under_way:
                 while drawn.random() < 0.2 and not hvd.poll(handle):
                     time.sleep(0.0002)
-                self._check(call, number, hvd.synchronize(handle))
+                self._end(call, number, handle)
                 if number + 1 < call.times:
                     again.append((call, number + 1, self._start(call, number + 1, drawn)))
             under_way = again
@@ -96,6 +97,9 @@ class _Rank:
             time.sleep(0.002 * drawn.random())
         tensors = values.given(call, self._member(call), number + self._off)
         process_set = self._sets[call.process_set]
+        if number == 0 and call.odd == hvd.rank():
+            odd = torch.ones(ODD_SHAPE)
+            return hvd.allreduce_async(odd, name=call.name, process_set=process_set)
         start = getattr(hvd, f"{call.kind.rstrip('_')}_async{'_' * call.kind.endswith('_')}")
         what = tensors if call.kind.startswith("grouped") else tensors[0]
         if "broadcast" in call.kind:
@@ -116,10 +120,19 @@ class _Rank:
             process_set=process_set,
         )
 
-    def _check(self, call: Call, number: int, result: Tensor | list[Tensor] | tuple) -> None:
+    def _end(self, call: Call, number: int, handle: int) -> None:
+        what = f"seed {self._seed}, rank {hvd.rank()}, time {number} of {call}"
+        if number > 0 or call.odd is None:
+            return self._check(call, number, hvd.synchronize(handle), what)
+        raised = caught(hvd.synchronize, handle)
+        assert raised is not None and raised.kinds[0] == "HorovodInternalError", f"{what}: {raised}"
+        assert f"float32{list(ODD_SHAPE)}" in raised.text, f"{what}: {raised}"
+
+    def _check(
+        self, call: Call, number: int, result: Tensor | list[Tensor] | tuple, what: str
+    ) -> None:
         wanted = values.expected(call, self._member(call), number)
         got = [result] if isinstance(result, Tensor) else list(result)
-        what = f"seed {self._seed}, rank {hvd.rank()}, time {number} of {call}"
         assert len(got) == len(wanted), f"{what}: {len(got)} tensors"
         for place, (mine, right) in enumerate(zip(got, wanted, strict=True)):
             same_bits(mine, right, f"{what}: tensor {place}")

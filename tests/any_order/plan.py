@@ -33,6 +33,7 @@ class Call:
     root: a global rank.
     splits: of alltoall; without, all ranks get as many rows.
     times: how often it is called; again when it has ended, with other values and rows.
+    odd: a global rank that calls something else the first time, which all must be told.
     seed: of the values.
     """
 
@@ -46,6 +47,7 @@ class Call:
     root: int
     splits: bool
     times: int
+    odd: int | None
     seed: int
 
     @property
@@ -71,6 +73,7 @@ def _call(drawn: random.Random, name: str, process_set: int) -> Call:
     count = drawn.randint(1, 5) if kind.startswith("grouped") else 1
     scatters = "reducescatter" in kind
     scaled = ("allreduce" in kind or scatters) and drawn.random() < 0.3
+    is_odd = len(SETS[process_set]) > 1 and drawn.random() < 0.05
     return Call(
         name=name,
         kind=kind,
@@ -82,6 +85,7 @@ def _call(drawn: random.Random, name: str, process_set: int) -> Call:
         root=drawn.choice(SETS[process_set]),
         splits=drawn.random() < 0.7,
         times=drawn.choice([1, 1, 1, 2]),
+        odd=drawn.choice(SETS[process_set]) if is_odd else None,
         seed=drawn.randrange(1 << 30),
     )
 

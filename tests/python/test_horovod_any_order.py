@@ -40,6 +40,7 @@ def test_a_plan_has_all():
     assert {dtype for call in calls for dtype in call.dtypes} == set(DTYPES)
     assert {call.process_set for call in calls} == set(range(len(SETS)))
     assert len({(call.name, call.process_set) for call in calls}) == len(calls) == 200
+    assert any(call.odd is not None and call.times > 1 for call in calls)
     assert len({call.name for call in calls}) < len(calls), "two sets have one of a name"
 
 
