@@ -25,7 +25,7 @@ def test_a_short_run(pools, first: int | None):
     if first is None:
         first = random.randrange(1 << 30)
     print(f"seeds {first} to {first + SEEDS - 1}")
-    pools(WORLD).run(run, first, SEEDS)
+    pools(WORLD).run(run, first, SEEDS, timeout=100)
 
 
 def test_a_wrong_result_is_seen(fresh_pool):

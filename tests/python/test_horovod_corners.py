@@ -32,6 +32,7 @@ def _mistakes() -> None:
             (hvd.alltoall, (torch.ones(2), [2] * size), {}, "sum"),
             (hvd.broadcast, (torch.ones(1), size), {}, "root_rank"),
             (hvd.allreduce, (torch.ones(2, 2).to_sparse(),), {}, "Sparse"),
+            (hvd.allreduce, (torch.ones(1, device="meta"),), {}, "device meta"),
         ]
         for function, args, named, text in wrong:
             raised = caught(function, *args, **named)
