@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod build cuda lint format sanitize fuzz clean
+.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -42,6 +42,8 @@ help:
 	@echo '  make chaos        training while ranks are killed, stopped, sent away and replaced at random: 10 minutes'
 	@echo '                    (ARGS="--minutes 1 --seed 7"; ARGS=--help)'
 	@echo '  make horovod      the tests of operations by name (Horovod'\''s API); make bench-horovod: beside those by order'
+	@echo '  make horovod-random'
+	@echo '                    calls by name in any order, from any thread: SEEDS=1000 orders; FIRST=370 goes on there'
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
 	@echo '  make cuda         also build the library for NVIDIA GPUs (CUDA tensors, compressed or not); needs nvcc'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
@@ -113,7 +115,12 @@ membership-sim:
 horovod: build
 	@tools/build.sh cpp_tests
 	build/release/out/negotiation_test
-	$(VENV)/python -m pytest -q tests/python/test_horovod_*.py tests/python/test_ringdistrun.py $(ARGS)
+	$(VENV)/python -m pytest -v -rP tests/python/test_horovod_*.py tests/python/test_ringdistrun.py $(ARGS)
+
+SEEDS ?= 1000
+FIRST ?= 0
+horovod-random: build
+	$(VENV)/python -m tests.any_order --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
 chaos: build
 	$(VENV)/python -m tests.chaos $(ARGS)

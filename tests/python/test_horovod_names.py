@@ -162,12 +162,13 @@ def test_scripts_that_import_horovod(tmp_path: Path):
         assert line in done.stdout.splitlines(), done.stdout
 
 
-def test_a_function_on_ranks():
+def test_a_function_on_ranks(capfd):
     from torch_ringdist.horovod._call import run
 
     assert run(divmod, args=(7, 2), np=2) == [(3, 1), (3, 1)]
     with pytest.raises(hvd.HorovodInternalError, match="a rank has failed"):
         run(divmod, args=(7, 0), np=2)
+    assert "ZeroDivisionError" in capfd.readouterr().out
     with pytest.raises(ArgumentError, match="min_np"):
         run(divmod, args=(7, 2), np=2, min_np=1)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import threading
-
 import pytest
 import torch
 from support.horovod import initialized
@@ -175,68 +172,6 @@ def test_gradients(pools, size: int):
     pools(size).run(_gradients)
 
 
-def _calls_in_any_order(seed: int) -> None:
-    with initialized():
-        rank, size = _rank_and_size()
-        failures: list[BaseException] = []
-
-        def run(thread: int) -> None:
-            try:
-                drawn = random.Random(1000 * seed + 10 * rank + thread)
-                names = list(range(40))
-                drawn.shuffle(names)
-                handles = {n: _start(f"{thread}.{n}", n, rank) for n in names}
-                drawn.shuffle(names)
-                for n in names:
-                    _check(n, hvd.synchronize(handles[n]), size)
-            except BaseException as error:
-                failures.append(error)
-
-        threads = [threading.Thread(target=run, args=(thread,)) for thread in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
-
-
-def _start(name: str, n: int, rank: int) -> int:
-    kinds = n % 5
-    if kinds == 0:
-        return hvd.allreduce_async(torch.full((n + 1,), float(rank + n)), name=name, op=hvd.Sum)
-    if kinds == 1:
-        return hvd.allgather_async(torch.full((rank + n % 3, 2), rank), name)
-    if kinds == 2:
-        return hvd.broadcast_async(torch.full((n,), rank), n % 2, name)
-    if kinds == 3:
-        return hvd.allreduce_async_(
-            torch.full((n,), rank, dtype=torch.int32), name=name, op=hvd.Max
-        )
-    return hvd.reducescatter_async(torch.full((4,), float(rank)), name, hvd.Sum)
-
-
-def _check(n: int, result: torch.Tensor, size: int) -> None:
-    kinds = n % 5
-    total = sum(range(size))
-    if kinds == 0:
-        assert result.tolist() == [float(total + size * n)] * (n + 1)
-    elif kinds == 1:
-        expected = [r for r in range(size) for _ in range(r + n % 3)]
-        assert result[:, 0].tolist() == expected
-    elif kinds == 2:
-        assert result.tolist() == [n % 2] * n
-    elif kinds == 3:
-        assert result.tolist() == [size - 1] * n
-    else:
-        assert set(result.tolist()) == {float(total)}
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_any_order_from_any_thread(pools, seed: int):
-    pools(4).run(_calls_in_any_order, seed)
-
-
 def _join() -> None:
     with initialized():
         rank, size = _rank_and_size()
@@ -287,6 +222,8 @@ def _sets() -> None:
         assert raised is not None and "already" in raised.text
         raised = caught(hvd.add_process_set, [0] if rank else [0, 1])
         assert raised is not None and "all must give the same" in raised.text, raised
+        raised = caught(hvd.remove_process_set, other if rank else pair)
+        assert raised is not None and "rank 0 gives" in raised.text, raised
         assert hvd.remove_process_set(other)
         assert not hvd.remove_process_set(other)
         assert caught(hvd.remove_process_set, hvd.global_process_set) is not None

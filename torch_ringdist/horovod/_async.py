@@ -153,8 +153,9 @@ def start_sparse(tensor: Tensor, name: str, op: ReduceOp, process_set: ProcessSe
     # Not coalesced by others: which entries there are is each rank's own affair.
     parts = [coo._indices().T.contiguous().detach(), coo._values().detach()]
     group = group_of(process_set, "sparse_allreduce_async")
+    manner = f"sparse allreduce of {list(coo.shape)}, {ReduceOp(op).name}"
     with as_internal(), group.calling("allreduce", name) as full_name:
-        work = group.named.allgather(full_name, parts, "sparse allreduce")
+        work = group.named.allgather(full_name, parts, manner)
 
     def finish(results: Sequence[Tensor]) -> Tensor:
         where, what = results

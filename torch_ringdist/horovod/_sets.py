@@ -153,7 +153,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     ranks = out.ranks or []
     if any(other.ranks == ranks for other in _sets.values()):
         raise ArgumentError(f"add_process_set: there is a process set of ranks {ranks} already")
-    _agree(world, ranks)
+    _agree("add_process_set", world, ranks)
     with _lock:
         number, _next_id = _next_id, _next_id + 1
         if world.me.rank in ranks:
@@ -163,18 +163,18 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     return out
 
 
-def _agree(world: _world.World, ranks: list[int]) -> None:
-    """That all ranks of the job make the same set."""
+def _agree(operation: str, world: _world.World, ranks: list[int]) -> None:
+    """That all ranks of the job mean the same set; waits for all."""
     own = torch.tensor(ranks)
     with as_internal():
-        with world.whole.calling("add_process_set", None) as name:
+        with world.whole.calling(operation, None) as name:
             work = world.whole.named.allgather(name, [own, torch.tensor([len(ranks)])])
         all_ranks, sizes = work.wait()
     given = [part.tolist() for part in all_ranks.split(sizes.tolist())]
     for rank, theirs in enumerate(given):
         if theirs != ranks:
             raise ArgumentError(
-                f"add_process_set: rank {world.me.rank} gives ranks {ranks}, rank {rank} gives "
+                f"{operation}: rank {world.me.rank} gives ranks {ranks}, rank {rank} gives "
                 f"{theirs}: all must give the same"
             )
 
@@ -184,17 +184,14 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     all. False: it was not registered.
 
     Raises:
-        ValueError: not initialized, or it is the global one.
+        ValueError: not initialized; it is the global one; another rank gives another.
     """
     world = _world.required()
     if process_set.process_set_id == 0:
         raise ArgumentError("remove_process_set: the global process set stays")
     if process_set.process_set_id is None or process_set.process_set_id not in _sets:
         return False
-    with as_internal():
-        with world.whole.calling("remove_process_set", None) as name:
-            work = world.whole.named.barrier(name)
-        work.wait()
+    _agree("remove_process_set", world, process_set.ranks or [])
     with _lock:
         number = process_set.process_set_id
         group = _groups.pop(number, None)
