@@ -4,12 +4,13 @@
     hvd.init()
 
 Not there yet: CUDA tensors, codecs as compression=, lines about stalls, timeline, autotune,
-callbacks, hvd.elastic. docs/horovod.md says what differs from Horovod. ringdistrun starts ranks.
+hvd.elastic. docs/horovod.md says what differs from Horovod. ringdistrun starts ranks.
 
 Operations may be called in any order, and from any thread: each waits until all ranks have called
 the one of that name. A name is taken until synchronize() or a poll() that says True.
 """
 
+from torch_ringdist.horovod import callbacks as callbacks
 from torch_ringdist.horovod import mpi_ops as mpi_ops
 from torch_ringdist.horovod._async import allgather_async as allgather_async
 from torch_ringdist.horovod._async import allreduce_async as allreduce_async

@@ -1,0 +1,145 @@
+"""Several callbacks as one, and how far training has come."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from torch import nn
+from torch.optim import Optimizer
+
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist.horovod.callbacks._broadcast import BroadcastGlobalVariablesCallback
+from torch_ringdist.horovod.callbacks._callback import Callback, Logs
+
+Item = TypeVar("Item")
+
+
+class CallbackList(Callback):
+    """Calls each, in their order.
+
+    Args:
+        callbacks: these.
+        model, optimizer: for those that were given none; the optimizer that steps, which is what
+            hvd.DistributedOptimizer has returned.
+        steps_per_epoch: batches of an epoch on this rank, len(loader); the same.
+        initial_epoch: where training begins.
+
+    Attributes:
+        epoch, batch: those that come next.
+
+    Raises:
+        ValueError: a number that is not accepted; something that is no Callback.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        *,
+        model: nn.Module | None = None,
+        optimizer: Optimizer | None = None,
+        steps_per_epoch: int | None = None,
+        initial_epoch: int = 0,
+    ) -> None:
+        super().__init__(model, optimizer, steps_per_epoch)
+        self.callbacks = list(callbacks)
+        for one in self.callbacks:
+            if not isinstance(one, Callback):
+                raise ArgumentError(
+                    f"CallbackList: callbacks must be torch_ringdist.horovod.callbacks.Callback, "
+                    f"got {type(one).__name__}"
+                )
+            if isinstance(one, BroadcastGlobalVariablesCallback):
+                one.progress = self
+        if initial_epoch < 0:
+            raise ArgumentError(f"CallbackList: initial_epoch must be >= 0, got {initial_epoch}")
+        self.epoch, self.batch = initial_epoch, 0
+        self._in_epoch = False
+        self._done = 0  # batches of this epoch, before the restart
+        self.bind(model, optimizer, steps_per_epoch)
+
+    def bind(
+        self,
+        model: nn.Module | None,
+        optimizer: Optimizer | None,
+        steps_per_epoch: int | None,
+    ) -> None:
+        """For all of them."""
+        super().bind(model, optimizer, steps_per_epoch)
+        for one in self.callbacks:
+            one.bind(self.model, self.optimizer, self.steps_per_epoch)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The epochs that are left of so many, between on_train_begin() and on_train_end(). In each
+        the loop calls on_epoch_end() where it has logs."""
+        self.on_train_begin()
+        while self.epoch < count:
+            epoch = self.epoch
+            self.on_epoch_begin(epoch)
+            yield epoch
+            if self.epoch == epoch:
+                self.on_epoch_end(epoch)
+        self.on_train_end()
+
+    def batches(self, loader: Iterable[Item]) -> Iterator[Item]:
+        """An epoch's batches, each between on_batch_begin() and on_batch_end(). Those that were
+        done before a restart are left out: the loader must have them in the order it had."""
+        first, self._done = self._done, 0
+        for batch, item in enumerate(itertools.islice(loader, first, None), first):
+            self.on_batch_begin(batch)
+            yield item
+            self.on_batch_end(batch)
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        self._in_epoch = False
+        for one in self.callbacks:
+            one.on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        if epoch != self.epoch:
+            self.epoch, self.batch, self._done = epoch, 0, 0
+        self._in_epoch = True
+        for one in self.callbacks:
+            one.on_epoch_begin(epoch, logs)
+
+    def on_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
+        if not self._in_epoch:  # a loop that goes on within one
+            self.on_epoch_begin(self.epoch)
+        self.batch = batch + 1  # a checkpoint that the loop writes is one after the step
+        for one in self.callbacks:
+            one.on_batch_begin(batch, logs)
+
+    def on_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        for one in self.callbacks:
+            one.on_batch_end(batch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        # First: a checkpoint that one of them writes goes on with the next epoch.
+        self.epoch, self.batch, self._done = epoch + 1, 0, 0
+        self._in_epoch = False
+        logs = {} if logs is None else logs
+        for one in self.callbacks:
+            one.on_epoch_end(epoch, logs)
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        for one in self.callbacks:
+            one.on_train_end(logs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Epoch, batch, and the states of all."""
+        states = [(type(one).__name__, one.state_dict()) for one in self.callbacks]
+        return {"epoch": self.epoch, "batch": self.batch, "callbacks": states}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Raises: ValueError, the state is of other callbacks."""
+        theirs = [name for name, _ in state_dict["callbacks"]]
+        ours = [type(one).__name__ for one in self.callbacks]
+        if theirs != ours:
+            raise ArgumentError(
+                f"CallbackList: the state is of the callbacks {theirs}, these are {ours}"
+            )
+        self.epoch, self.batch = state_dict["epoch"], state_dict["batch"]
+        self._done, self._in_epoch = self.batch, False
+        for one, (_, state) in zip(self.callbacks, state_dict["callbacks"], strict=True):
+            one.load_state_dict(state)

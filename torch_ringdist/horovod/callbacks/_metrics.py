@@ -1,0 +1,69 @@
+"""Metrics that are the same on all ranks."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_ringdist._errors import ArgumentError
+from torch_ringdist.horovod._objects import allgather_object
+from torch_ringdist.horovod._ops import allreduce_
+from torch_ringdist.horovod._reductions import Average
+from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_of
+from torch_ringdist.horovod.callbacks._callback import Callback, Logs
+
+_NAME = "MetricAverageCallback"
+
+
+class MetricAverageCallback(Callback):
+    """At the end of an epoch: each metric becomes its average over the ranks, a float, in place.
+    Callbacks that are to see it come after this one.
+
+    Args:
+        process_set: the ranks.
+    """
+
+    def __init__(self, *, process_set: ProcessSet = global_process_set) -> None:
+        super().__init__()
+        self.process_set = process_set
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """logs: numbers, or tensors of one element; of the same names on all ranks, which all call
+        this, also without any.
+
+        Raises:
+            ValueError: something that is no number (nothing was sent then); ranks have other
+                names, on all of them.
+        """
+        logs = {} if logs is None else logs
+        values = {name: _number(name, logs[name]) for name in sorted(logs)}
+        self._agree(list(values))
+        if values:
+            averages = torch.tensor(list(values.values()), dtype=torch.float64)
+            allreduce_(averages, op=Average, name=_NAME, process_set=self.process_set)
+            logs.update(zip(values, averages.tolist(), strict=True))
+
+    def _agree(self, names: list[str]) -> None:
+        # Each time: ranks that knew of a change alone would wait for different things.
+        group = group_of(self.process_set, _NAME)
+        everyone = allgather_object(names, f"{_NAME}.names", self.process_set)
+        for rank, theirs in zip(group.members, everyone, strict=True):
+            if theirs != names:
+                raise ArgumentError(
+                    f"{_NAME}: rank {group.members[group.rank]} has the metrics {names}, rank "
+                    f"{rank} has {theirs}: all must have the same"
+                )
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
+        return float(value.detach())
+    if isinstance(value, Real):
+        return float(value)
+    given = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else repr(value)
+    raise ArgumentError(
+        f"{_NAME}: the metric {name!r} must be a number or a tensor of one element, got {given}"
+    )
