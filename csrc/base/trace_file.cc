@@ -78,6 +78,7 @@ void TraceFile::add(const TraceSpan& span) noexcept {
   try {
     std::string event;
     std::lock_guard lock(mutex_);
+    const bool wakes = waiting_.empty();
     const std::string row = std::to_string(track(span.track));
     const bool is_moment = span.begin == span.end;
     event = R"({"ph":")" + std::string(is_moment ? "i" : "X") + R"(","pid":)" + rank_ +
@@ -86,7 +87,6 @@ void TraceFile::add(const TraceSpan& span) noexcept {
             ",\"name\":" + quoted(span.what) +
             (span.detail.empty() ? "" : R"(,"args":{"detail":)" + quoted(span.detail) + "}") +
             "},\n";
-    const bool wakes = waiting_.empty();
     if (waiting_.size() + event.size() <= kMostWaiting) waiting_ += event;
     if (wakes) changed_.notify_one();
   } catch (...) {  // there is no memory for it

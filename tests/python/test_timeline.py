@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from support.rank import init
 
 import torch_ringdist
 from torch_ringdist import _timeline
@@ -138,7 +137,6 @@ def _traced_for_ever(folder: str) -> None:
 
 def test_trace_of_a_process_that_is_killed(fresh_pool, tmp_path: Path):
     pool = fresh_pool(2)
-    pool.run(init)
     pool.start(_traced_for_ever, str(tmp_path))
     path = tmp_path / "rank-1.json"
     while not path.exists() or "all_reduce" not in path.read_text():
