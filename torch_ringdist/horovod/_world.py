@@ -50,7 +50,15 @@ def _timeout() -> timedelta:
 
 
 def _say_what_is_not_obeyed() -> None:
-    obeyed = ("RANK", "SIZE", "FUSION_THRESHOLD", "CACHE_CAPACITY", "START_TIMEOUT", "ELASTIC")
+    obeyed = (
+        "RANK",
+        "SIZE",
+        "FUSION_THRESHOLD",
+        "CACHE_CAPACITY",
+        "START_TIMEOUT",
+        "ELASTIC",
+        "ELASTIC_TIMEOUT",
+    )
     others = sorted(
         name for name in os.environ if name.startswith("HOROVOD_") and not name.endswith(obeyed)
     )
@@ -155,7 +163,7 @@ def _host_of_this_process() -> str:
 def _find_place(me: Launched, store: dist.Store) -> Where:
     """By what each rank writes of itself; waits until all have."""
     if me.size == 1:
-        return Where(0, 1, 0, 1, homogeneous=True)
+        return Where(me.local_rank or 0, me.local_size or 1, 0, 1, homogeneous=True)
     store.set(f"host/{me.rank}", _host_of_this_process())
     hosts = [store.get(f"host/{rank}").decode() for rank in range(me.size)]
     local = [rank for rank in range(me.size) if hosts[rank] == hosts[me.rank]]
@@ -177,6 +185,14 @@ _world: World | None = None
 _inits = itertools.count()
 # For the life of the process: others may still be at the end of what one began with.
 _stores: dict[tuple[str, int, int], dist.Store] = {}
+
+
+def begin_generation(rank: int, size: int) -> None:
+    """In a generation of torch's default group, once in each, when there is none of before."""
+    global _world
+    with _lock:
+        me = Launched(rank, size, None, None, "", 0)
+        _world = World(me, dist.PrefixStore("horovod", _store(me)))
 
 
 def begin() -> World:
