@@ -101,11 +101,12 @@ class Launcher:
     def _may_not_start(self) -> bool:
         """Where all are down at once nobody has what they had trained, and one that is started
         would wait for them."""
-        alone = self._args.rdzv is None and not any(one.runs for one in self._workers)
-        return self._finished or bool(self._signals) or alone
+        nobody = not any(one.runs for one in self._workers) and self._meeting.count(0) == 0
+        return self._finished or bool(self._signals) or nobody
 
     def _on_end(self, worker: Worker) -> None:
         status = worker.status
+        self._meeting.count(-1)
         again = (
             status not in (0, LEFT)
             and not self._may_not_start()
@@ -167,6 +168,7 @@ class Launcher:
 
     def _start(self, worker: Worker) -> None:
         worker.start()
+        self._meeting.count(+1)
         _log.event(
             "worker_started",
             f"worker {worker.number} is process {worker.pid}",

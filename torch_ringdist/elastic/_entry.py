@@ -41,6 +41,11 @@ def generations_of(store: dist.Store, job: str) -> int:
     return store.add(_key(job, "generations"), 0)
 
 
+def workers_of(store: dist.Store, job: str, change: int) -> int:
+    """How many processes launchers have running, after this change."""
+    return store.add(_key(job, "workers"), change)
+
+
 class Entry:
     """Of this process into the group of a job."""
 

@@ -68,7 +68,7 @@ def begin_generation(rank: int, size: int) -> None:
 def _begin_sets() -> None:
     size = _world.required().me.size
     try:
-        _sets.begin([one for one in _initial if max(one.ranks or [0]) < size])
+        _sets.begin([one for one in _initial if max(one.ranks or [0]) < size], alike=is_elastic())
     except BaseException:
         shutdown()
         raise

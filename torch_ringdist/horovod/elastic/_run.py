@@ -66,8 +66,9 @@ def run(
 
     Raises:
         TypeError: the first argument is no State.
-        RuntimeError: fewer than --min-np ranks for --elastic-timeout; an operation fails again and
+        HorovodInternalError: this process was given up by the others; an operation fails again and
             again though nobody is lost.
+        RuntimeError: fewer than --min-np ranks for --elastic-timeout.
         SystemExit: this process was asked to end, and has left; or the job is done already.
     """
 
@@ -82,9 +83,12 @@ def run(
             state.sync()
             return func(state, *args, **kwargs)
         timeout = number_of(os.environ, "HOROVOD_ELASTIC_TIMEOUT") or _USUAL_TIMEOUT
-        elastic.init(rejoin_timeout=timeout, checkpoint=None)
         loop = _Loop(state, lambda: func(state, *args, **kwargs))
-        result = elastic.run(loop.generation)(state._elastic)
+        try:
+            elastic.init(rejoin_timeout=timeout, checkpoint=None)
+            result = elastic.run(loop.generation)(state._elastic)
+        except dist.DistError as error:
+            raise HorovodInternalError(str(error)) from error
         dist.destroy_process_group()  # the groups of this API are there still
         return result
 
