@@ -78,7 +78,13 @@ def shutdown() -> None:
     """Wait for the operations in flight, and leave the groups. Nothing if there is no init()."""
     if _world.end() is None:
         return
-    for group in _sets.end():
+    leave()
+    _sets.end()
+
+
+def leave() -> None:
+    """The groups, so that the others hear of it; ranks and sizes stay as they were."""
+    for group in _sets.take_groups():
         group.named.close()
 
 

@@ -112,17 +112,22 @@ def begin(sets: Sequence[ProcessSet], alike: bool = False) -> None:
         _add(one) if alike else add_process_set(one)
 
 
-def end() -> list[_world.Group]:
-    """All sets are of no use any more; the groups, the whole one last, for who closes them."""
+def take_groups() -> list[_world.Group]:
+    """The whole one last, for who closes them; nothing can be called any more."""
+    with _lock:
+        groups = [_groups[number] for number in sorted(_groups, reverse=True)]
+        _groups.clear()
+        return groups
+
+
+def end() -> None:
+    """All sets are of no use any more."""
     with _lock:
         for one in _sets.values():
             if one is not global_process_set:
                 one.process_set_id = None
         global_process_set.ranks = None
-        groups = [_groups[number] for number in sorted(_groups, reverse=True)]
         _sets.clear()
-        _groups.clear()
-        return groups
 
 
 def group_of(process_set: ProcessSet, operation: str) -> _world.Group:

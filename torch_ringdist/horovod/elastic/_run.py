@@ -38,15 +38,13 @@ class _Loop:
             self._state.on_reset()
             self._state.sync()
             return self._function()
-        except HostsUpdatedInterrupt as error:
-            _basics.shutdown()  # the others hear that this rank is not with them
-            raise dist.DistBackendError(str(error)) from error
-        except (HorovodInternalError, dist.DistError) as error:
-            _basics.shutdown()
-            self._state.restore()
+        except (HorovodInternalError, HostsUpdatedInterrupt, dist.DistError) as error:
+            _basics.leave()
+            if not isinstance(error, HostsUpdatedInterrupt):
+                self._state.restore()
             raise dist.DistBackendError(str(error)) from error
         except BaseException:
-            _basics.shutdown()
+            _basics.leave()
             raise
 
 
