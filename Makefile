@@ -113,7 +113,7 @@ membership-sim:
 horovod: build
 	@tools/build.sh cpp_tests
 	build/release/out/negotiation_test
-	$(VENV)/python -m pytest -q tests/python/test_horovod_*.py tests/python/test_ringdistrun.py $(ARGS)
+	$(VENV)/python -m pytest -q tests/python/test_horovod_*.py tests/python/test_ringdistrun*.py $(ARGS)
 
 chaos: build
 	$(VENV)/python -m tests.chaos $(ARGS)

@@ -189,4 +189,4 @@ def test_names_that_a_state_has():
 
 def test_before_it_trains_a_process_is_alone():
     here = {"RINGDIST_RDZV": "a:1", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4", "SLURM_PROCID": "3"}
-    assert launched({**here, "SLURM_NTASKS": "8"}) == Launched(0, 1, 2, 4, "127.0.0.1", 0)
+    assert launched({**here, "SLURM_NTASKS": "8"}) == Launched(0, 1, 2, 4, "a", 1)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._launch.reach import USUAL_PORT
+from torch_ringdist.elastic import _settings as elastic_settings
 from torch_ringdist.elastic._settings import RENDEZVOUS
 
 
@@ -55,7 +56,7 @@ def launched(environment: Mapping[str, str] | None = None) -> Launched:
     env = os.environ if environment is None else environment
     if is_elastic(env):  # a job of its own until it trains
         here = (number_of(env, name) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-        return Launched(0, 1, *here, "127.0.0.1", 0)
+        return Launched(0, 1, *here, *elastic_settings.address(RENDEZVOUS, env[RENDEZVOUS]))
     for launcher, names in _LAUNCHERS.items():
         rank, size = (number_of(env, name) for name in names[:2])
         if rank is None or size is None:

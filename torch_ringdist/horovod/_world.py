@@ -6,9 +6,10 @@ import contextlib
 import itertools
 import os
 import threading
+import uuid
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from torch_ringdist import _native, _registration
 from torch_ringdist.horovod._errors import as_internal
-from torch_ringdist.horovod._launched import Launched, launched, number_of
+from torch_ringdist.horovod._launched import Launched, is_elastic, launched, number_of
 
 if TYPE_CHECKING:
     from torch_ringdist._C import NamedGroup, ProcessGroupRing
@@ -191,7 +192,7 @@ def begin_generation(rank: int, size: int) -> None:
     """In a generation of torch's default group, once in each, when there is none of before."""
     global _world
     with _lock:
-        me = Launched(rank, size, None, None, "", 0)
+        me = replace(launched(), rank=rank, size=size)
         _world = World(me, dist.PrefixStore("horovod", _store(me)))
 
 
@@ -228,9 +229,17 @@ def required() -> World:
     return _world
 
 
+def _store_of_one(me: Launched) -> dist.Store:
+    if dist.is_initialized() or not is_elastic():
+        return dist.HashStore()
+    # Others will be reached from where that one is.
+    store = dist.TCPStore(me.address, me.port, is_master=False, wait_for_workers=False)
+    return dist.PrefixStore(f"horovod/alone/{uuid.uuid4().hex}", store)
+
+
 def _store(me: Launched) -> dist.Store:
     if me.size == 1:
-        return dist.HashStore()
+        return _store_of_one(me)
     if dist.is_initialized() and dist.get_world_size() == me.size:
         return c10d._get_default_store()
     where = me.address, me.port, me.size
