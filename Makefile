@@ -115,7 +115,7 @@ membership-sim:
 horovod: build
 	@tools/build.sh cpp_tests
 	build/release/out/negotiation_test
-	$(VENV)/python -m pytest -v -rP tests/python/test_horovod_*.py tests/python/test_ringdistrun.py $(ARGS)
+	$(VENV)/python -m pytest -v -rP tests/python/test_horovod_*.py tests/python/test_ringdistrun*.py $(ARGS)
 
 SEEDS ?= 1000
 FIRST ?= 0

@@ -196,7 +196,15 @@ def test_hosts(tmp_path: Path):
         (["-np", "2", "-H", "localhost:1,b:1", "x"], "others do not reach localhost"),
         (["--cycle-time-ms", "5", "x"], "there is no cycle"),
         (["--mpi", "-np", "2", "x"], "there is no MPI here"),
-        (["--min-np", "2", "x"], "--min-ranks"),
+        (["--min-np", "0", "x"], "--min-np must be at least 1, got 0"),
+        (["--max-np", "2", "-np", "2", "x"], "--max-np goes with --min-np"),
+        (["--reset-limit", "2", "-np", "2", "x"], "--reset-limit goes with --min-np"),
+        (["--min-np", "2", "--reset-limit", "-1", "x"], "--reset-limit must be at least 0"),
+        (["--min-np", "3", "-np", "2", "x"], "--min-np=3, -np=2 and --max-np=None must not fall"),
+        (["--min-np", "1", "-np", "3", "--max-np", "2", "x"], "--max-np=2 must not fall"),
+        (["--min-np", "3", "-H", "a:2", "x"], "2 slots"),
+        (["--host-discovery-script", "x", "-H", "a:2", "x"], "not with -H"),
+        (["--cooldown-range", "1", "x"], "started again"),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: list[str], text: str):

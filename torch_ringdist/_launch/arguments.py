@@ -45,6 +45,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     option("--min-ranks", type=_count, default=1, metavar="N", help="with fewer, training waits")
     option("--max-ranks", type=_count, metavar="N", help="with so many there, others wait")
     option(
+        "--start-ranks",
+        type=_count,
+        metavar="N",
+        help="training begins with so many; default: --min-ranks, and all workers of one host",
+    )
+    option(
         "--max-restarts",
         type=_natural,
         default=3,
@@ -84,7 +90,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     ).add_argument
     fixed("--world-size", type=_count, metavar="N", help="ranks of the job, on all hosts")
     fixed("--first-rank", type=_natural, default=0, metavar="N", help="of this host; default: 0")
-    fixed("--stdin", action="store_true", help="end all when stdin is closed")
+    option("--first-worker", type=_natural, default=0, metavar="N", help="its number; default: 0")
+    option("--stdin", action="store_true", help="end all when stdin is closed")
     option("-m", "--module", action="store_true", help="SCRIPT is a module, as for python -m")
     option("--no-python", action="store_true", help="SCRIPT is a program, say python itself")
     option("script", metavar="SCRIPT")

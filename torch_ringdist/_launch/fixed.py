@@ -6,11 +6,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import select
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -131,11 +129,7 @@ class FixedLauncher:
         return ""
 
     def _is_left_alone(self) -> bool:
-        """With --stdin: who has started this has closed it, or has ended."""
-        if not self._args.stdin:
-            return False
-        ready, _, _ = select.select([sys.stdin], [], [], 0)
-        return bool(ready) and not os.read(sys.stdin.fileno(), 4096)
+        return self._args.stdin and reach.is_left_alone()
 
     def _end_ranks(self) -> None:
         deadline = time.monotonic() + _LEAVE

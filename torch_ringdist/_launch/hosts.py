@@ -23,7 +23,8 @@ def parse_hosts(text: str) -> list[tuple[str, int]]:
     Raises:
         ValueError: it is something else.
     """
-    return [_parse_host(part) for part in text.split(",")]
+    what = '-H must be "HOST:SLOTS,HOST:SLOTS"'
+    return [parse_host(part, what) for part in text.split(",")]
 
 
 def parse_hostfile(path: Path) -> list[tuple[str, int]]:
@@ -43,11 +44,12 @@ def parse_hostfile(path: Path) -> list[tuple[str, int]]:
     return out
 
 
-def _parse_host(text: str) -> tuple[str, int]:
+def parse_host(text: str, what: str, slots: int = 1) -> tuple[str, int]:
+    """Of "a:2"; `slots` where none are given. Raises ValueError: `what` it must be."""
     found = re.fullmatch(r"([^:\s]+|\[[^\]\s]+\])(?::(\d+))?", text.strip())
     if not found:
-        raise ValueError(f'-H must be "HOST:SLOTS,HOST:SLOTS", got {text!r}')
-    return _checked(found[1].strip("[]"), int(found[2] or 1))
+        raise ValueError(f"{what}, got {text!r}")
+    return _checked(found[1].strip("[]"), int(found[2] or slots))
 
 
 def _checked(host: str, slots: int) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from torch_ringdist._launch import fixed, signals
+from torch_ringdist._launch import fixed, reach, signals
 from torch_ringdist._launch.meeting import Meeting
 from torch_ringdist._launch.worker import Worker, command_of
 from torch_ringdist.elastic import _log, _settings
@@ -36,7 +36,7 @@ class Launcher:
         os.environ[_settings.EVENTS] = str(events)
         self._workers = [
             Worker(number, command_of(args), self._environment(), self._folder, self._mark)
-            for number in range(args.nproc_per_node)
+            for number in range(args.first_worker, args.first_worker + args.nproc_per_node)
         ]
         self._waiting: dict[Worker, float] = {}  # when those that have died may start again
         self._statuses: dict[Worker, int] = {}  # of those that are not started again
@@ -65,6 +65,8 @@ class Launcher:
 
     def _look(self) -> None:
         now = time.monotonic()
+        if not self._signals and self._args.stdin and reach.is_left_alone():
+            self._signals.append((now, signal.SIGHUP))
         for worker in self._workers:
             worker.show()
             if worker in self._statuses:
@@ -99,11 +101,12 @@ class Launcher:
     def _may_not_start(self) -> bool:
         """Where all are down at once nobody has what they had trained, and one that is started
         would wait for them."""
-        alone = self._args.rdzv is None and not any(one.runs for one in self._workers)
-        return self._finished or bool(self._signals) or alone
+        nobody = not any(one.runs for one in self._workers) and self._meeting.count(0) == 0
+        return self._finished or bool(self._signals) or nobody
 
     def _on_end(self, worker: Worker) -> None:
         status = worker.status
+        self._meeting.count(-1)
         again = (
             status not in (0, LEFT)
             and not self._may_not_start()
@@ -165,6 +168,7 @@ class Launcher:
 
     def _start(self, worker: Worker) -> None:
         worker.start()
+        self._meeting.count(+1)
         _log.event(
             "worker_started",
             f"worker {worker.number} is process {worker.pid}",
@@ -178,7 +182,8 @@ class Launcher:
 
     def _environment(self) -> dict[str, str]:
         args = self._args
-        start = max(args.min_ranks, args.nproc_per_node if args.rdzv is None else 1)
+        start = args.start_ranks or (args.nproc_per_node if args.rdzv is None else 1)
+        start = max(args.min_ranks, start)
         ours = {
             _settings.RENDEZVOUS: self._meeting.address,
             _settings.START_RANKS: str(start),

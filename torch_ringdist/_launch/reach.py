@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import socket
+import sys
 import time
 
 USUAL_PORT = 29500  # of torch, where nobody says another
@@ -27,6 +30,12 @@ def answers(host: str, port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection((host, port), _PROBE):
         return True
     return False
+
+
+def is_left_alone() -> bool:
+    """Who has started this process has closed its stdin, or has ended."""
+    ready, _, _ = select.select([sys.stdin], [], [], 0)
+    return bool(ready) and not os.read(sys.stdin.fileno(), 4096)
 
 
 def wait_for(host: str, port: int) -> None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shlex
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import NoReturn
+
+import torch.distributed as dist
 
 from torch_ringdist._address import join
-from torch_ringdist._launch import signals
+from torch_ringdist._launch import elastic_arguments, signals
+from torch_ringdist._launch.elastic_job import ElasticJob
 from torch_ringdist._launch.horovod_names import folder_of_names
 from torch_ringdist._launch.hosts import Share, parse_hostfile, parse_hosts, shares
-from torch_ringdist._launch.reach import USUAL_PORT, is_here
+from torch_ringdist._launch.on_host import HostCommand, OnHost, end_all
+from torch_ringdist._launch.reach import USUAL_PORT
 
 _DESCRIPTION = """\
 Start a script's ranks. What they print comes with their rank before each line; the first that fails
@@ -37,6 +38,9 @@ examples:
   ringdistrun -np 4 -H a:2,b:2 --dry-run python train.py
       Only say what is to be run on each host: for Slurm, Kubernetes and others that start it.
 
+  ringdistrun -np 4 --min-np 2 --host-discovery-script ./hosts.sh python train.py
+      Hosts and ranks may come and go: for scripts that use hvd.elastic.
+
   ringdistrun -np 2 -H pod-a:1,pod-b:1 --address 10.0.0.7 --rsh "kubectl exec -i" -- python train.py
       By another command, which is given the host and "sh", and a script on stdin.
 """
@@ -45,7 +49,7 @@ _LOCAL = ("localhost", "127.0.0.1")
 _LEAVE = 15.0  # seconds that the launchers of all hosts have to end, when asked to
 
 # Of Horovod's own launcher: what is not obeyed, and why or what to use.
-_ELASTIC = "elastic runs are python -m torch_ringdist run; see docs/elastic.md"
+_RESTARTS = "a rank that dies is started again, three times; a host that failed, when it was away"
 _NO_AUTOTUNE = "there is no autotune yet"
 _PLANNER = "the planner decides; RINGDIST_ALGORITHM forces an algorithm"
 _REFUSED = {
@@ -53,12 +57,8 @@ _REFUSED = {
     "--mpi-args": "there is no MPI here",
     "--jsrun": "there is no jsrun here; --dry-run says what is to be run on each host",
     "--tcp": "RINGDIST_TRANSPORT=ucx does that",
-    "--min-np": f"{_ELASTIC} (--min-ranks)",
-    "--max-np": f"{_ELASTIC} (--max-ranks)",
-    "--slots-per-host": _ELASTIC,
-    "--host-discovery-script": _ELASTIC,
-    "--reset-limit": _ELASTIC,
-    "--elastic-timeout": _ELASTIC,
+    "--blacklist-cooldown-range": _RESTARTS,
+    "--cooldown-range": _RESTARTS,
     "--autotune": _NO_AUTOTUNE,
     "--autotune-log-file": _NO_AUTOTUNE,
     "--cycle-time-ms": "there is no cycle: operations are told of when they are ready",
@@ -110,6 +110,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     )
     add("--network-interfaces", "--network-interface", metavar="NAME", help="RINGDIST_INTERFACE")
     add("--output-filename", type=Path, metavar="FOLDER", help="for what ranks print")
+    elastic_arguments.add(parser)
     add("--dry-run", action="store_true", help="print what is to be run on each host")
     add("--start-timeout", type=int, metavar="S", help="seconds to find each other; default: 1800")
     add("--fusion-threshold-mb", type=int, metavar="MB", help="of a batch; default: 64")
@@ -142,7 +143,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     if not args.command:
         parser.error("a command is missing, as: ringdistrun -np 2 python train.py")
     try:
-        args.shares = _shares(args)
+        elastic_arguments.check(args)
+        args.shares = [] if args.host_discovery_script else _shares(args)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     return args
@@ -156,29 +158,37 @@ def _shares(args: argparse.Namespace) -> list[Share]:
     elif args.hosts:
         hosts = parse_hosts(args.hosts)
     else:
-        hosts = [("localhost", args.num_proc or 1)]
+        hosts = [("localhost", args.num_proc or args.min_np or 1)]
     ranks = sum(slots for _, slots in hosts) if args.num_proc is None else args.num_proc
-    if args.address is None and len(hosts) > 1 and hosts[0][0] in _LOCAL:
+    here_holds = args.elastic and not args.dry_run
+    if args.address is None and len(hosts) > 1 and hosts[0][0] in _LOCAL and not here_holds:
         raise ValueError(f"-H: others do not reach {hosts[0][0]}: give its name, or --address")
     if ranks < 1:
         raise ValueError(f"-np must be at least 1, got {ranks}")
-    return shares(hosts, ranks)
+    return elastic_arguments.shares_of(args, hosts) if args.elastic else shares(hosts, ranks)
 
 
 def launch_line(args: argparse.Namespace, share: Share, stdin: bool) -> list[str]:
     """What is to be run on that host."""
-    of_all = args.shares
     line = [sys.executable, "-m", "torch_ringdist", "run", f"--nproc-per-node={share.count}"]
-    line += [f"--world-size={of_all[-1].first + of_all[-1].count}", f"--first-rank={share.first}"]
-    if len(of_all) > 1:
-        line.append(f"--rdzv={join(args.address or of_all[0].host, args.port or USUAL_PORT)}")
-    elif args.port:
-        line.append(f"--rdzv={join('127.0.0.1', args.port)}")
+    line += elastic_arguments.launch_options(args, share) if args.elastic else _fixed(args, share)
     if args.output_filename:
         line.append(f"--log-dir={args.output_filename}")
     if stdin:
         line.append("--stdin")
     return [*line, "--no-python", "--", *args.command]
+
+
+def _fixed(args: argparse.Namespace, share: Share) -> list[str]:
+    """Of that line, where as many ranks stay."""
+    of_all = args.shares
+    ranks = of_all[-1].first + of_all[-1].count
+    line = [f"--world-size={ranks}", f"--first-rank={share.first}"]
+    if len(of_all) > 1:
+        line.append(f"--rdzv={join(args.address or of_all[0].host, args.port or USUAL_PORT)}")
+    elif args.port:
+        line.append(f"--rdzv={join('127.0.0.1', args.port)}")
+    return line
 
 
 def _environment(args: argparse.Namespace) -> dict[str, str]:
@@ -200,6 +210,8 @@ def _environment(args: argparse.Namespace) -> dict[str, str]:
         out["HOROVOD_START_TIMEOUT"] = str(args.start_timeout)
     if args.fusion_threshold_mb is not None:
         out["HOROVOD_FUSION_THRESHOLD"] = str(args.fusion_threshold_mb << 20)
+    if args.elastic:
+        out["HOROVOD_ELASTIC_TIMEOUT"] = str(args.elastic_timeout)
     for name, value in (
         ("CACHE_CAPACITY", args.cache_capacity),
         ("TIMELINE", args.timeline_filename and args.timeline_filename.absolute()),
@@ -220,68 +232,6 @@ def script_for(args: argparse.Namespace, share: Share, stdin: bool) -> str:
     return f"cd {shlex.quote(os.getcwd())} && {line}\n"
 
 
-class _OnHost:
-    """What runs on one host, whose output is shown."""
-
-    def __init__(self, args: argparse.Namespace, share: Share) -> None:
-        self.host = share.host
-        if _is_local(share.host):
-            self._process = self._popen(
-                launch_line(args, share, stdin=True), {**os.environ, **_environment(args)}
-            )
-        else:
-            self._process = self._popen([*_rsh(args), share.host, "sh"], None)
-            script = script_for(args, share, stdin=True).encode()
-            assert self._process.stdin is not None
-            with contextlib.suppress(OSError):  # it has ended: its status says so
-                self._process.stdin.write(script)
-                self._process.stdin.flush()
-        self._thread = threading.Thread(target=self._show, daemon=True)
-        self._thread.start()
-
-    @staticmethod
-    def _popen(command: list[str], environment: dict[str, str] | None) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for this process, which tells them
-        )
-
-    def _show(self) -> None:
-        source: IO[bytes] | None = self._process.stdout
-        assert source is not None
-        for line in source:
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, say `head`
-                sys.stdout.buffer.write(line)
-                sys.stdout.buffer.flush()
-
-    def poll(self) -> int | None:
-        return self._process.poll()
-
-    def ask_to_end(self) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-
-    def end(self, deadline: float) -> None:
-        """What is still there then is killed."""
-        try:
-            self._process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self._thread.join(5)
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return is_here(host)
-    except OSError:  # a name for --rsh alone
-        return False
-
-
 def _rsh(args: argparse.Namespace) -> list[str]:
     out = shlex.split(args.rsh)
     if args.ssh_port:
@@ -291,18 +241,36 @@ def _rsh(args: argparse.Namespace) -> list[str]:
     return out
 
 
+def _start(args: argparse.Namespace, share: Share, label: str = "") -> OnHost:
+    line = launch_line(args, share, stdin=True)
+    script = script_for(args, share, stdin=True)
+    return OnHost(HostCommand(share.host, line, _environment(args), _rsh(args), script, label))
+
+
+def _run_elastic(args: argparse.Namespace) -> int:
+    store = dist.TCPStore("0.0.0.0", args.port or 0, is_master=True, wait_for_workers=False)
+    args.store_port = store.port
+
+    def start(share: Share) -> OnHost:
+        if args.verbose:
+            print(f"{share.host}: {script_for(args, share, stdin=False)}", end="", flush=True)
+        alone = len(args.shares) == 1
+        return _start(args, share, "" if alone else f"{share.host} ")
+
+    return ElasticJob(args, store, start).run()
+
+
 def _run(args: argparse.Namespace) -> int:
     asked: list[int] = []
     for number in signals.that_ask():
         signal.signal(number, lambda number, _: asked.append(number))
-    hosts: list[_OnHost] = []
+    hosts: list[OnHost] = []
     try:
         for share in args.shares:
-            hosts.append(_OnHost(args, share))
-    except OSError as error:
-        print(f"ringdistrun: --rsh {args.rsh}: {error}", file=sys.stderr)
-        _end(hosts)
-        return 1
+            hosts.append(_start(args, share))
+    except OSError:
+        end_all(hosts, _LEAVE)
+        raise
     status = 0
     while not asked:
         statuses = [host.poll() for host in hosts]
@@ -313,27 +281,23 @@ def _run(args: argparse.Namespace) -> int:
         if all(one == 0 for one in statuses):
             break
         time.sleep(0.05)
-    _end(hosts)
+    end_all(hosts, _LEAVE)
     return 128 + asked[0] if asked else status
-
-
-def _end(hosts: Sequence[_OnHost]) -> None:
-    for host in hosts:
-        host.ask_to_end()
-    deadline = time.monotonic() + _LEAVE
-    for host in hosts:
-        host.end(deadline)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or that of the first rank that has failed."""
     args = parse_arguments(arguments)
-    if args.dry_run or args.verbose:
+    if args.dry_run or (args.verbose and not args.elastic):
         for share in args.shares:
             print(f"{share.host}: {script_for(args, share, stdin=False)}", end="", flush=True)
     if args.dry_run:
         return 0
-    return _run(args)
+    try:
+        return _run_elastic(args) if args.elastic else _run(args)
+    except (OSError, dist.DistError) as error:
+        print(f"ringdistrun: --rsh {args.rsh}: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

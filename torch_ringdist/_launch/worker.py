@@ -94,9 +94,10 @@ class Worker:
 
     @property
     def may_start_at(self) -> float:
-        """By time.monotonic()."""
+        """By time.monotonic(). What has failed by itself may soon fail on all."""
         now = time.monotonic()
-        return now + _PAUSE if now - self._started_at < _SHORT_LIFE else now
+        waits = self.status > 0 or now - self._started_at < _SHORT_LIFE
+        return now + _PAUSE if waits else now
 
     def ask_to_leave(self) -> None:
         """Once for each process."""

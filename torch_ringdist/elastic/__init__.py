@@ -37,7 +37,7 @@ def init(
     min_ranks: int | None = None,
     rejoin_timeout: float | timedelta = 300.0,
     timeout: timedelta = timedelta(minutes=30),
-    checkpoint: str | os.PathLike[str] = "elastic_checkpoint",
+    checkpoint: str | os.PathLike[str] | None = "elastic_checkpoint",
     options: Options | None = None,
 ) -> None:
     """Find the job that this process is launched for. Before anything else of torch.distributed.
@@ -51,7 +51,7 @@ def init(
             let in, and how long survivors look for an agreement.
         timeout: of the operations of the group.
         checkpoint: a folder, where the state is saved while training waits, and when all ranks
-            leave. State.load() reads it.
+            leave. State.load() reads it. None: it is not.
         options: as init_process_group(pg_options=).
 
     Raises:

@@ -23,6 +23,8 @@ def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
         ArgumentError, NotSupportedError: what cannot be an entry.
     """
     value = values[name]
+    if isinstance(value, Part):
+        return {name: value}
     if isinstance(value, DistributedDataParallel):
         raise ArgumentError(
             f"ringdist: State: {name} is a DistributedDataParallel, which ends with a generation; "

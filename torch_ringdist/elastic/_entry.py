@@ -26,7 +26,7 @@ from torch_ringdist.elastic._settings import Settings
 # How long a founder may be silent before another one takes its place, and between two looks at
 # whether there is still something to join.
 _SLICE = timedelta(seconds=10)
-_FORMING, TRAINING, _FINISHED, _LEFT = "forming", "training", "finished", "left"
+_FORMING, TRAINING, FINISHED, _LEFT = "forming", "training", "finished", "left"
 _FULL_POLL = 0.5  # seconds
 
 
@@ -34,6 +34,16 @@ def progress_of(store: dist.Store, job: str) -> str:
     """How far the job is; empty before anybody has come."""
     key = _key(job, "progress")
     return store.get(key).decode().partition(" ")[0] if store.check([key]) else ""
+
+
+def generations_of(store: dist.Store, job: str) -> int:
+    """How many have trained."""
+    return store.add(_key(job, "generations"), 0)
+
+
+def workers_of(store: dist.Store, job: str, change: int) -> int:
+    """How many processes launchers have running, after this change."""
+    return store.add(_key(job, "workers"), change)
 
 
 class Entry:
@@ -45,8 +55,8 @@ class Entry:
         self._terms: dict[str, str] = {}
         self._founder = ""  # of the group, as long as this process may begin its training
         self._id = uuid.uuid4().hex
-        keys = ("progress", "size", "terms", "beat", "group")
-        self._progress, self._size, self._terms_key, self._beat_key, self._group = (
+        keys = ("progress", "size", "terms", "beat", "group", "generations")
+        self._progress, self._size, self._terms_key, self._beat_key, self._group, self._count = (
             _key(settings.job, name) for name in keys
         )
         self._store = dist.TCPStore(
@@ -76,7 +86,7 @@ class Entry:
             seen = self._exchange(_LEFT, mine)
         deadline = time.monotonic() + self._settings.rejoin_timeout.total_seconds()
         while seen != mine:
-            if seen == _FINISHED:
+            if seen == FINISHED:
                 self._end_too_late()
             if seen == _LEFT:
                 raise dist.DistBackendError(
@@ -124,7 +134,7 @@ class Entry:
         self._refuse_to_begin(seen or self._read())
 
     def _refuse_to_begin(self, seen: str) -> NoReturn:
-        if seen == _FINISHED:
+        if seen == FINISHED:
             self._end_too_late()
         raise RuntimeError(
             "ringdist: elastic: nobody here has the state of this job, whose ranks are lost, or "
@@ -144,8 +154,9 @@ class Entry:
     def go_on(self, size: int) -> None:
         """By the lowest rank of a generation that trains; of that size."""
         self._tell(self._size, str(size))
-        # All had left but for one that came as they went.
         with contextlib.suppress(RuntimeError):
+            self._store.add(self._count, 1)
+            # All had left but for one that came as they went.
             self._exchange(_LEFT, f"{TRAINING} {self._id}")
 
     def beat(self) -> None:
@@ -158,11 +169,11 @@ class Entry:
         self._tell(self._terms_key, json.dumps(terms))
 
     def finish(self) -> None:
-        self._tell(self._progress, _FINISHED)
+        self._tell(self._progress, FINISHED)
 
     def all_leave(self) -> None:
         with contextlib.suppress(RuntimeError):
-            if self._read() != _FINISHED:
+            if self._read() != FINISHED:
                 self._store.set(self._progress, _LEFT)
 
     @property
@@ -191,7 +202,7 @@ class Entry:
         """However long that takes, while there is a group."""
         most, told = self._settings.max_ranks, False
         while most and self._store.check([self._size]):
-            if self._read() in (_FINISHED, _LEFT):
+            if self._read() in (FINISHED, _LEFT):
                 return
             if int(self._store.get(self._size)) < most:
                 return

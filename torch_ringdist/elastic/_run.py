@@ -204,7 +204,8 @@ class Run:
                 self._start_ranks = size  # those who are wanted for the beginning do not come
                 return False
             if said == 1:
-                saved = f"; the state is in {self._settings.checkpoint}" if self._veteran else ""
+                where = self._settings.checkpoint
+                saved = f"; the state is in {where}" if self._veteran and where else ""
                 raise RuntimeError(
                     f"ringdist: elastic: {size} of {wanted} ranks are there, and {until} has "
                     f"waited for more for {limit:g} s (rejoin_timeout){saved}"
@@ -237,6 +238,8 @@ class Run:
         return dist.get_world_size() < wanted
 
     def _save(self) -> None:
+        if self._settings.checkpoint is None:
+            return
         try:
             where = self._state.save(self._settings.checkpoint)
         except dist.DistError:

@@ -32,6 +32,7 @@ class Settings:
     Attributes:
         start_ranks: so many are wanted for the first step, but min_ranks do after rejoin_timeout.
         max_ranks: with so many there, another one waits; 0: no limit.
+        checkpoint: None: the state is not saved.
     """
 
     host: str
@@ -41,7 +42,7 @@ class Settings:
     max_ranks: int
     rejoin_timeout: timedelta
     timeout: timedelta
-    checkpoint: Path
+    checkpoint: Path | None
     options: Options | None
     job: str
 
@@ -50,7 +51,7 @@ def read(
     min_ranks: int | None,
     rejoin_timeout: float | timedelta,
     timeout: timedelta,
-    checkpoint: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str] | None,
     options: Options | None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
@@ -77,7 +78,7 @@ def read(
         max_ranks=most,
         rejoin_timeout=_duration("rejoin_timeout", rejoin_timeout),
         timeout=_duration("timeout", timeout),
-        checkpoint=Path(checkpoint),
+        checkpoint=None if checkpoint is None else Path(checkpoint),
         options=options,
         job=environment.get(JOB, "default"),
     )

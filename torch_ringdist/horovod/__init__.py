@@ -3,14 +3,14 @@
     import torch_ringdist.horovod as hvd
     hvd.init()
 
-Not there yet: CUDA tensors, codecs as compression=, lines about stalls, timeline, autotune,
-hvd.elastic. docs/horovod.md says what differs from Horovod. ringdistrun starts ranks.
+docs/horovod.md says what differs from Horovod, and what is not there yet. ringdistrun starts ranks.
 
 Operations may be called in any order, and from any thread: each waits until all ranks have called
 the one of that name. A name is taken until synchronize() or a poll() that says True.
 """
 
 from torch_ringdist.horovod import callbacks as callbacks
+from torch_ringdist.horovod import elastic as elastic
 from torch_ringdist.horovod import mpi_ops as mpi_ops
 from torch_ringdist.horovod._async import allgather_async as allgather_async
 from torch_ringdist.horovod._async import allreduce_async as allreduce_async
@@ -46,6 +46,7 @@ from torch_ringdist.horovod._basics import shutdown as shutdown
 from torch_ringdist.horovod._basics import size as size
 from torch_ringdist.horovod._compression import Compression as Compression
 from torch_ringdist.horovod._errors import HorovodInternalError as HorovodInternalError
+from torch_ringdist.horovod._errors import HostsUpdatedInterrupt as HostsUpdatedInterrupt
 from torch_ringdist.horovod._handles import poll as poll
 from torch_ringdist.horovod._handles import synchronize as synchronize
 from torch_ringdist.horovod._objects import allgather_object as allgather_object

@@ -10,7 +10,9 @@ from torch_ringdist import _native
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist.horovod import _sets, _timeline, _world
 from torch_ringdist.horovod._errors import as_internal
-from torch_ringdist.horovod._launched import launched
+from torch_ringdist.horovod._launched import is_elastic, launched
+
+_initial: list[_sets.ProcessSet] = []  # of init()
 
 
 def init(
@@ -20,6 +22,8 @@ def init(
     """Find the other ranks, by what torchrun, OpenMPI or Slurm has left in the environment; alone
     where there is nothing. All ranks call it. A second call does nothing; after shutdown() it
     begins anew. torch's default group is left alone.
+
+    Where ranks may come and go this one is alone, until elastic.run trains.
 
     Args:
         comm: of MPI; there is none here, so None, or all ranks in order.
@@ -40,11 +44,31 @@ def init(
             "MPI here; use process_sets= for some ranks"
         )
     sets = [] if process_sets in (None, "dynamic") else list(process_sets)
-    _sets.check(sets, size)
+    if not is_elastic():
+        _sets.check(sets, size)
     with as_internal():
         _world.begin()
+    _initial[:] = sets
+    _begin_sets()
+
+
+def begin_generation(rank: int, size: int) -> None:
+    """In place of what there was, in a generation of torch's default group. Of the sets that init()
+    was given there are those whose ranks are all there.
+
+    Raises:
+        HorovodInternalError: the others were not found.
+    """
+    shutdown()
+    with as_internal():
+        _world.begin_generation(rank, size)
+    _begin_sets()
+
+
+def _begin_sets() -> None:
+    size = _world.required().me.size
     try:
-        _sets.begin(sets)
+        _sets.begin([one for one in _initial if max(one.ranks or [0]) < size], alike=is_elastic())
         _timeline.begin()
     except BaseException:
         shutdown()
@@ -58,7 +82,13 @@ def shutdown() -> None:
         return
     if world.timeline is not None:
         _timeline.finish(world)
-    for group in _sets.end():
+    leave()
+    _sets.end()
+
+
+def leave() -> None:
+    """The groups, so that the others hear of it; ranks and sizes stay as they were."""
+    for group in _sets.take_groups():
         group.named.close()
 
 

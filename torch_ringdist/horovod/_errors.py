@@ -13,6 +13,16 @@ class HorovodInternalError(RuntimeError):
     __module__ = "torch_ringdist.horovod"
 
 
+class HostsUpdatedInterrupt(RuntimeError):
+    """Ranks come or leave: the training function of elastic.run is to be entered anew."""
+
+    __module__ = "torch_ringdist.horovod"
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__("ranks come or leave")
+        self.skip_sync = skip_sync
+
+
 @contextlib.contextmanager
 def as_internal() -> Iterator[None]:
     """Errors of the engine as HorovodInternalError; those of the call itself (ValueError,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist.horovod import _world
 from torch_ringdist.horovod._async import grouped_allreduce_async_, start_sparse
 from torch_ringdist.horovod._handles import forget, synchronize_all
 from torch_ringdist.horovod._reductions import Adasum, ReduceOp
@@ -58,16 +59,14 @@ class Gradients:
     ) -> None:
         self.names = names
         self.settings = settings
-        process_set = settings.process_set
-        self._included = process_set.included()
-        self.takes_part = self._included and process_set.size() > 1
-        # Steps of Adasum are made of the rank's own gradients.
-        self._reduces = self.takes_part and settings.op != Adasum
         self._passes = settings.backward_passes_per_step
         self._left: dict[Tensor, int] = {}
         self._bundles: list[_Bundle] = []
         self._bundle_of: dict[Tensor, _Bundle] = {}
+        self._hooked: set[Tensor] = set()
         self._optimizer = weakref.ref(optimizer)
+        self._world: weakref.ref[_world.World] | None = None
+        self._follow()
         self.adopt(optimizer)
 
     def __del__(self) -> None:
@@ -84,8 +83,34 @@ class Gradients:
                     self._left[p] = self._passes
                     self._hook(p)
 
+    def _follow(self) -> None:
+        """Into another world than the last time, after an init() or a reset: what was on its way
+        has ended with that one."""
+        world = _world.current() if self._world else _world.required()
+        if world is None or (self._world and self._world() is world):
+            return
+        process_set = self.settings.process_set
+        self._included = process_set.included()
+        self._takes_part = self._included and process_set.size() > 1
+        # Steps of Adasum are made of the rank's own gradients.
+        self._reduces = self._takes_part and self.settings.op != Adasum
+        self._world = weakref.ref(world)
+        for bundle in self._bundles:
+            forget(bundle.handles)
+            bundle.start_anew()
+        self.set_passes(self._passes)
+        for p in self._bundle_of:
+            self._hook(p)
+
+    @property
+    def takes_part(self) -> bool:
+        """In its process set, with others."""
+        self._follow()
+        return self._takes_part
+
     def _hook(self, p: Tensor) -> None:
-        if self._reduces:
+        if self._reduces and p not in self._hooked:
+            self._hooked.add(p)
             own = weakref.ref(self)
             p.register_post_accumulate_grad_hook(lambda p: _tell(own, p))
 
@@ -128,10 +153,14 @@ class Gradients:
 
     def any_open(self) -> bool:
         """A gradient is on its way."""
+        self._follow()
         return any(bundle.handles for bundle in self._bundles)
 
     def on_gradient(self, p: Tensor) -> None:
         """The backward pass has added to it."""
+        self._follow()
+        if not self._reduces:
+            return
         if self._left[p] <= 0:
             raise AssertionError(
                 "Gradients were computed more than backward_passes_per_step times before call to "
@@ -151,6 +180,7 @@ class Gradients:
         Raises:
             HorovodInternalError: of the first that has failed, when all have ended.
         """
+        self._follow()
         if (optimizer := self._optimizer()) is not None:
             self.adopt(optimizer)
         if not self._reduces:

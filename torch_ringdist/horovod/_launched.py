@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._launch.reach import USUAL_PORT
+from torch_ringdist.elastic import _settings as elastic_settings
+from torch_ringdist.elastic._settings import RENDEZVOUS
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ def launched(environment: Mapping[str, str] | None = None) -> Launched:
             where rank 0 is, though ranks are on several hosts.
     """
     env = os.environ if environment is None else environment
+    if is_elastic(env):  # a job of its own until it trains
+        here = (number_of(env, name) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+        return Launched(0, 1, *here, *elastic_settings.address(RENDEZVOUS, env[RENDEZVOUS]))
     for launcher, names in _LAUNCHERS.items():
         rank, size = (number_of(env, name) for name in names[:2])
         if rank is None or size is None:
@@ -65,6 +70,11 @@ def launched(environment: Mapping[str, str] | None = None) -> Launched:
         address = _address(env, launcher, alone=size == 1 or local_size == size)
         return Launched(rank, size, local_rank, local_size, address, _port(env))
     return Launched(0, 1, 0, 1, "127.0.0.1", 0)
+
+
+def is_elastic(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether ranks may come and go: ringdistrun --min-np, python -m torch_ringdist run."""
+    return RENDEZVOUS in (os.environ if environment is None else environment)
 
 
 def number_of(env: Mapping[str, str], name: str) -> int | None:

@@ -101,28 +101,33 @@ def check(sets: Sequence[ProcessSet], size: int) -> None:
             raise ArgumentError(f"a process set's ranks must be 0 to {size - 1}, got {ranks}")
 
 
-def begin(sets: Sequence[ProcessSet]) -> None:
-    """After init(): the global one, and those."""
+def begin(sets: Sequence[ProcessSet], alike: bool = False) -> None:
+    """After init(): the global one, and those; `alike`: one of them may be of all ranks, too."""
     global _next_id
     world = _world.required()
     global_process_set.ranks = list(range(world.me.size))
     _sets[0], _groups[0] = global_process_set, world.whole
     _next_id = 1
     for one in sets:
-        add_process_set(one)
+        _add(one) if alike else add_process_set(one)
 
 
-def end() -> list[_world.Group]:
-    """All sets are of no use any more; the groups, the whole one last, for who closes them."""
+def take_groups() -> list[_world.Group]:
+    """The whole one last, for who closes them; nothing can be called any more."""
+    with _lock:
+        groups = [_groups[number] for number in sorted(_groups, reverse=True)]
+        _groups.clear()
+        return groups
+
+
+def end() -> None:
+    """All sets are of no use any more."""
     with _lock:
         for one in _sets.values():
             if one is not global_process_set:
                 one.process_set_id = None
         global_process_set.ranks = None
-        groups = [_groups[number] for number in sorted(_groups, reverse=True)]
         _sets.clear()
-        _groups.clear()
-        return groups
 
 
 def group_of(process_set: ProcessSet, operation: str) -> _world.Group:
@@ -146,13 +151,18 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         ValueError: not initialized; ranks that are none; there is a set of the same ranks; another
             rank gives others.
     """
-    global _next_id
     world = _world.required()
     out = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     check([out], world.me.size)
     ranks = out.ranks or []
     if any(other.ranks == ranks for other in _sets.values()):
         raise ArgumentError(f"add_process_set: there is a process set of ranks {ranks} already")
+    return _add(out)
+
+
+def _add(out: ProcessSet) -> ProcessSet:
+    global _next_id
+    world, ranks = _world.required(), out.ranks or []
     _agree("add_process_set", world, ranks)
     with _lock:
         number, _next_id = _next_id, _next_id + 1

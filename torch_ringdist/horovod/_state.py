@@ -58,6 +58,24 @@ class _Place:
         return torch.empty(self.shape, dtype=self.dtype)
 
 
+def broadcast_tree(tree: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> Any:
+    """The root's dicts, lists and what they hold: tensors as such, the rest pickled. On the root it
+    is the tree itself."""
+    group = group_of(process_set, "broadcast_object")
+    is_root = group.members[group.rank] == root_rank
+    leaves, form = tree_flatten(tree)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    plain = [_Place(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    told = tree_unflatten(plain, form) if is_root else None
+    told = broadcast_object(told, root_rank, process_set=process_set)
+    if not is_root:
+        leaves, form = tree_flatten(told)
+        leaves = [leaf.tensor() if isinstance(leaf, _Place) else leaf for leaf in leaves]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    broadcast_parameters(tensors, root_rank, process_set)
+    return tree_unflatten(leaves, form)
+
+
 def broadcast_optimizer_state(
     optimizer: Optimizer,
     root_rank: int,
@@ -74,21 +92,10 @@ def broadcast_optimizer_state(
         model: of Horovod; not needed here.
         process_set: the ranks.
     """
-    group = group_of(process_set, "broadcast_optimizer_state")
-    is_root = group.members[group.rank] == root_rank
-    leaves, form = tree_flatten(optimizer.state_dict())
-    tensors = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
-    plain = [_Place(leaf) if i in tensors else leaf for i, leaf in enumerate(leaves)]
-    told = tree_unflatten(plain, form) if is_root else None
-    told = broadcast_object(told, root_rank, process_set=process_set)
-    if not is_root:
-        leaves, form = tree_flatten(told)
-        leaves = [leaf.tensor() if isinstance(leaf, _Place) else leaf for leaf in leaves]
-        tensors = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
-    broadcast_parameters(list(tensors.values()), root_rank, process_set)
+    state = broadcast_tree(optimizer.state_dict(), root_rank, process_set)
     # The root, too: what it casts, it casts on all.
-    optimizer.load_state_dict(tree_unflatten(leaves, form))
-    if not told["state"]:
+    optimizer.load_state_dict(state)
+    if not state["state"]:
         for one in optimizer.param_groups:
             for p in one["params"]:
                 if p.requires_grad and p.grad is None:

@@ -11,7 +11,7 @@ from torch_ringdist import _timeline
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist.horovod import _world
 from torch_ringdist.horovod._errors import as_internal
-from torch_ringdist.horovod._launched import number_of
+from torch_ringdist.horovod._launched import is_elastic, number_of
 
 GATHER_TIME = 60.0  # seconds to wait for what others have recorded
 
@@ -52,6 +52,13 @@ def begin() -> None:
     """With init(), where the launcher asks for it: then it ends with shutdown(), or the process."""
     path = os.environ.get("HOROVOD_TIMELINE", "")
     if path in ("", "DYNAMIC"):  # the latter: by start_timeline()
+        return
+    if is_elastic():
+        warnings.warn(
+            "ringdist: HOROVOD_TIMELINE: not where ranks come and go; call start_timeline() in the "
+            "training function, and stop_timeline() before ranks change",
+            stacklevel=4,
+        )
         return
     start_timeline(path, number_of(os.environ, "HOROVOD_TIMELINE_MARK_CYCLES") == 1)
     if _world.required().me.rank != 0:

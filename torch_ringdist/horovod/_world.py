@@ -6,9 +6,10 @@ import contextlib
 import itertools
 import os
 import threading
+import uuid
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from torch_ringdist import _native, _registration
 from torch_ringdist.horovod._errors import as_internal
-from torch_ringdist.horovod._launched import Launched, launched, number_of
+from torch_ringdist.horovod._launched import Launched, is_elastic, launched, number_of
 
 if TYPE_CHECKING:
     from torch_ringdist._C import NamedGroup, ProcessGroupRing
@@ -56,7 +57,7 @@ def _timeout(variable: str) -> timedelta:
 def _say_what_is_not_obeyed() -> None:
     obeyed = ("RANK", "SIZE", "FUSION_THRESHOLD", "CACHE_CAPACITY", "START_TIMEOUT", "ELASTIC")
     obeyed += ("STALL_CHECK_TIME_SECONDS", "STALL_CHECK_DISABLE", "STALL_SHUTDOWN_TIME_SECONDS")
-    obeyed += ("TIMELINE", "TIMELINE_MARK_CYCLES")
+    obeyed += ("TIMELINE", "TIMELINE_MARK_CYCLES", "ELASTIC_TIMEOUT")
     others = sorted(
         name for name in os.environ if name.startswith("HOROVOD_") and not name.endswith(obeyed)
     )
@@ -162,7 +163,7 @@ def _host_of_this_process() -> str:
 def _find_place(me: Launched, store: dist.Store) -> Where:
     """By what each rank writes of itself; waits until all have."""
     if me.size == 1:
-        return Where(0, 1, 0, 1, homogeneous=True)
+        return Where(me.local_rank or 0, me.local_size or 1, 0, 1, homogeneous=True)
     store.set(f"host/{me.rank}", _host_of_this_process())
     hosts = [store.get(f"host/{rank}").decode() for rank in range(me.size)]
     local = [rank for rank in range(me.size) if hosts[rank] == hosts[me.rank]]
@@ -184,6 +185,14 @@ _world: World | None = None
 _inits = itertools.count()
 # For the life of the process: others may still be at the end of what one began with.
 _stores: dict[tuple[str, int, int], dist.Store] = {}
+
+
+def begin_generation(rank: int, size: int) -> None:
+    """In a generation of torch's default group, once in each, when there is none of before."""
+    global _world
+    with _lock:
+        me = replace(launched(), rank=rank, size=size)
+        _world = World(me, dist.PrefixStore("horovod", _store(me)))
 
 
 def begin() -> World:
@@ -219,9 +228,17 @@ def required() -> World:
     return _world
 
 
+def _store_of_one(me: Launched) -> dist.Store:
+    if dist.is_initialized() or not is_elastic():
+        return dist.HashStore()
+    # Others will be reached from where that one is.
+    store = dist.TCPStore(me.address, me.port, is_master=False, wait_for_workers=False)
+    return dist.PrefixStore(f"horovod/alone/{uuid.uuid4().hex}", store)
+
+
 def _store(me: Launched) -> dist.Store:
     if me.size == 1:
-        return dist.HashStore()
+        return _store_of_one(me)
     if dist.is_initialized() and dist.get_world_size() == me.size:
         return c10d._get_default_store()
     where = me.address, me.port, me.size

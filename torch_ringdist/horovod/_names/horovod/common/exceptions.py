@@ -1,1 +1,2 @@
 from torch_ringdist.horovod import HorovodInternalError as HorovodInternalError
+from torch_ringdist.horovod import HostsUpdatedInterrupt as HostsUpdatedInterrupt

@@ -1,0 +1,77 @@
+"""--host-discovery-script of ringdistrun: a command that says which hosts there are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+
+from torch_ringdist._launch.hosts import parse_host
+from torch_ringdist.elastic import _log
+
+_PAUSE = 1.0  # seconds between two runs of it
+
+
+class Discovery:
+    """
+    Attributes:
+        hosts: and their slots, as it has said last; none before.
+    """
+
+    def __init__(self, command: str, slots: int) -> None:
+        """`command`: for a shell; prints lines of "HOST:SLOTS", or "HOST", which has `slots`."""
+        self._command, self._slots = command, slots
+        self.hosts: dict[str, int] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - close() does
+        self._next = 0.0
+        self._complaint = ""
+
+    def poll(self) -> None:
+        """Run it again if it is time; take what it has said if it has ended well. Else hosts stay,
+        with a line that says why."""
+        if self._process is None:
+            if time.monotonic() >= self._next:
+                self._start()
+            return
+        status = self._process.poll()
+        if status is None:
+            return
+        self._process, self._next = None, time.monotonic() + _PAUSE
+        try:
+            if status != 0:
+                raise ValueError(f"it has failed with status {status}")
+            self.hosts = self._parse()
+            self._complaint = ""
+        except ValueError as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                _log.event("discovery", f"--host-discovery-script: {error}; hosts stay as they are")
+
+    def close(self) -> None:
+        """It, and what it has started, ends."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._output.close()
+
+    def _start(self) -> None:
+        self._output.seek(0)
+        self._output.truncate()
+        self._process = subprocess.Popen(
+            self._command,
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            start_new_session=True,
+        )
+
+    def _parse(self) -> dict[str, int]:
+        self._output.seek(0)
+        lines = self._output.read().decode(errors="replace").split("\n")
+        what = 'lines must be "HOST:SLOTS"'
+        return dict(parse_host(line, what, self._slots) for line in lines if line.strip())

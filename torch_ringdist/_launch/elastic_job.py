@@ -1,0 +1,154 @@
+"""ringdistrun --min-np: launchers on hosts that come and go, as long as the job trains."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from torch_ringdist._launch import signals
+from torch_ringdist._launch.discovery import Discovery
+from torch_ringdist._launch.hosts import Share
+from torch_ringdist._launch.on_host import OnHost, end_all
+from torch_ringdist.elastic import _log
+from torch_ringdist.elastic._entry import FINISHED, generations_of, progress_of
+from torch_ringdist.elastic._leave import STATUS as LEFT
+
+JOB = "ringdistrun"  # in the store
+_POLL = 0.1  # seconds
+_LEAVE = 40.0  # seconds that launchers have to end; they give workers 30
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A launcher, of some slots of a host."""
+
+    share: Share  # from `first` on, of the host
+    process: OnHost
+
+
+class ElasticJob:
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        store: dist.TCPStore,
+        start: Callable[[Share], OnHost],
+    ) -> None:
+        """`start`: a launcher on a host, for workers numbered as the share's ranks."""
+        self._args, self._store, self._start = args, store, start
+        script = args.host_discovery_script
+        self._discovery = Discovery(script, args.slots_per_host) if script else None
+        self._lines: dict[str, list[_Line]] = {}  # by host, the oldest first
+        self._leaving: list[_Line] = []
+        self._failed: set[str] = set()  # hosts that are not used, until they were away
+        self._status = 0  # of the first that has failed
+        self._has_begun = self._finished = self._failed_late = False
+        self._began_at = time.monotonic()
+
+    def run(self) -> int:
+        """The exit status: 0 if training has finished, and no rank has failed after that.
+
+        Raises:
+            OSError: --rsh is not there.
+        """
+        asked: list[int] = []
+        for number in signals.that_ask():
+            signal.signal(number, lambda number, _: asked.append(number))
+        try:
+            while not asked:
+                self._finished |= progress_of(self._store, JOB) == FINISHED
+                if not self._finished:
+                    self._follow_hosts()
+                self._collect()
+                if (status := self._outcome()) is not None:
+                    return status
+                time.sleep(_POLL)
+            return 128 + asked[0]
+        finally:
+            if self._discovery is not None:
+                self._discovery.close()
+            end_all([line.process for line in self._all_lines()], _LEAVE)
+
+    def _all_lines(self) -> list[_Line]:
+        return [*(line for lines in self._lines.values() for line in lines), *self._leaving]
+
+    def _hosts(self) -> dict[str, int]:
+        """Slots that there are, by host."""
+        if self._discovery is None:
+            return {share.host: share.count for share in self._args.shares}
+        self._discovery.poll()
+        return self._discovery.hosts
+
+    def _follow_hosts(self) -> None:
+        hosts = self._hosts()
+        self._failed &= hosts.keys()
+        # Those that are there already keep their slots.
+        in_order = [host for host in self._lines if host in hosts]
+        in_order += [host for host in hosts if host not in self._lines]
+        left = self._args.max_np or sum(hosts.values())
+        wanted = {}
+        for host in in_order:
+            if host not in self._failed:
+                wanted[host] = min(hosts[host], left)
+                left -= wanted[host]
+        for host in {**self._lines, **wanted}:
+            self._make(host, wanted.get(host, 0))
+
+    def _make(self, host: str, slots: int) -> None:
+        """So many of a host have workers. A launcher of which only some are to go stays whole."""
+        lines = self._lines.setdefault(host, [])
+        while lines and lines[-1].share.first >= slots:
+            line = lines.pop()
+            _log.event("host_leaves", f"host {host}: {line.share.count} workers are asked to leave")
+            line.process.ask_to_end()
+            self._leaving.append(line)
+        there = lines[-1].share.first + lines[-1].share.count if lines else 0
+        if slots > there:
+            share = Share(host, there, slots - there)
+            lines.append(_Line(share, self._start(share)))
+            self._has_begun = True
+        if not lines:
+            del self._lines[host]
+
+    def _collect(self) -> None:
+        """Launchers that have ended."""
+        self._leaving = [line for line in self._leaving if line.process.poll() is None]
+        for host, lines in list(self._lines.items()):
+            for line in [one for one in lines if one.process.poll() is not None]:
+                lines.remove(line)
+                self._on_end(host, line.process.poll() or 0)
+            if not lines:
+                del self._lines[host]
+
+    def _on_end(self, host: str, status: int) -> None:
+        self._failed.add(host)
+        self._finished |= progress_of(self._store, JOB) == FINISHED
+        if status in (0, LEFT):
+            return
+        self._failed_late |= self._finished
+        _log.event("host_failed", f"host {host}: its launcher has ended with status {status}")
+        self._status = self._status or (status if status > 0 else 128 - status)
+
+    def _outcome(self) -> int | None:
+        """The exit status, once it is certain."""
+        limit = self._args.reset_limit
+        resets = generations_of(self._store, JOB) - 1
+        if limit is not None and resets > limit and not self._finished:
+            _log.event(
+                "reset_limit",
+                f"the ranks have changed {resets} times, and --reset-limit={limit}: the job ends",
+            )
+            return 1
+        if self._lines or self._leaving:
+            return None
+        if self._finished:
+            return int(self._failed_late)
+        waits = self._discovery is not None and not self._has_begun
+        if waits and time.monotonic() - self._began_at < self._args.elastic_timeout:
+            return None
+        _log.event("no_hosts", "no host is left" if self._has_begun else "there are no hosts")
+        return self._status or 1

@@ -1,0 +1,1 @@
+from torch_ringdist.horovod.elastic import *  # noqa: F403

@@ -1,0 +1,93 @@
+"""elastic.run: Horovod's loop, as that of torch_ringdist.elastic."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import torch.distributed as dist
+
+from torch_ringdist import elastic
+from torch_ringdist.horovod import _basics
+from torch_ringdist.horovod._errors import HorovodInternalError, HostsUpdatedInterrupt
+from torch_ringdist.horovod._launched import is_elastic, number_of
+from torch_ringdist.horovod.elastic._state import State
+
+_Rest = ParamSpec("_Rest")
+_Result = TypeVar("_Result")
+_StateT = TypeVar("_StateT", bound=State)
+_USUAL_TIMEOUT = 600  # seconds, as Horovod's
+
+
+class _Loop:
+    """Of a training function, which it calls in each generation of the job's ranks."""
+
+    def __init__(self, state: State, function: Callable[[], Any]) -> None:
+        self._state, self._function = state, function
+        state._elastic.on_change(self._on_change)
+
+    def _on_change(self, change: elastic.Change) -> None:
+        self._change = change
+
+    def generation(self, _: elastic.State) -> Any:
+        """Raises: torch.distributed.DistBackendError, another one is to follow."""
+        try:
+            _basics.begin_generation(self._change.rank, self._change.size)
+            self._state.on_reset()
+            self._state.sync()
+            return self._function()
+        except (HorovodInternalError, HostsUpdatedInterrupt, dist.DistError) as error:
+            _basics.leave()
+            if not isinstance(error, HostsUpdatedInterrupt):
+                self._state.restore()
+            raise dist.DistBackendError(str(error)) from error
+        except BaseException:
+            _basics.leave()
+            raise
+
+
+def run(
+    func: Callable[Concatenate[_StateT, _Rest], _Result],
+) -> Callable[Concatenate[_StateT, _Rest], _Result]:
+    """A decorator: the training function, of a State and whatever else, is entered anew whenever
+    ranks were lost, come or leave.
+
+    Before that: the ranks go back to what the furthest of them has committed; those that live on
+    keep their order, so the oldest is rank 0; rank(), size() and the process sets given to init()
+    are those of the ranks that are there; callbacks are called; all get rank 0's state. Before its
+    first call this process is a job of its own, of size 1.
+
+    The function returns when it has on all ranks. Where the script was not launched for ranks that
+    come and go it is called once, with the state of rank 0.
+
+    Raises:
+        TypeError: the first argument is no State.
+        HorovodInternalError: this process was given up by the others; an operation fails again and
+            again though nobody is lost.
+        RuntimeError: fewer than --min-np ranks for --elastic-timeout.
+        SystemExit: this process was asked to end, and has left; or the job is done already.
+    """
+
+    @functools.wraps(func)
+    def entered(state: _StateT, *args: _Rest.args, **kwargs: _Rest.kwargs) -> _Result:
+        if not isinstance(state, State):
+            raise TypeError(
+                "elastic.run: the training function's first argument is a State, got "
+                f"{type(state).__name__}"
+            )
+        if not is_elastic():
+            state.sync()
+            return func(state, *args, **kwargs)
+        timeout = number_of(os.environ, "HOROVOD_ELASTIC_TIMEOUT") or _USUAL_TIMEOUT
+        loop = _Loop(state, lambda: func(state, *args, **kwargs))
+        try:
+            elastic.init(rejoin_timeout=timeout, checkpoint=None)
+            result = elastic.run(loop.generation)(state._elastic)
+        except dist.DistError as error:
+            raise HorovodInternalError(str(error)) from error
+        dist.destroy_process_group()  # the groups of this API are there still
+        return result
+
+    return entered
