@@ -5,20 +5,14 @@
 
 #include <atomic>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <thread>
 
 #include "negotiation/named_ranks.h"
+#include "support/text_of.h"
 
 namespace ringdist {
 namespace {
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 TEST(CallTimeline, HasWhatAllRanksHaveCalled) {
   const std::string folder = testing::TempDir() + "/calls" + std::to_string(getpid());

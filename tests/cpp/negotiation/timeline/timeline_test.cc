@@ -5,12 +5,12 @@
 
 #include <deque>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "support/text_of.h"
 
 namespace ringdist {
 namespace {
@@ -82,11 +82,6 @@ class TimelineWorld {
   std::vector<std::unique_ptr<TimelineRank>> ranks_;
   TimePoint now_ = TimePoint() + std::chrono::hours(5);
 };
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 TEST(Timeline, AllRecordFromStartToStop) {
   TimelineWorld ranks(Topology::one_host(3));
