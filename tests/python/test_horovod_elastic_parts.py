@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 from collections import Counter
@@ -185,6 +186,19 @@ def test_names_that_a_state_has():
     for name in ("save", "commit", "_elastic", "register_reset_callbacks"):
         with pytest.raises(ArgumentError, match=f"'{name}' is a name of its own"):
             hvd.elastic.TorchState(**{name: 1})
+
+
+def test_signatures():
+    for one, expected in (
+        (hvd.elastic.run, ["func"]),
+        (hvd.elastic.State, ["bcast_object", "get_rank"]),
+        (hvd.elastic.ObjectState, ["bcast_object", "get_rank", "kwargs"]),
+        (hvd.elastic.TorchState, ["model", "optimizer", "kwargs"]),
+        (ElasticSampler, ["dataset", "shuffle", "seed"]),
+        (ElasticSampler.record_batch, ["self", "batch_idx", "batch_size"]),
+        (hvd.HostsUpdatedInterrupt, ["skip_sync"]),
+    ):
+        assert list(inspect.signature(one).parameters) == expected
 
 
 def test_before_it_trains_a_process_is_alone():
