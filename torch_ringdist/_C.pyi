@@ -280,11 +280,17 @@ class Compression:
         guard: float,  # 0: none
         measure_every: int,  # 0: never
         at_step: Callable[[int], tuple[str, float]] | None,  # codec or "", loss scale or 0
+        all_buckets_come: bool = False,  # else those that have when the backward pass ends
     ) -> None: ...
     def add_parameter(self, tensor: Tensor, name: str, codec: str, coarsest: str) -> None:
         """Before the first step. `codec`: always this one; `coarsest`: in place of one of fewer
         bits; both empty: the codec of the hook."""
     def run(self, bucket: GradBucket) -> Future[list[Tensor]]: ...
+    def run_bucket(
+        self, index: int, count: int, buffer: Tensor, parameters: list[Tensor]
+    ) -> Future[list[Tensor]]:
+        """The same of who is not DDP: gradients of those parameters, one after another, of so many
+        buckets in a step; all come, in their order."""
     def report(self) -> dict[str, Any]: ...
     def residual_norm(self) -> float: ...
     def state(self, adopted: bool = False) -> tuple[int, float, list[tuple[str, Tensor]]]:

@@ -28,6 +28,7 @@ class CompressState:
     """
 
     _copied = False
+    _all_buckets_come = False  # also those of which nothing was computed
 
     @takes(StateSettings)
     def __init__(self, settings: StateSettings) -> None:
@@ -193,6 +194,7 @@ class CompressState:
         backend = self._backend()
         native = _native.load()
         settings = self._settings
+        rules = self._resolve(native.MIN_COMPRESSED)
         schedule = settings.schedule
         made = native.Compression(
             group=backend,
@@ -203,19 +205,24 @@ class CompressState:
             error_feedback=settings.error_feedback,
             guard=settings.guard or 0.0,
             measure_every=settings.measure_every,
+            all_buckets_come=self._all_buckets_come,
         )
-        if self._model is not None:
-            for rule in _rules.resolve(self._model, settings.rules, native.MIN_COMPRESSED):
-                if rule.parameter.device.type not in ("cpu", "cuda"):
-                    raise TypeError(
-                        f"ringdist: compress: parameter {rule.name!r} is on "
-                        f"{rule.parameter.device}; gradients are compressed on cpu and cuda"
-                    )
-                made.add_parameter(rule.parameter, rule.name, rule.codec, rule.coarsest)
-                self._shapes[rule.name] = rule.parameter.shape
+        for rule in rules:
+            if rule.parameter.device.type not in ("cpu", "cuda"):
+                raise TypeError(
+                    f"ringdist: compress: parameter {rule.name!r} is on "
+                    f"{rule.parameter.device}; gradients are compressed on cpu and cuda"
+                )
+            made.add_parameter(rule.parameter, rule.name, rule.codec, rule.coarsest)
+            self._shapes[rule.name] = rule.parameter.shape
         self._model = None  # it holds this state, through its hook
         self._native = made
         return made
+
+    def _resolve(self, smallest: int) -> list[_rules.Rule]:
+        if self._model is None:
+            return []
+        return _rules.resolve(self._model, self._settings.rules, smallest)
 
     def _at_step(self) -> Callable[[int], tuple[str, float]] | None:
         # It must not hold this state, which would then never be freed.

@@ -6,7 +6,7 @@ import fnmatch
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -41,20 +41,30 @@ def resolve(model: nn.Module, rules: Mapping[str, str] | None, smallest: int) ->
     """
     if isinstance(model, DistributedDataParallel):
         model = model.module
-    owners = _owners(model)
+    return resolve_named(model.named_parameters(), owners_in(model), rules, smallest)
+
+
+def resolve_named(
+    parameters: Iterable[tuple[str, torch.Tensor]],
+    owners: Mapping[torch.Tensor, nn.Module],
+    rules: Mapping[str, str] | None,
+    smallest: int,
+) -> list[Rule]:
+    """The same of parameters whose modules may be unknown: then those of one dimension, as those of
+    norms have, stay uncompressed."""
     patterns = dict(rules or {})
     unused = set(patterns)
     out = []
-    for name, parameter in model.named_parameters():
+    for name, parameter in parameters:
         name = name.replace(_COMPILED, "")
         matches = [pattern for pattern in patterns if fnmatch.fnmatchcase(name, pattern)]
         unused.difference_update(matches)
         if matches:
             out.append(Rule(name, parameter, patterns[matches[0]], ""))
-        elif parameter.numel() < smallest or _is_norm(owners[parameter]):
+        elif parameter.numel() < smallest or _is_norm(owners.get(parameter), parameter):
             out.append(Rule(name, parameter, _native.load().NO_CODEC, ""))
         else:
-            embedding = isinstance(owners[parameter], nn.Embedding | nn.EmbeddingBag)
+            embedding = isinstance(owners.get(parameter), nn.Embedding | nn.EmbeddingBag)
             out.append(Rule(name, parameter, "", "int8" if embedding else ""))
     for pattern in sorted(unused):
         warnings.warn(
@@ -71,7 +81,7 @@ def _level_of_caller() -> int:
     return level
 
 
-def _owners(model: nn.Module) -> dict[torch.Tensor, nn.Module]:
+def owners_in(model: nn.Module) -> dict[torch.Tensor, nn.Module]:
     def pairs() -> Iterator[tuple[torch.Tensor, nn.Module]]:
         for module in model.modules():
             for parameter in module.parameters(recurse=False):
@@ -85,5 +95,7 @@ def _owners(model: nn.Module) -> dict[torch.Tensor, nn.Module]:
     return out
 
 
-def _is_norm(module: nn.Module) -> bool:
-    return _NORM.search(type(module).__name__) is not None
+def _is_norm(owner: nn.Module | None, parameter: torch.Tensor) -> bool:
+    if owner is None:
+        return parameter.dim() < 2
+    return _NORM.search(type(owner).__name__) is not None

@@ -121,14 +121,25 @@ std::shared_ptr<torch::jit::PythonFutureWrapper> run(Compression& compression,
   return std::make_shared<torch::jit::PythonFutureWrapper>(compression.run(bucket));
 }
 
+// Of who is not DDP.
+std::shared_ptr<torch::jit::PythonFutureWrapper> run_bucket(Compression& compression, size_t index,
+                                                            size_t count, const at::Tensor& buffer,
+                                                            std::vector<at::Tensor> parameters) {
+  c10d::GradBucket bucket(index, count, buffer, {}, {}, {}, std::move(parameters), std::nullopt);
+  return run(compression, bucket);
+}
+
 std::shared_ptr<Compression> make_compression(c10::intrusive_ptr<ProcessGroupRing> group,
                                               std::string codec, int64_t warmup_steps,
                                               std::map<int64_t, std::string> schedule,
                                               std::optional<bool> error_feedback, double guard,
-                                              int64_t measure_every, AtStep at_step) {
+                                              int64_t measure_every, AtStep at_step,
+                                              bool all_buckets_come) {
   CompressionOptions options{std::move(codec), warmup_steps, std::move(schedule),
                              error_feedback,   guard,        measure_every};
-  auto* made = new Compression(std::move(group), std::move(options), std::move(at_step));
+  using Buckets = Compression::Buckets;
+  auto* made = new Compression(std::move(group), std::move(options), std::move(at_step),
+                               all_buckets_come ? Buckets::kAll : Buckets::kOfDdp);
   // Its end waits for what is in flight, which must not keep other Python threads waiting.
   return {made, [](Compression* compression) {
             if (PyGILState_Check() == 0) return delete compression;
@@ -162,7 +173,8 @@ void bind_compress(py::module_& module) {
   py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression")
       .def(py::init(&make_compression), py::kw_only(), py::arg("group"), py::arg("codec"),
            py::arg("warmup_steps"), py::arg("schedule"), py::arg("error_feedback"),
-           py::arg("guard"), py::arg("measure_every"), py::arg("at_step"))
+           py::arg("guard"), py::arg("measure_every"), py::arg("at_step"),
+           py::arg("all_buckets_come") = false)
       .def(
           "add_parameter",
           [](Compression& self, const at::Tensor& tensor, std::string name, std::string codec,
@@ -171,6 +183,8 @@ void bind_compress(py::module_& module) {
           },
           py::arg("tensor"), py::arg("name"), py::arg("codec"), py::arg("coarsest"), no_gil)
       .def("run", &run, py::arg("bucket"))
+      .def("run_bucket", &run_bucket, py::arg("index"), py::arg("count"), py::arg("buffer"),
+           py::arg("parameters"))
       .def("report", &report)
       .def("residual_norm", &Compression::residual_norm, no_gil)
       .def("state", &state, py::arg("adopted") = false)

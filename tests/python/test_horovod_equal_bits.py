@@ -20,7 +20,7 @@ STEPS = 8
 WIDTH = 200  # sums of such layers are cut into parts, in an order that depends on where these lie
 RUNS = 3
 # How gradients travel: of hvd.Compression, or text.
-COMPRESSIONS = ["none", "fp16"]
+COMPRESSIONS = ["none", "fp16", "int4"]
 
 
 def _net() -> nn.Module:

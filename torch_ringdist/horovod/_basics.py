@@ -89,7 +89,7 @@ def shutdown() -> None:
 def leave() -> None:
     """The groups, so that the others hear of it; ranks and sizes stay as they were."""
     for group in _sets.take_groups():
-        group.named.close()
+        group.close()
 
 
 def is_initialized() -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torch_ringdist.horovod._codec import codec_for
+
 
 class Compressor:
     """compress() before an allreduce, decompress() of what comes back."""
@@ -52,3 +54,4 @@ class Compression:
 
     none = NoneCompressor
     fp16 = FP16Compressor
+    codec = staticmethod(codec_for)

@@ -19,6 +19,7 @@ from torch_ringdist.horovod._reductions import Adasum, ReduceOp
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
+    from torch_ringdist.horovod._codec import Codec
     from torch_ringdist.horovod._compression import Compressor
     from torch_ringdist.horovod._sets import ProcessSet
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class GradientSettings:
     """As the arguments of DistributedOptimizer of those names."""
 
-    compression: type[Compressor]
+    compression: type[Compressor] | Codec
     backward_passes_per_step: int
     op: ReduceOp
     gradient_predivide_factor: float
@@ -37,7 +38,7 @@ class GradientSettings:
 
 
 @dataclass(eq=False)
-class _Bundle:
+class Bundle:
     """Parameters whose gradients are reduced as one."""
 
     name: str
@@ -59,10 +60,11 @@ class Gradients:
     ) -> None:
         self.names = names
         self.settings = settings
+        self._compressor: Any = settings.compression
         self._passes = settings.backward_passes_per_step
         self._left: dict[Tensor, int] = {}
-        self._bundles: list[_Bundle] = []
-        self._bundle_of: dict[Tensor, _Bundle] = {}
+        self._bundles: list[Bundle] = []
+        self._bundle_of: dict[Tensor, Bundle] = {}
         self._hooked: set[Tensor] = set()
         self._optimizer = weakref.ref(optimizer)
         self._world: weakref.ref[_world.World] | None = None
@@ -83,12 +85,12 @@ class Gradients:
                     self._left[p] = self._passes
                     self._hook(p)
 
-    def _follow(self) -> None:
+    def _follow(self) -> bool:
         """Into another world than the last time, after an init() or a reset: what was on its way
-        has ended with that one."""
+        has ended with that one. Whether it is another."""
         world = _world.current() if self._world else _world.required()
         if world is None or (self._world and self._world() is world):
-            return
+            return False
         process_set = self.settings.process_set
         self._included = process_set.included()
         self._takes_part = self._included and process_set.size() > 1
@@ -101,6 +103,7 @@ class Gradients:
         self.set_passes(self._passes)
         for p in self._bundle_of:
             self._hook(p)
+        return True
 
     @property
     def takes_part(self) -> bool:
@@ -114,11 +117,12 @@ class Gradients:
             own = weakref.ref(self)
             p.register_post_accumulate_grad_hook(lambda p: _tell(own, p))
 
-    def _add_bundle(self, name: str, parameters: list[Tensor]) -> None:
-        bundle = _Bundle(name, parameters)
+    def _add_bundle(self, name: str, parameters: list[Tensor]) -> Bundle:
+        bundle = Bundle(name, parameters)
         bundle.start_anew()
         self._bundles.append(bundle)
         self._bundle_of.update(dict.fromkeys(parameters, bundle))
+        return bundle
 
     def set_passes(self, passes: int) -> None:
         self._passes = passes
@@ -210,7 +214,7 @@ class Gradients:
             if self.settings.average_aggregated_gradients:
                 p.grad /= self._passes
 
-    def _start(self, bundle: _Bundle) -> None:
+    def _start(self, bundle: Bundle) -> None:
         dense = []
         for p in bundle.parameters:
             if p.grad is None and not p.requires_grad:
@@ -233,9 +237,9 @@ class Gradients:
             prescale /= self._passes
         return prescale, settings.gradient_predivide_factor
 
-    def _start_dense(self, bundle: _Bundle, parameters: list[Tensor]) -> None:
+    def _start_dense(self, bundle: Bundle, parameters: list[Tensor]) -> None:
         settings, (prescale, postscale) = self.settings, self._factors()
-        pairs = [settings.compression.compress(p.grad) for p in parameters]
+        pairs = [self._compressor.compress(p.grad) for p in parameters]
         bundle.handles.append(
             grouped_allreduce_async_(
                 [small for small, _ in pairs],
@@ -249,13 +253,13 @@ class Gradients:
 
         def finish(sums: list[Tensor]) -> None:
             for p, small, (_, ctx) in zip(parameters, sums, pairs, strict=True):
-                reduced = settings.compression.decompress(small, ctx)
+                reduced = self._compressor.decompress(small, ctx)
                 if reduced is not p.grad:
                     p.grad.copy_(reduced)
 
         bundle.finish.append(finish)
 
-    def _start_sparse(self, bundle: _Bundle, p: Tensor) -> None:
+    def _start_sparse(self, bundle: Bundle, p: Tensor) -> None:
         settings, (prescale, postscale) = self.settings, self._factors()
         gradient = p.grad if prescale == 1 else p.grad * prescale
         name = f"{self.names[p]}.sparse"

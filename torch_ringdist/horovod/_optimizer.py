@@ -13,8 +13,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist._settings import Settings
 from torch_ringdist.horovod import _world
 from torch_ringdist.horovod._async import grouped_allreduce_async_
+from torch_ringdist.horovod._codec import Codec, OptimizerCompression
+from torch_ringdist.horovod._coded_gradients import CodedGradients
 from torch_ringdist.horovod._compression import Compression, Compressor
 from torch_ringdist.horovod._gradients import Gradients, GradientSettings
 from torch_ringdist.horovod._handles import synchronize
@@ -35,6 +38,12 @@ class _Distributed(Optimizer):
     @property
     def _parameter_names(self) -> dict[Tensor, str]:
         return self._gradients.names
+
+    @property
+    def compression(self) -> OptimizerCompression | None:
+        """With a codec as compression=, of more ranks than one."""
+        gradients = self._gradients
+        return gradients.compression if isinstance(gradients, CodedGradients) else None
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Between two steps."""
@@ -167,7 +176,8 @@ def _over(optimizer: Optimizer, names: dict[Tensor, str], settings: GradientSett
     for name in _OF_THIS_PROCESS:
         out.__dict__.pop(name, None)
     out._wrapped_one = optimizer
-    out._gradients = Gradients(out, names, settings)
+    coded = isinstance(settings.compression, Codec)
+    out._gradients = (CodedGradients if coded else Gradients)(out, names, settings)
     return out
 
 
@@ -222,7 +232,7 @@ def _names_of(optimizer: Optimizer, named: NamedParameters | None) -> dict[Tenso
 def DistributedOptimizer(
     optimizer: Optimizer,
     named_parameters: NamedParameters | None = None,
-    compression: type[Compressor] = Compression.none,
+    compression: type[Compressor] | Codec | str = Compression.none,
     backward_passes_per_step: int = 1,
     op: ReduceOp = Average,
     gradient_predivide_factor: float = 1.0,
@@ -240,7 +250,10 @@ def DistributedOptimizer(
             state.
         named_parameters: model.named_parameters(), the same on all ranks; else parameters have
             their position for a name.
-        compression: Compression.none, Compression.fp16, or a class like these.
+        compression: Compression.none, Compression.fp16, or a class like these; or a codec of
+            docs/compression.md, as "int4", "auto", "powersgd:4", or Compression.codec(...):
+            gradients travel in buckets then, as those of DistributedDataParallel, and .compression
+            of what is returned says what was saved, and has what a checkpoint needs.
         backward_passes_per_step: so many backward passes add up before gradients are reduced.
         op: Average, Sum; Adasum combines steps instead.
         gradient_predivide_factor: of Average: divided by it before the sum, by size / it after.
@@ -267,6 +280,8 @@ def DistributedOptimizer(
     if num_groups:
         warnings.warn("num_groups has been renamed to groups", DeprecationWarning, stacklevel=2)
         groups = groups or num_groups
+    if isinstance(compression, str):
+        compression = Codec(Settings(compression))
     settings = GradientSettings(
         compression,
         backward_passes_per_step,

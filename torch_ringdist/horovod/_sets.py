@@ -208,7 +208,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         del _sets[number]
         process_set.process_set_id = None
     if group is not None:
-        group.named.close()
+        group.close()
     return True
 
 

@@ -75,6 +75,7 @@ class Group:
 
     Attributes:
         members: global ranks, in order.
+        coded: of gradients with a codec, each with an order of its own.
         counts: by operation, how many calls without a name there were.
         joins: how many times all have joined: each begins those counts anew.
     """
@@ -85,6 +86,7 @@ class Group:
     joins: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    coded: list[ProcessGroupRing] = field(default_factory=list)
 
     @property
     def rank(self) -> int:
@@ -106,6 +108,12 @@ class Group:
             number = self.counts.get(operation, 0)
             yield f"{operation}.noname.{self.joins}.{number}"
             self.counts[operation] = number + 1
+
+    def close(self) -> None:
+        """Waits for the operations in flight, and leaves."""
+        for backend in self.coded:
+            backend.shutdown()
+        self.named.close()
 
     def joined(self) -> None:
         self.joins += 1
@@ -136,21 +144,31 @@ class World:
     def make_group(self, number: int, members: Sequence[int]) -> Group:
         """Of those ranks, this one among them; all of them call it alike. Looks for them in the
         background."""
-        native = _native.load()
-        rank = list(members).index(self.me.rank)
-        store = dist.PrefixStore(f"set{number}", self.store)
+        backend = self._make_backend(str(number), members, _options())
         with as_internal():
-            backend = native.create_backend(
-                store,
-                rank,
+            named = _native.load().NamedGroup(backend, **_limits())
+        return Group(named, backend, list(members))
+
+    def add_coded(self, process_set: int, group: Group) -> ProcessGroupRing:
+        """One more of the group's. As make_group()."""
+        name = f"{process_set}/coded{len(group.coded)}"
+        group.coded.append(self._make_backend(name, group.members, {}))
+        return group.coded[-1]
+
+    def _make_backend(
+        self, name: str, members: Sequence[int], options: dict[str, str]
+    ) -> ProcessGroupRing:
+        with as_internal():
+            return _native.load().create_backend(
+                dist.PrefixStore(f"set{name}", self.store),
+                list(members).index(self.me.rank),
                 len(members),
                 _timeout("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"),
-                f"horovod:{number}",
+                f"horovod:{name}",
                 list(members),
-                _options(),
+                options,
                 _registration.read_costs,
             )
-            return Group(native.NamedGroup(backend, **_limits()), backend, list(members))
 
 
 def _host_of_this_process() -> str:

@@ -58,8 +58,9 @@ CompressionGroup group_of(const ProcessGroupRing& group) {
           group.communicator()->config().deterministic == "layout", kMinCompressed};
 }
 
-SessionOwner owner_of(AtStep at_step) {
-  return {std::move(at_step), watch_backward,
+SessionOwner owner_of(AtStep at_step, Compression::Buckets buckets) {
+  const bool watches = buckets == Compression::Buckets::kOfDdp;
+  return {std::move(at_step), watches ? watch_backward : [](std::shared_ptr<std::atomic<bool>>) {},
           [](const std::string& text) { TORCH_WARN_ONCE(text); }, [] { return Clock::now(); }};
 }
 
@@ -71,13 +72,13 @@ PendingBucketPtr pending_of(BucketWork::Running running, bool on_cpu) {
 }  // namespace
 
 Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
-                         AtStep at_step)
+                         AtStep at_step, Buckets buckets)
     : group_(std::move(group)),
       made_for_(group_->communicator()),
       probe_(made_for_, wait_in(made_for_)),
       work_(group_),
       session_(value_of(Session::create(probe_, group_of(*group_), std::move(options),
-                                        owner_of(std::move(at_step))))) {}
+                                        owner_of(std::move(at_step), buckets)))) {}
 
 void Compression::add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule) {
   throw_if(session_->add_parameter(info_of(tensor), std::move(name), std::move(rule)));

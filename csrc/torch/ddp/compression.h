@@ -26,9 +26,15 @@ class Compression {
     Residuals residuals;
   };
 
+  // Which buckets a step has.
+  enum class Buckets : uint8_t {
+    kOfDdp,  // where the backward pass ends, those that have not come do not
+    kAll,    // all of them come, at any time
+  };
+
   // Raises ValueError for an option.
   Compression(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
-              AtStep at_step);
+              AtStep at_step, Buckets buckets = Buckets::kOfDdp);
 
   // Before the first step. Raises ValueError for the rule.
   void add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule);

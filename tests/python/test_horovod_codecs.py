@@ -1,0 +1,197 @@
+"""DistributedOptimizer(compression="int4"): codecs with error feedback."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from support.horovod import initialized
+from support.rank import caught
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+import torch_ringdist.horovod as hvd
+
+WIDTH = 64
+
+
+def _net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH)
+    )
+
+
+def _batch(step: int) -> tuple[Tensor, Tensor]:
+    drawn = torch.Generator().manual_seed(100 * step + hvd.rank())
+    x = torch.randn(32, WIDTH, generator=drawn)
+    return x, x.roll(1, dims=1)
+
+
+def _optimizer(net: nn.Module, compression: object, **named: object):
+    return hvd.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.05),
+        named_parameters=net.named_parameters(),
+        compression=compression,
+        **named,
+    )
+
+
+def _train(net: nn.Module, optimizer, steps: int, first: int = 0) -> float:
+    loss = torch.zeros(())
+    for step in range(first, first + steps):
+        optimizer.zero_grad()
+        x, y = _batch(step)
+        loss = mse_loss(net(x), y)
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+def _flat(net: nn.Module) -> Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in net.parameters()])
+
+
+def _same_on_all(net: nn.Module) -> None:
+    all_of_it = hvd.allgather(_flat(net)[None])
+    assert all(row.equal(all_of_it[0]) for row in all_of_it)
+
+
+def _codecs(compression: str) -> None:
+    with initialized():
+        plain = _net()
+        _train(plain, _optimizer(plain, hvd.Compression.none), 40)
+        net = _net()
+        before = _flat(net).clone()
+        optimizer = _optimizer(net, compression)
+        _train(net, optimizer, 40)
+        _same_on_all(net)
+        way = (_flat(plain) - before).norm()
+        assert (_flat(net) - _flat(plain)).norm() < 0.3 * way
+        stats = optimizer.compression.stats()
+        assert stats["step"] == 39, stats
+        if compression != "none":
+            assert stats["total"]["bytes_saved"] > 0.2 * stats["total"]["bytes_uncompressed"]
+
+
+@pytest.mark.parametrize("compression", ["int4", "int8", "powersgd:4", "none"])
+def test_training_goes_the_same_way(pools, compression: str):
+    pools(3).run(_codecs, compression)
+
+
+def _is_as_ddp_does() -> None:
+    """Gradients of one step, of a bucket for each parameter, and what is owed."""
+    with initialized():
+        net = _net()
+        codec = hvd.Compression.codec(net, "int8", rules={"3.weight": "none"})
+        optimizer = _optimizer(net, codec)
+        x, y = _batch(0)
+        mse_loss(net(x), y).backward()
+        own = [p.grad.clone() for p in net.parameters()]
+        optimizer.synchronize()
+        for (name, p), grad in zip(net.named_parameters(), own, strict=True):
+            mean = hvd.allreduce(grad, name=name)
+            error = (p.grad - mean).norm() / mean.norm()
+            assert (error > 1e-4) == (name == "0.weight"), (name, error)
+
+
+def test_rules_and_norms(pools):
+    pools(2).run(_is_as_ddp_does)
+
+
+def _checkpoint() -> None:
+    with initialized():
+        whole = _net()
+        _train(whole, _optimizer(whole, "int4"), 6)
+        first = _net()
+        optimizer = _optimizer(first, "int4")
+        _train(first, optimizer, 3)
+        owed = optimizer.compression.state_dict(local=True)
+        assert set(owed["residuals"]) == {"0.weight", "3.weight"}
+        second = copy.deepcopy(first)
+        other = _optimizer(second, "int4")
+        other.compression.load_state_dict(owed)
+        _train(second, other, 3, first=3)
+        assert _flat(second).equal(_flat(whole))
+
+
+def test_what_is_owed_can_be_saved(pools):
+    pools(2).run(_checkpoint)
+
+
+def _arguments() -> None:
+    with initialized():
+        net = _net()
+        for codec, text in (("int5", "int5"), ("", "codec")):
+            raised = caught(_optimizer, net, codec)
+            assert raised is not None and "ValueError" in raised.kinds, raised
+            assert text in raised.text, raised
+        raised = caught(_optimizer, net, "int4", op=hvd.Adasum)
+        assert raised is not None and "op=hvd.Average or hvd.Sum" in raised.text, raised
+        again = pickle.loads(pickle.dumps(_optimizer(net, "int4")))
+        assert again.compression is not None
+
+
+def test_mistakes_and_pickles(pools):
+    pools(2).run(_arguments)
+
+
+def _accumulates(op_is_sum: bool) -> None:
+    """Two backward passes a step, unused and frozen parameters, a group that comes later."""
+    with initialized():
+        net, unused, late = _net(), nn.Linear(50, 50), nn.Linear(50, 50)
+        parameters = [*net.named_parameters(), *unused.named_parameters("unused")]
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([p for _, p in parameters], lr=0.01),
+            named_parameters=parameters,
+            compression="none",  # bits can be compared
+            op=hvd.Sum if op_is_sum else hvd.Average,
+            backward_passes_per_step=2,
+            average_aggregated_gradients=True,
+        )
+        for step in range(4):
+            if step == 1:
+                optimizer.add_param_group({"params": list(late.parameters())})
+            net[0].weight.requires_grad_(step != 2)
+            optimizer.zero_grad()
+            for batch in range(2):
+                x, y = _batch(2 * step + batch)
+                loss = mse_loss(net(x), y)
+                if step > 0:
+                    loss = loss + late(x[:, :50]).square().mean()
+                loss.backward()
+            # Without what the optimizer does on the way.
+            optimizer.synchronize()
+            for name, p in [*parameters, *late.named_parameters("late")]:
+                if p.grad is None:
+                    continue
+                spread = hvd.allgather(p.grad.reshape(1, -1), name=f"{step}{name}")
+                assert spread[0].equal(spread[1]), (step, name)
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        _same_on_all(net)
+        _same_on_all(late)
+        assert not unused.weight.grad.any()
+
+
+@pytest.mark.parametrize("op_is_sum", [False, True])
+def test_steps_of_several_passes(pools, op_is_sum: bool):
+    pools(2).run(_accumulates, op_is_sum)
+
+
+def _in_a_set() -> None:
+    some = hvd.ProcessSet([0, 2])
+    with initialized(process_sets=[some]):
+        net = _net()
+        optimizer = _optimizer(net, "int4", process_set=some)
+        _train(net, optimizer, 3)
+        assert (optimizer.compression is not None) == some.included()
+        rows = hvd.allgather(_flat(net)[None])
+        assert rows[0].equal(rows[2])
+        assert not rows[0].equal(rows[1])
+
+
+def test_in_a_process_set(pools):
+    pools(3).run(_in_a_set)
