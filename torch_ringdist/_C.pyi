@@ -120,6 +120,8 @@ class NamedGroup:
     ) -> NamedWork:
         """Of a list, as one operation."""
     def barrier(self, name: str) -> NamedWork: ...
+    def tune(self, fusion_bytes: int, batches_in_flight: int) -> None:
+        """On rank 0: of what is decided from now on. Raises: ArgumentError."""
     def start_timeline(self, path: str, mark_cycles: bool = False) -> None:
         """On rank 0: all record what calls do, rank N in `path`.rank-N. Raises: ArgumentError, they
         do so already; DistBackendError, it cannot be written."""

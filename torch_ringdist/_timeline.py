@@ -107,16 +107,19 @@ def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
         raise TimelineError(f"no record of a rank: {', '.join(map(str, parts))}")
     found.sort(key=lambda part: int(part.named["pid"]))
     first, progress = found[0], Bar(bar)
+    compared = any(part.clocks for part in found)
+    # Its start is moment 0 of the timeline, by rank 0's clock where clocks were compared.
+    zero = first.start + first.ahead(first.start)
     with tempfile.NamedTemporaryFile(
         "w", dir=out.parent, prefix=out.name, suffix=".tmp", delete=False
     ) as file:
         file.write("[\n")
         for number, part in enumerate(found):
             progress.show("merging", number / len(found), part.path.name)
-            # Clocks of one host are one; of others there is only what the wall clock says.
+            # Clocks of one host are one; of others there may be only what the wall clock says.
             far = (part.epoch - part.start) - (first.epoch - first.start)
-            part.far = far if abs(far) > _SAME_CLOCK else 0.0
-            _write(file, part, first.start)
+            part.far = far if abs(far) > _SAME_CLOCK and not compared else 0.0
+            _write(file, part, zero, first.epoch)
         # A reader of JSON wants no comma after the last one.
         file.write(json.dumps({"ph": "M", "pid": first.named["pid"], "name": "end"}) + "\n]\n")
     os.chmod(file.name, 0o644)
@@ -125,9 +128,8 @@ def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
     return len(found)
 
 
-def _write(file: Any, part: _Part, zero: float) -> None:
-    start = part.epoch if not part.clocks else round(part.epoch - part.ahead(part.start))
-    args = {**part.named["args"], "start_time_since_epoch_in_micros": start}
+def _write(file: Any, part: _Part, zero: float, epoch: int) -> None:
+    args = {**part.named["args"], "start_time_since_epoch_in_micros": epoch}
     file.write(json.dumps({**part.named, "args": args}) + ",\n")
     sort = {"ph": "M", "pid": part.named["pid"], "name": "process_sort_index"}
     file.write(json.dumps({**sort, "args": {"sort_index": part.named["pid"]}}) + ",\n")

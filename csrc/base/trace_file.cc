@@ -1,9 +1,12 @@
 #include "base/trace_file.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace ringdist {
@@ -45,9 +48,16 @@ std::string metadata(const std::string& rank, const std::string& name, const std
 
 Result<std::shared_ptr<TraceFile>> TraceFile::create(const std::string& path, int rank,
                                                      const std::string& name) {
-  File file(std::fopen(path.c_str(), "w"), std::fclose);
+  (void)std::remove(path.c_str());
+  File file(std::fopen(path.c_str(), "wxe"), std::fclose);
   if (!file) return Error(ErrorKind::kSystem, "ringdist: " + path + ": " + std::strerror(errno));
-  std::shared_ptr<TraceFile> out(new TraceFile(std::move(file), path, rank));
+  std::shared_ptr<TraceFile> out;
+  try {
+    out.reset(new TraceFile(std::move(file), path, rank));
+  } catch (const std::system_error& error) {
+    return Error(ErrorKind::kSystem,
+                 std::string("ringdist: a thread that writes: ") + error.what());
+  }
   const auto epoch = std::chrono::duration_cast<std::chrono::microseconds>(
       std::chrono::system_clock::now().time_since_epoch());
   out->put("[\n" +
@@ -61,23 +71,31 @@ Result<std::shared_ptr<TraceFile>> TraceFile::create(const std::string& path, in
 }
 
 TraceFile::TraceFile(File file, std::string path, int rank)
-    : path_(std::move(path)), rank_(std::to_string(rank)), file_(std::move(file)) {
+    : path_(std::move(path)), rank_(std::to_string(rank)), pid_(getpid()), file_(std::move(file)) {
   thread_ = std::thread([this] { run(); });
 }
 
 TraceFile::~TraceFile() {
+  if (forked()) {  // the thread is the parent's, and so is the lock, maybe
+    thread_.detach();
+    (void)file_.release();
+    return;
+  }
   {
     std::lock_guard lock(mutex_);
     ends_ = true;
   }
   changed_.notify_all();
   thread_.join();
+  write_all();
 }
 
 void TraceFile::add(const TraceSpan& span) noexcept {
+  if (forked()) return;
   try {
     std::string event;
     std::lock_guard lock(mutex_);
+    if (waiting_.size() > kMostWaiting) return;
     const bool wakes = waiting_.empty();
     const std::string row = std::to_string(track(span.track));
     const bool is_moment = span.begin == span.end;
@@ -87,7 +105,7 @@ void TraceFile::add(const TraceSpan& span) noexcept {
             ",\"name\":" + quoted(span.what) +
             (span.detail.empty() ? "" : R"(,"args":{"detail":)" + quoted(span.detail) + "}") +
             "},\n";
-    if (waiting_.size() + event.size() <= kMostWaiting) waiting_ += event;
+    waiting_ += event;
     if (wakes) changed_.notify_one();
   } catch (...) {  // there is no memory for it
   }
@@ -116,6 +134,8 @@ void TraceFile::put(const std::string& event) {
 }
 
 void TraceFile::flush() { write_all(); }
+
+bool TraceFile::forked() const { return getpid() != pid_; }
 
 void TraceFile::write_all() {
   std::lock_guard one_at_a_time(writing_);

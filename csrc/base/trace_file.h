@@ -25,7 +25,8 @@ namespace ringdist {
 
 class TraceFile final : public Recorder {
  public:
-  // A new file. `name`: the process', for people. Error: kSystem, it cannot be written.
+  // A new file, in place of one that is there. `name`: the process', for people. Error: kSystem, it
+  // cannot be written. In a child of fork() it does nothing.
   static Result<std::shared_ptr<TraceFile>> create(const std::string& path, int rank,
                                                    const std::string& name);
   ~TraceFile() override;
@@ -43,12 +44,14 @@ class TraceFile final : public Recorder {
 
   TraceFile(File file, std::string path, int rank);
   int track(const std::string& name) RINGDIST_REQUIRES(mutex_);
+  bool forked() const;
   void put(const std::string& event);
   void write_all();
   void run();
 
   const std::string path_;
   const std::string rank_;
+  const int pid_;
   std::mutex writing_;  // before mutex_
   File file_ RINGDIST_GUARDED_BY(writing_);
 

@@ -143,6 +143,7 @@ std::string dump() {
 
 // Written by any process, say one without a group.
 bool start_trace(const std::string& path, int rank, const std::string& name) {
+  if (process_is_recorded()) return false;  // maybe in that file
   auto file = TraceFile::create(path, rank, name);
   throw_if(file.error());
   if (record_process(file.value())) return true;

@@ -78,6 +78,8 @@ void bind_named(py::module_& module) {
           py::arg("postscale") = 1.0, Release())
       .def("barrier", &NamedGroup::barrier, py::arg("name"), Release())
       .def("join", &NamedGroup::join, Release())
+      .def("tune", &NamedGroup::tune, py::arg("fusion_bytes"), py::arg("batches_in_flight"),
+           Release())
       .def("start_timeline", &NamedGroup::start_timeline, py::arg("path"),
            py::arg("mark_cycles") = false, Release())
       .def(

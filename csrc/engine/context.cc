@@ -281,15 +281,13 @@ void Context::on_letters(FrameStream stream, const Hello& hello, LinkKind kind) 
 }
 
 bool Context::record(std::shared_ptr<Recorder> recorder) {
-  bool done = false;
-  (void)lane_->call(
-      [&] {
-        Executor& executor = lane_->executor();
-        done = recorder == nullptr || executor.recorder() == nullptr;
-        if (done) executor.set_recorder(std::move(recorder));
-      },
-      Clock::now() + kFinishTime);
-  return done;
+  const auto done = std::make_shared<bool>(false);
+  const auto task = [this, done, recorder] {
+    Executor& executor = lane_->executor();
+    *done = recorder == nullptr || executor.recorder() == nullptr;
+    if (*done) executor.set_recorder(recorder);
+  };
+  return lane_->call(task, Clock::now() + kFinishTime) && *done;
 }
 
 std::string Context::dump() {

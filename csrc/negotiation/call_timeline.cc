@@ -13,10 +13,13 @@ std::string upper_case(std::string text) {
 
 }  // namespace
 
-CallTimeline::CallTimeline(Executor& executor, const LetterPost& post, int rank, Send send)
+CallTimeline::CallTimeline(Executor& executor, const LetterPost& post, int rank, std::string group,
+                           Send send, Discard discard)
     : executor_(executor),
       rank_(rank),
+      group_(std::move(group)),
       send_(std::move(send)),
+      discard_(std::move(discard)),
       timeline_(*this, post.topology(), rank, post.who(rank)) {}
 
 Error CallTimeline::start(const std::string& path, bool marks_cycles) {
@@ -37,8 +40,8 @@ bool CallTimeline::record(std::shared_ptr<Recorder> recorder) {
   return true;
 }
 
-void CallTimeline::gathered() {
-  if (gathering_) executor_.finish_op(std::exchange(gathering_, nullptr), {});
+void CallTimeline::gathered(const Error& error) {
+  if (gathering_) executor_.finish_op(std::exchange(gathering_, nullptr), error);
 }
 
 void CallTimeline::end(const Error& cause) noexcept {
@@ -56,12 +59,14 @@ void CallTimeline::begin_batch() {
   if (timeline_.marks_cycles()) own_->add({"cycles", "CYCLE_START", "", now, now});
 }
 
-// A row for each name, as Horovod has them.
+// A row for each name, as Horovod has them; one for all that have none. Of other groups than that
+// of the timeline with the group's name.
 void CallTimeline::add(const NamedCall& call, TimePoint made, int last, Batch& batch) {
   const auto& recorder = executor_.recorder();
   if (!recorder) return;
-  const bool has_it = call.name.starts_with(call.operation + ".noname.");
-  const std::string row = has_it ? call.name : call.operation + "." + call.name;
+  const bool has_none = call.name.starts_with(call.operation + ".noname.");
+  std::string row = call.operation + "." + (has_none ? "noname" : call.name);
+  if (recorder != own_) row = group_ + " " + row;
   const std::string what = upper_case(call.operation);
   const TimePoint now = Clock::now();
   recorder->add({row, "NEGOTIATE_" + what, "last: rank " + std::to_string(last), made, now});

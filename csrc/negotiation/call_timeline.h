@@ -21,7 +21,11 @@ class CallTimeline final : private TimelineHost {
  public:
   using Send = std::function<void(int rank, std::vector<std::byte> letter)>;
 
-  CallTimeline(Executor& executor, const LetterPost& post, int rank, Send send);
+  using Discard = std::function<void(std::shared_ptr<void>)>;
+
+  // `group`: its name. `discard`: does not throw.
+  CallTimeline(Executor& executor, const LetterPost& post, int rank, std::string group, Send send,
+               Discard discard);
 
   // As of Timeline.
   Error start(const std::string& path, bool marks_cycles);
@@ -31,6 +35,7 @@ class CallTimeline final : private TimelineHost {
     return timeline_.receive(rank, letter, Clock::now());
   }
   bool is_busy() const { return timeline_.is_busy(); }
+  bool gathers() const { return gathering_ != nullptr; }
   void end(const Error& cause) noexcept;
 
   // A batch is about to run;
@@ -46,11 +51,14 @@ class CallTimeline final : private TimelineHost {
     send_(rank, std::move(letter));
   }
   bool record(std::shared_ptr<Recorder> recorder) override;
-  void gathered() override;
+  void gathered(const Error& error) override;
+  void discard(std::shared_ptr<void> what) noexcept override { discard_(std::move(what)); }
 
   Executor& executor_;
   const int rank_;
+  const std::string group_;
   const Send send_;
+  const Discard discard_;
   Timeline timeline_;
   std::shared_ptr<Recorder> own_;  // of the timeline
   std::shared_ptr<Op> gathering_;  // ends when it is there

@@ -95,13 +95,21 @@ Result<NegotiationSeat::Join> Negotiation::join() {
   return out;
 }
 
+Error Negotiation::tune(int64_t fusion_bytes, int batches_in_flight) {
+  return hand_over([seat = seat_, fusion_bytes,
+                    batches_in_flight] { seat->tune(fusion_bytes, batches_in_flight); },
+                   /*will_wait=*/false);
+}
+
 Error Negotiation::start_timeline(const std::string& path, bool marks_cycles) {
   if (Error error = failure()) return error;
-  Error out;
-  const auto task = [&, seat = seat_] { out = seat->start_timeline(path, marks_cycles); };
+  const auto answer = std::make_shared<Error>();
+  const auto task = [seat = seat_, answer, path, marks_cycles] {
+    *answer = seat->start_timeline(path, marks_cycles);
+  };
   if (!group_->context().lane().call(task, Clock::now() + Context::kFinishTime))
     return {ErrorKind::kTimeout, "ringdist: timeline: the lane is busy"};
-  return out;
+  return *answer;
 }
 
 Result<std::shared_ptr<Op>> Negotiation::stop_timeline() {

@@ -41,6 +41,8 @@ class Negotiation {
   // (stand_in.h), where that can be.
   Result<NegotiationSeat::Join> join();
 
+  // On rank 0: NegotiatorOptions of what is decided from now on.
+  Error tune(int64_t fusion_bytes, int batches_in_flight);
   // On rank 0: all record what their calls do, until it stops that. Then a file for each rank is
   // beside `path` (Timeline::part_of), but for a rank that could not write. Errors: as of
   // NegotiationSeat, and that of the group; the op's, too. It waits for the ranks to be there.

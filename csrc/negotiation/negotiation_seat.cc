@@ -21,9 +21,12 @@ void NegotiationSeat::begin(LetterPost& post) {
   const int size = static_cast<int>(post.topology().host_of.size());
   negotiator_.emplace(static_cast<NegotiatorHost&>(*this), post.topology(), rank_, options_.order);
   stalls_.emplace(static_cast<StallHost&>(*this), rank_, size, options_.warn_after);
-  timeline_.emplace(executor(), post, rank_, [this](int rank, std::vector<std::byte> letter) {
-    this->post(Letter::kTimeline, rank, std::move(letter));
-  });
+  timeline_.emplace(
+      executor(), post, rank_, name_,
+      [this](int rank, std::vector<std::byte> letter) {
+        this->post(Letter::kTimeline, rank, std::move(letter));
+      },
+      [this](std::shared_ptr<void> what) { discard(std::move(what)); });
   if (const auto wanted = std::exchange(timeline_wanted_, std::nullopt))
     if (Error error = timeline_->start(wanted->first, wanted->second)) warn(error.message());
   for (Open& open : std::exchange(waiting_, {})) make(std::move(open));
@@ -62,8 +65,9 @@ Error NegotiationSeat::on_letter(int rank, ConstBytes bytes) {
   const auto kind = static_cast<Letter>(bytes.back());
   const ConstBytes letter = bytes.first(bytes.size() - 1);
   if (kind == Letter::kStall) return stalls_->receive(rank, letter, Clock::now());
-  if (kind == Letter::kTimeline) return timeline_->receive(rank, letter);
-  if (Error error = negotiator_->receive(rank, letter)) return error;
+  Error error = kind == Letter::kTimeline ? timeline_->receive(rank, letter)
+                                          : negotiator_->receive(rank, letter);
+  if (error) return error;
   settle();
   return {};
 }
@@ -81,7 +85,7 @@ void NegotiationSeat::settle() {
     negotiator_->flush();
   } while (ran_at_once_);
   if (broken_) return post_->fail(broken_);
-  post_->await_letters(!open_.empty() || join_);
+  post_->await_letters(!open_.empty() || join_ || timeline_->gathers());
 }
 
 void NegotiationSeat::send(int rank, std::vector<std::byte> letter) {
@@ -90,6 +94,25 @@ void NegotiationSeat::send(int rank, std::vector<std::byte> letter) {
 
 void NegotiationSeat::send_stall(int rank, std::vector<std::byte> letter) {
   post(Letter::kStall, rank, std::move(letter));
+}
+
+std::string NegotiationSeat::elsewhere() const {
+  const std::string verdict = executor().verdict();
+  return verdict == Executor::kIdle ? "" : verdict;
+}
+
+std::pair<TimePoint, std::string> NegotiationSeat::waits() const {
+  std::pair<TimePoint, std::string> out{TimePoint::max(), ""};
+  for (const auto& [name, open] : open_)
+    if (open.end->started < out.first)
+      out = {open.end->started, "'" + name + "' waits for " + awaited(name)};
+  return out;
+}
+
+// In words.
+std::string NegotiationSeat::awaited(const std::string& name) const {
+  const std::string found = stalls_ ? stalls_->awaits(name) : "";
+  return found.empty() ? "all ranks to call it" : found;
 }
 
 std::vector<StallHost::OpenCall> NegotiationSeat::open_calls() const {
@@ -113,6 +136,7 @@ void NegotiationSeat::stop_timeline(std::shared_ptr<Op> end) {
   timeline_wanted_.reset();
   if (cause_ || !timeline_) return finish(end, cause_);
   timeline_->stop(std::move(end));
+  settle();
 }
 
 void NegotiationSeat::run(const std::vector<CallTable::Agreed>& calls) {
@@ -237,17 +261,16 @@ void NegotiationSeat::end(const Error& cause) noexcept {
   if (!cause_) cause_ = cause;
   post_ = nullptr;
   end_all();
-  if (timeline_) timeline_->end(cause_);
   auto group = std::exchange(group_, nullptr);
-  if (!group) return;
   // What is decided runs there, and lacks what this rank, or another one, does not start any more.
-  if (cause.kind() != ErrorKind::kAborted) {
+  if (group && cause.kind() != ErrorKind::kAborted) {
     try {
       group->fail(cause);
     } catch (...) {  // there is no memory: it ends by its timeout
     }
   }
-  discard(std::move(group));
+  if (timeline_) timeline_->end(cause_);
+  if (group) discard(std::move(group));
 }
 
 void NegotiationSeat::end_all() noexcept {
@@ -279,11 +302,8 @@ void NegotiationSeat::finish(const std::shared_ptr<Op>& op, const Error& error) 
 
 std::string NegotiationSeat::dump() const {
   std::string out;
-  for (const auto& [name, open] : open_) {
-    const std::string awaits = stalls_ ? stalls_->awaits(name) : "";
-    out += "\n   '" + name + "', " + open.call.description.words + ": " +
-           (awaits.empty() ? "not called by all ranks" : "waits for " + awaits);
-  }
+  for (const auto& [name, open] : open_)
+    out += "\n   '" + name + "', " + open.call.description.words + ": waits for " + awaited(name);
   return out;
 }
 

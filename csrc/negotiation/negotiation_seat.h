@@ -46,6 +46,11 @@ class NegotiationSeat final : public Correspondent,
   void call(Open open);
   // Until it has ended, this rank makes no calls.
   void join(Join join);
+  // As of Negotiator, once it has begun.
+  void tune(int64_t fusion_bytes, int batches_in_flight) {
+    if (negotiator_) negotiator_->tune(fusion_bytes, batches_in_flight);
+    settle();
+  }
   // As of CallTimeline. While others are still looked for, it is only warned of an error.
   Error start_timeline(const std::string& path, bool marks_cycles);
   void stop_timeline(std::shared_ptr<Op> end);
@@ -62,6 +67,7 @@ class NegotiationSeat final : public Correspondent,
   Error on_letter(int rank, ConstBytes letter) override;
   Error tick(TimePoint now) override;
   void end(const Error& cause) noexcept override;
+  std::pair<TimePoint, std::string> waits() const override;
   std::string dump() const override;
 
  private:
@@ -76,12 +82,14 @@ class NegotiationSeat final : public Correspondent,
   std::string who(int rank) const override { return post_->who(rank); }
   std::vector<OpenCall> open_calls() const override;
   bool has_joined() const override { return join_.has_value(); }
+  std::string elsewhere() const override;
   void warn(const std::string& text) override;
 
   // Whose a letter is: its last byte.
   enum class Letter : uint8_t { kOrder, kStall, kTimeline };
   void post(Letter kind, int rank, std::vector<std::byte> letter);
 
+  std::string awaited(const std::string& name) const;
   void make(Open open);
   Error start(const std::vector<CallTable::Agreed>& calls, const std::shared_ptr<Batch>& batch);
   Error prepare(const std::vector<CallTable::Agreed>& calls, Batch& batch);

@@ -68,11 +68,18 @@ std::shared_ptr<Context> existing_process_context() {
   return h.context;
 }
 
+bool process_is_recorded() {
+  Holder& h = holder();
+  std::lock_guard lock(h.mutex);
+  return h.recorder != nullptr;
+}
+
 bool record_process(std::shared_ptr<Recorder> recorder) {
   Holder& h = holder();
   std::lock_guard lock(h.mutex);
   if (recorder && h.recorder) return false;
-  if (h.context && !h.context->forked() && !h.context->record(recorder)) return false;
+  const bool works = h.context && !h.context->forked();
+  if (works && !h.context->record(recorder) && recorder) return false;
   h.recorder = std::move(recorder);
   return true;
 }

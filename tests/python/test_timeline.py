@@ -65,7 +65,12 @@ def test_clocks_that_were_compared_are_aligned(tmp_path: Path):
     moved = [_clock(1, 5000.0, 1e6), _clock(1, 7000.0, 1e6 + 100)]
     spans = [_span(1, ts) for ts in (4000.0, 5000.0, 6000.0, 8000.0)]
     one = _write(tmp_path / "t.rank-1", 1, moved + spans, start=4000.0, epoch=7)
-    assert _times(_merged(tmp_path / "t", zero, one)) == [
+    events = _merged(tmp_path / "t", zero, one)
+    starts = [
+        e["args"]["start_time_since_epoch_in_micros"] for e in events if e["name"] == "process_name"
+    ]
+    assert starts == [10**15] * 2
+    assert _times(events) == [
         (0, 100.0),
         (1, 4000.0),
         (1, 5000.0),

@@ -50,7 +50,7 @@ _LEAVE = 15.0  # seconds that the launchers of all hosts have to end, when asked
 
 # Of Horovod's own launcher: what is not obeyed, and why or what to use.
 _RESTARTS = "a rank that dies is started again, three times; a host that failed, when it was away"
-_NO_AUTOTUNE = "there is no autotune yet"
+_HALVING = "autotune is a search by successive halving, of as many steps as it takes (some 150)"
 _PLANNER = "the planner decides; RINGDIST_ALGORITHM forces an algorithm"
 _REFUSED = {
     "--mpi": "there is no MPI here",
@@ -59,8 +59,10 @@ _REFUSED = {
     "--tcp": "RINGDIST_TRANSPORT=ucx does that",
     "--blacklist-cooldown-range": _RESTARTS,
     "--cooldown-range": _RESTARTS,
-    "--autotune": _NO_AUTOTUNE,
-    "--autotune-log-file": _NO_AUTOTUNE,
+    "--autotune-warmup-samples": _HALVING,
+    "--autotune-steps-per-sample": _HALVING,
+    "--autotune-bayes-opt-max-samples": _HALVING,
+    "--autotune-gaussian-process-noise": _HALVING,
     "--cycle-time-ms": "there is no cycle: operations are told of when they are ready",
     "--disable-cache": "--cache-capacity=1 is as near as it gets",
     "--hierarchical-allreduce": _PLANNER,
@@ -125,6 +127,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         metavar="S",
         help="until rank 0 says whom a call waits for; default: 60",
     )
+    add("--autotune", action="store_true", help="find what travels together best, by step times")
+    add("--autotune-log-file", type=Path, metavar="FILE", help="of it, as CSV")
     add("--no-stall-check", action="store_true", help="it never does")
     add(
         "--stall-check-shutdown-time-seconds",
@@ -216,6 +220,8 @@ def _environment(args: argparse.Namespace) -> dict[str, str]:
         ("CACHE_CAPACITY", args.cache_capacity),
         ("TIMELINE", args.timeline_filename and args.timeline_filename.absolute()),
         ("TIMELINE_MARK_CYCLES", int(args.timeline_mark_cycles)),
+        ("AUTOTUNE", int(args.autotune)),
+        ("AUTOTUNE_LOG", args.autotune_log_file and args.autotune_log_file.absolute()),
         ("STALL_CHECK_TIME_SECONDS", args.stall_check_warning_time_seconds),
         ("STALL_CHECK_DISABLE", int(args.no_stall_check)),
         ("STALL_SHUTDOWN_TIME_SECONDS", args.stall_check_shutdown_time_seconds),

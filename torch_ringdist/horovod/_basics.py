@@ -80,10 +80,12 @@ def shutdown() -> None:
     world = _world.end()
     if world is None:
         return
-    if world.timeline is not None:
-        _timeline.finish(world)
-    leave()
-    _sets.end()
+    try:
+        if world.timeline is not None:
+            _timeline.finish(world)
+    finally:
+        leave()
+        _sets.end()
 
 
 def leave() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.horovod import _world
+from torch_ringdist.horovod import _autotune, _world
 from torch_ringdist.horovod._async import grouped_allreduce_async_, start_sparse
 from torch_ringdist.horovod._handles import forget, synchronize_all
 from torch_ringdist.horovod._reductions import Adasum, ReduceOp
@@ -201,6 +201,7 @@ class Gradients:
             for bundle in self._bundles:
                 bundle.start_anew()
             self.set_passes(self._passes)
+        _autotune.step(self)
 
     def _prepare_alone(self) -> None:
         """What is done to gradients besides, of one rank; others than the set's are left alone."""

@@ -42,10 +42,12 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
         )
     if world.timeline is not None:
         raise ArgumentError(f"start_timeline: {world.timeline} is written already")
+    for part in _parts(path, world.me.size):  # of a run before
+        part.unlink(missing_ok=True)
     with as_internal():
         world.whole.named.start_timeline(str(path), mark_cycles)
     world.timeline = path
-    atexit.register(_finish_at_exit)
+    atexit.register(_finish_at_exit, os.getpid())
 
 
 def begin() -> None:
@@ -62,16 +64,17 @@ def begin() -> None:
         return
     start_timeline(path, number_of(os.environ, "HOROVOD_TIMELINE_MARK_CYCLES") == 1)
     if _world.required().me.rank != 0:
-        atexit.register(_leave)  # rank 0 waits for what it has recorded
+        atexit.register(_leave, os.getpid())  # rank 0 waits for what it has recorded
 
 
-def _leave() -> None:
-    if (world := _world.end()) is not None:
-        world.whole.named.close()
+def _leave(process: int) -> None:
+    if process == os.getpid() and (world := _world.end()) is not None:
+        world.whole.close()
 
 
-def _finish_at_exit() -> None:
-    if (world := _world.current()) is not None and world.timeline is not None:
+def _finish_at_exit(process: int) -> None:
+    world = _world.current()
+    if process == os.getpid() and world is not None and world.timeline is not None:
         finish(world)
 
 
@@ -91,15 +94,26 @@ def stop_timeline() -> None:
 
 
 def finish(world: _world.World) -> None:
-    """As stop_timeline(), of a world with a timeline; what others cannot send is not in it."""
+    """As stop_timeline(), of a world with a timeline. Warns where it lacks what others could not
+    send; their files stay then."""
     path, world.timeline = world.timeline, None
     assert path is not None
+    lacks = f"not all of it came within {GATHER_TIME:g} s"
     try:
-        whole = world.whole.named.stop_timeline(GATHER_TIME)
-    except Exception as error:
-        whole = False
-        warnings.warn(f"ringdist: the timeline {path} lacks some ranks: {error}", stacklevel=3)
-    parts = _timeline.parts_of(path)
-    _timeline.merge(parts, path)
-    for part in parts if whole else ():
-        part.unlink(missing_ok=True)
+        if world.whole.named.stop_timeline(GATHER_TIME):
+            lacks = ""
+    except RuntimeError as error:
+        lacks = str(error)
+    parts = [part for part in _parts(path, world.me.size) if part.exists()]
+    try:
+        _timeline.merge(parts, path)
+        for part in parts if not lacks else ():
+            part.unlink()
+    except (OSError, _timeline.TimelineError) as error:
+        lacks = str(error)
+    if lacks:
+        warnings.warn(f"ringdist: the timeline {path} is not complete: {lacks}", stacklevel=3)
+
+
+def _parts(path: Path, size: int) -> list[Path]:
+    return [path.with_name(f"{path.name}.rank-{rank}") for rank in range(size)]

@@ -57,7 +57,7 @@ def _timeout(variable: str) -> timedelta:
 def _say_what_is_not_obeyed() -> None:
     obeyed = ("RANK", "SIZE", "FUSION_THRESHOLD", "CACHE_CAPACITY", "START_TIMEOUT", "ELASTIC")
     obeyed += ("STALL_CHECK_TIME_SECONDS", "STALL_CHECK_DISABLE", "STALL_SHUTDOWN_TIME_SECONDS")
-    obeyed += ("TIMELINE", "TIMELINE_MARK_CYCLES", "ELASTIC_TIMEOUT")
+    obeyed += ("TIMELINE", "TIMELINE_MARK_CYCLES", "ELASTIC_TIMEOUT", "AUTOTUNE", "AUTOTUNE_LOG")
     others = sorted(
         name for name in os.environ if name.startswith("HOROVOD_") and not name.endswith(obeyed)
     )
@@ -129,6 +129,7 @@ class Where:
     cross_rank: int
     cross_size: int
     homogeneous: bool  # all hosts have as many ranks
+    hosts: int = 1
 
 
 class World:
@@ -195,6 +196,7 @@ def _find_place(me: Launched, store: dist.Store) -> Where:
         with_as_many.index(hosts[me.rank]),
         len(with_as_many),
         homogeneous=len({hosts.count(host) for host in in_order}) == 1,
+        hosts=len(in_order),
     )
 
 

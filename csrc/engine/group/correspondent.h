@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/buffers.h"
@@ -46,6 +47,8 @@ class Correspondent {
   // The group has failed or was destroyed, maybe before it began. May come again; the first cause
   // counts.
   virtual void end(const Error& cause) noexcept = 0;
+  // Since when something of it waits for members, and for whom, in words; empty: for nobody.
+  virtual std::pair<TimePoint, std::string> waits() const = 0;
   // In lines, each begun with a line break; for dumps.
   virtual std::string dump() const = 0;
 };

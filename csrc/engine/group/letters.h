@@ -37,6 +37,9 @@ class Letters {
   bool await(bool awaits) { return awaits_ = awaits; }
   // All members are needed.
   bool awaited() const { return awaits_; }
+  std::pair<TimePoint, std::string> waits() const {
+    return correspondent_ ? correspondent_->waits() : std::pair(TimePoint::max(), std::string());
+  }
   std::string dump() const { return correspondent_ ? correspondent_->dump() : std::string(); }
 
  private:

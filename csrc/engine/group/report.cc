@@ -33,6 +33,8 @@ GroupVerdict Report::verdict(const Error& failure) const {
     if (one.worse_than(worst)) worst = one;
   };
   add(waits_.awaited_here(collectives_.last_called()));
+  if (const auto [since, text] = letters_.waits(); !text.empty())
+    add({GroupVerdict::kWaits, port_.lane.now - since, text});
   for_each_watched(
       [&](const Op& op, const Run* run) { add(waits_.verdict(op, run, port_.lane.now)); });
   return worst;

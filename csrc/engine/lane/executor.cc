@@ -284,7 +284,7 @@ void Executor::set_recorder(std::shared_ptr<Recorder> recorder) {
 
 std::string Executor::verdict() const {
   check_token();
-  GroupVerdict worst{GroupVerdict::kIdle, Duration(0), "no operation in flight"};
+  GroupVerdict worst{GroupVerdict::kIdle, Duration(0), std::string(kIdle)};
   for (const auto& seat : seats_) {
     const GroupVerdict one = seat->verdict();
     if (!one.worse_than(worst)) continue;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -77,7 +78,8 @@ class Executor final : public Receiver, public GroupHost {
   const std::shared_ptr<Recorder>& recorder() const { return state_.recorder; }
   // Ends all ops of all groups, here only.
   void fail_all(const Error& cause) noexcept;
-  // What this process does, in a line: of the group that has waited the longest.
+  // What this process does, in a line: of the group that has waited the longest, or kIdle.
+  static constexpr std::string_view kIdle = "no operation in flight";
   std::string verdict() const;
   std::string dump() const;
 

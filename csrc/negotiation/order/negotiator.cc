@@ -162,6 +162,12 @@ void Negotiator::ran() {
   --in_flight_;
 }
 
+void Negotiator::tune(int64_t fusion_bytes, int batches_in_flight) {
+  check(fusion_bytes >= 0 && batches_in_flight > 0, "one batch at least is on its way");
+  options_.fusion_bytes = fusion_bytes;
+  options_.batches_in_flight = batches_in_flight;
+}
+
 void Negotiator::flush() {
   if (is_root()) {
     decide();

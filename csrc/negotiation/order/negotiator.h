@@ -62,6 +62,8 @@ class Negotiator {
   Error receive(int rank, ConstBytes letter);
   // A batch has: the root is told by itself.
   void ran();
+  // On the root: of what is decided from now on.
+  void tune(int64_t fusion_bytes, int batches_in_flight);
 
   // Sends what there is to say, after any number of those.
   void flush();
@@ -107,7 +109,7 @@ class Negotiator {
   const SpanningTree tree_;
   const int rank_;
   const int size_;
-  const NegotiatorOptions options_;
+  NegotiatorOptions options_;
   CallTable table_;
   std::vector<Child> children_;
   std::map<std::string, Tally> tallies_;  // by name

@@ -44,23 +44,28 @@ std::vector<std::string> Inquiry::names() const {
 
 void Inquiry::answer(int rank, const StallLetter& letter) {
   if (is_open_ && letter.inquiry == number_)
-    answers_.try_emplace(rank, Answer{letter.lacks, letter.instead});
+    answers_.try_emplace(rank, Answer{letter.lacks, letter.has_joined, letter.instead});
 }
 
 // "rank 2 (pid 7 on host h), which waits for 'y'"; empty: for nobody.
 std::string Inquiry::awaited(size_t name, const std::function<std::string(int)>& who) const {
   std::string out;
   size_t missing = 0;
+  bool anybody_has_it = false;
   for (int rank = 0; rank < size_; ++rank) {
     const auto answer = answers_.find(rank);
     const bool is_silent = answer == answers_.end();
-    if (!is_silent && (answer->second.lacks >> name & 1) == 0) continue;
+    if (!is_silent && (answer->second.lacks >> name & 1) == 0) {
+      anybody_has_it = true;
+      continue;
+    }
+    if (!is_silent && answer->second.has_joined) continue;
     if (++missing > kNamed) continue;
     out += (missing > 1 ? "; " : "") + who(rank) + ", which " +
            (is_silent ? "does not answer" : answer->second.instead);
   }
   // If nobody has it any more, all have run it since.
-  return missing == static_cast<size_t>(size_) ? "" : out + and_more(missing);
+  return anybody_has_it ? out + and_more(missing) : "";
 }
 
 std::vector<StallFinding> Inquiry::close(const std::function<std::string(int)>& who) {
@@ -72,10 +77,12 @@ std::vector<StallFinding> Inquiry::close(const std::function<std::string(int)>& 
   return out;
 }
 
-bool Inquiry::any_late(const std::vector<StallFinding>& found) const {
-  return std::ranges::any_of(calls_, [&found](const StalledCall& call) {
-    return call.is_late && std::ranges::count(found, call.name, &StallFinding::name) > 0;
-  });
+std::vector<std::string> Inquiry::late(const std::vector<StallFinding>& found) const {
+  std::vector<std::string> out;
+  for (const StalledCall& call : calls_)
+    if (call.is_late && std::ranges::count(found, call.name, &StallFinding::name) > 0)
+      out.push_back(call.name);
+  return out;
 }
 
 std::string Inquiry::line(const std::vector<StallFinding>& found) const {

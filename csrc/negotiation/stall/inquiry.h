@@ -36,14 +36,15 @@ class Inquiry {
   // Ends it: for whom those calls wait that somebody has made, and not all have. `who`: a rank's
   // name.
   std::vector<StallFinding> close(const std::function<std::string(int)>& who);
-  // Whether one of these is late, and a line about all of them: "'a' (for 61 s) and 2 more wait for
+  // Which of these are late, and a line about all of them: "'a' (for 61 s) and 2 more wait for
   // rank 1 ..., which ..."
-  bool any_late(const std::vector<StallFinding>& found) const;
+  std::vector<std::string> late(const std::vector<StallFinding>& found) const;
   std::string line(const std::vector<StallFinding>& found) const;
 
  private:
   struct Answer {
     uint64_t lacks;
+    bool has_joined;
     std::string instead;
   };
 

@@ -6,7 +6,7 @@ namespace ringdist {
 
 std::vector<std::byte> StallLetter::encode() const {
   Writer out;
-  out.put(kind).put(inquiry).put(lacks).put_string(instead);
+  out.put(kind).put(inquiry).put(lacks).put(static_cast<uint8_t>(has_joined)).put_string(instead);
   out.put(static_cast<uint32_t>(calls.size()));
   for (const StalledCall& one : calls)
     out.put_string(one.name).put(one.milliseconds).put(static_cast<uint8_t>(one.is_late));
@@ -23,6 +23,7 @@ Result<StallLetter> StallLetter::decode(ConstBytes bytes) {
   out.kind = in.get<Kind>();
   out.inquiry = in.get<uint32_t>();
   out.lacks = in.get<uint64_t>();
+  out.has_joined = in.get<uint8_t>() != 0;
   out.instead = in.get_string();
   for (uint32_t left = in.get<uint32_t>(); left > 0 && in.ok(); --left) {
     StalledCall& one = out.calls.emplace_back();

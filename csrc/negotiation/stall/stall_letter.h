@@ -36,8 +36,9 @@ struct StallLetter {
   std::vector<StalledCall> calls;  // kAsk
   uint32_t inquiry = 0;            // the others; numbered from 1
   std::vector<std::string> names;  // kInquire
-  uint64_t lacks = 0;   // kAnswer: a bit for each of these names, the first is the lowest
-  std::string instead;  // kAnswer: what the rank does, in words
+  uint64_t lacks = 0;       // kAnswer: a bit for each of these names, the first is the lowest
+  bool has_joined = false;  // kAnswer: so it has no part in them
+  std::string instead;      // kAnswer: what the rank does, in words
   std::vector<StallFinding> found;  // kFound
 
   std::vector<std::byte> encode() const;

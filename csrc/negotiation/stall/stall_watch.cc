@@ -25,10 +25,10 @@ void StallWatch::tick(TimePoint now) {
   if (old.empty()) {
     interval_ = kPatience;
     next_ask_ = now;
-  } else if (now >= next_ask_ || std::ranges::any_of(old, turns_late)) {
-    ask(old, now);
   } else if (asked_ && now - asked_at_ > kAnswerTime) {
     give_up(old, now);
+  } else if (now >= next_ask_ || std::ranges::any_of(old, turns_late)) {
+    ask(old, now);
   }
   std::erase_if(found_, [&old](const auto& one) {
     return std::ranges::count(old, one.first, &StallHost::OpenCall::name) == 0;
@@ -53,9 +53,8 @@ void StallWatch::ask(const std::vector<StallHost::OpenCall>& calls, TimePoint no
   letter.calls.resize(std::min(letter.calls.size(), Inquiry::kNames));
   next_ask_ = now + interval_;
   interval_ = std::min(2 * interval_, kLongest);
-  asked_ = true;
-  asked_at_ = now;
-  asked_late_ = std::ranges::any_of(letter.calls, &StalledCall::is_late);
+  if (!std::exchange(asked_, true)) asked_at_ = now;
+  asked_late_ = asked_late_ || std::ranges::any_of(letter.calls, &StalledCall::is_late);
   send(kRoot, letter, now);
 }
 
@@ -78,6 +77,7 @@ Error StallWatch::receive(int rank, ConstBytes bytes, TimePoint now) {
 void StallWatch::obey(int rank, const StallLetter& letter, TimePoint now) {
   switch (letter.kind) {
     case StallLetter::Kind::kAsk:
+      if (answer_at_once(rank, letter, now)) return;
       inquiry_.add(letter.calls);
       if (inquiry_.is_open() && now - inquiry_.begun() > kAnswerTime / 2) conclude(now);
       if (!inquiry_.is_open() && inquiry_.has_calls()) inquire(now);
@@ -89,8 +89,13 @@ void StallWatch::obey(int rank, const StallLetter& letter, TimePoint now) {
       if (inquiry_.is_open() && inquiry_.all_have_answered()) conclude(now);
       return;
     case StallLetter::Kind::kFound:
-      asked_ = asked_again_ = false;
+      asked_ = asked_again_ = asked_late_ = false;
       for (const StallFinding& one : letter.found) found_[one.name] = one.awaits;
+      // What others have asked this rank need not ask.
+      if (std::ranges::all_of(host_.open_calls(), [&](const StallHost::OpenCall& call) {
+            return now - call.since < kPatience || found_.contains(call.name);
+          }))
+        next_ask_ = std::max(next_ask_, now + interval_);
       return;
   }
 }
@@ -116,8 +121,25 @@ StallLetter StallWatch::answer_to(const StallLetter& inquiry) const {
   for (size_t i = 0; i < open.size() && i < kNamed; ++i)
     out.instead += (i > 0 ? ", '" : "waits for '") + open[i].name + "'";
   if (open.size() > kNamed) out.instead += " and " + std::to_string(open.size() - kNamed) + " more";
-  if (open.empty()) out.instead = host_.has_joined() ? "has joined" : "waits for no call by name";
+  out.has_joined = host_.has_joined();
+  if (open.empty()) {
+    const std::string elsewhere = host_.elsewhere();
+    out.instead = elsewhere.empty() ? "waits for nothing" : "is in " + elsewhere;
+  }
   return out;
+}
+
+// Many ask for the same in short time.
+bool StallWatch::answer_at_once(int rank, const StallLetter& letter, TimePoint now) {
+  if (closed_ == TimePoint::min() || now - closed_ > kRecent) return false;
+  for (const StalledCall& call : letter.calls)
+    if (call.is_late || std::ranges::count(last_found_, call.name, &StallFinding::name) == 0)
+      return false;
+  StallLetter found;
+  found.kind = StallLetter::Kind::kFound;
+  found.found = last_found_;
+  send(rank, found, now);
+  return true;
 }
 
 void StallWatch::conclude(TimePoint now) {
@@ -125,26 +147,31 @@ void StallWatch::conclude(TimePoint now) {
   letter.kind = StallLetter::Kind::kFound;
   letter.inquiry = inquiry_.number();
   letter.found = inquiry_.close([this](int rank) { return host_.who(rank); });
-  if (inquiry_.any_late(letter.found) && now >= quiet_until_) {
-    host_.warn(inquiry_.line(letter.found));
-    quiet_until_ = now + warn_after_ / 2;  // others ask for the same ones a little later
-  }
+  closed_ = now;
+  last_found_ = letter.found;
+  warn_of(letter.found, now);
   for (int rank = size_ - 1; rank >= 0; --rank) send(rank, letter, now);
   if (inquiry_.has_calls()) inquire(now);
 }
 
+// Once in such a time for each: others ask for the same ones a little later.
+void StallWatch::warn_of(const std::vector<StallFinding>& found, TimePoint now) {
+  std::erase_if(said_, [&](const auto& one) { return now - one.second >= warn_after_ / 2; });
+  bool any_new = false;
+  for (const std::string& name : inquiry_.late(found))
+    any_new = said_.try_emplace(name, now).second || any_new;
+  if (any_new) host_.warn(inquiry_.line(found));
+}
+
 // Somebody does not answer. Asked again, rank 0 says who; if it is there.
 void StallWatch::give_up(const std::vector<StallHost::OpenCall>& calls, TimePoint now) {
-  if (!std::exchange(asked_again_, true)) {
-    const bool late = asked_late_;
-    ask(calls, now);
-    asked_late_ = late;
-    return;
-  }
   asked_ = false;
+  if (!std::exchange(asked_again_, true)) return ask(calls, now);
+  asked_again_ = false;
   const std::string awaits = host_.who(kRoot) + ", which does not answer";
   for (const auto& call : calls) found_[call.name] = awaits;
-  if (asked_late_) host_.warn("'" + calls.front().name + "' waits for " + awaits);
+  if (std::exchange(asked_late_, false))
+    host_.warn("'" + calls.front().name + "' waits for " + awaits);
 }
 
 std::string StallWatch::awaits(const std::string& name) const {

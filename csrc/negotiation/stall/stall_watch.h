@@ -31,6 +31,8 @@ class StallHost {
   // Made by this rank, and not by all, as far as it knows.
   virtual std::vector<OpenCall> open_calls() const = 0;
   virtual bool has_joined() const = 0;
+  // What this process does besides, in words; empty: nothing.
+  virtual std::string elsewhere() const = 0;
   // For people.
   virtual void warn(const std::string& text) = 0;
 };
@@ -52,6 +54,7 @@ class StallWatch {
   static constexpr Duration kPatience = std::chrono::milliseconds(500);
   static constexpr Duration kLongest = std::chrono::seconds(60);  // from one question to the next
   static constexpr Duration kAnswerTime = std::chrono::seconds(1);
+  static constexpr Duration kRecent = std::chrono::seconds(1);
 
   void ask(const std::vector<StallHost::OpenCall>& calls, TimePoint now);
   bool turns_late(const StallHost::OpenCall& call, TimePoint now) const;
@@ -59,7 +62,9 @@ class StallWatch {
   void obey(int rank, const StallLetter& letter, TimePoint now);
   void inquire(TimePoint now);
   StallLetter answer_to(const StallLetter& inquiry) const;
+  bool answer_at_once(int rank, const StallLetter& letter, TimePoint now);
   void conclude(TimePoint now);
+  void warn_of(const std::vector<StallFinding>& found, TimePoint now);
   void give_up(const std::vector<StallHost::OpenCall>& calls, TimePoint now);
 
   StallHost& host_;
@@ -79,7 +84,9 @@ class StallWatch {
 
   // As rank 0.
   Inquiry inquiry_;
-  TimePoint quiet_until_ = TimePoint::min();
+  TimePoint closed_ = TimePoint::min();    // the last inquiry
+  std::vector<StallFinding> last_found_;   // by it
+  std::map<std::string, TimePoint> said_;  // of what people have heard, and when
 };
 
 }  // namespace ringdist

@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
-#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace ringdist {
@@ -13,6 +15,12 @@ constexpr int kRoot = 0;
 
 int64_t nanoseconds(TimePoint time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+std::string temporary_path() {
+  std::error_code none;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(none);
+  return folder.string() + "/ringdist-" + std::to_string(getpid()) + "-timeline";
 }
 
 }  // namespace
@@ -26,7 +34,6 @@ Error Timeline::start(const std::string& path, bool marks_cycles, TimePoint now)
   if (is_on())
     return {ErrorKind::kInvalidArgument,
             "ringdist: timeline: it is written to " + path_ + " already; stop that one first"};
-  for (int rank = 0; rank < size(); ++rank) (void)std::remove(part_of(path, rank).c_str());
   if (Error error = open(part_of(path, rank_))) return error;
   TimelineLetter letter;
   letter.kind = TimelineLetter::Kind::kStart;
@@ -86,10 +93,8 @@ void Timeline::obey(int rank, const TimelineLetter& letter, TimePoint now) {
   switch (letter.kind) {
     case TimelineLetter::Kind::kStart: {
       if (is_on()) return;
-      const std::string temporary = std::filesystem::temp_directory_path().string() + "/ringdist-" +
-                                    std::to_string(getpid()) + "-timeline";
       // Another host may have no such folder. A rank that cannot write has no part in it.
-      if (open(part_of(letter.path, rank_)) && open(part_of(temporary, rank_))) return;
+      if (open(part_of(letter.path, rank_)) && open(part_of(temporary_path(), rank_))) return;
       (void)begin(letter, now);
       return;
     }
@@ -114,7 +119,7 @@ void Timeline::obey(int rank, const TimelineLetter& letter, TimePoint now) {
     case TimelineLetter::Kind::kPart:
       return on_part(rank, letter);
     case TimelineLetter::Kind::kDone:
-      if (is_awaited_ && own_ != part_of(path_, rank_)) (void)std::remove(own_.c_str());
+      if (is_awaited_ && letter.is_copied) (void)std::remove(own_.c_str());
       is_awaited_ = false;
       return;
   }
@@ -155,6 +160,7 @@ void Timeline::finish() {
   letter.kind = TimelineLetter::Kind::kStopped;
   letter.path = is_on() ? own_ : "";
   const bool awaited = is_on() && !is_root();
+  if (is_on()) file_->flush();
   end();
   is_awaited_ = awaited;
   if (!is_root()) send(kRoot, letter);
@@ -164,28 +170,37 @@ void Timeline::end() {
   is_awaited_ = false;
   if (!is_on()) return;
   (void)host_.record(nullptr);
-  file_->flush();
-  file_.reset();
+  host_.discard(std::move(file_));
   marks_cycles_ = false;
 }
 
 void Timeline::stop() {
   finish();
-  awaited_.clear();
-  for (int rank = 1; rank < size(); ++rank) awaited_.emplace(rank, File(nullptr, std::fclose));
+  problem_ = {};
+  to_read_.clear();
+  part_.reset();
+  for (int rank = 1; rank < size(); ++rank) awaited_.insert(rank);
   TimelineLetter letter;
   letter.kind = TimelineLetter::Kind::kStop;
   send_all(letter);
-  if (awaited_.empty()) host_.gathered();
+  if (awaited_.empty()) host_.gathered({});
 }
 
 void Timeline::on_stopped(int rank, const TimelineLetter& letter) {
-  const auto found = awaited_.find(rank);
-  if (found == awaited_.end()) return;
-  if (letter.path.empty()) return has_come(rank);
-  // Where it is there already it is the rank's own, on this host or a disk that hosts share.
-  found->second = File(std::fopen(part_of(path_, rank).c_str(), "wx"), std::fclose);
-  if (!found->second) return has_come(rank);
+  if (!awaited_.contains(rank)) return;
+  const bool is_here = !is_far(rank) && letter.path == part_of(path_, rank);
+  if (letter.path.empty() || is_here) return has_come(rank, /*is_copied=*/false);
+  to_read_.push_back(rank);
+  if (to_read_.size() == 1) read_next();
+}
+
+void Timeline::read_next() {
+  if (to_read_.empty()) return;
+  const int rank = to_read_.front();
+  // Where it is there already it is the rank's own, on a disk that hosts share.
+  part_ = File(std::fopen(part_of(path_, rank).c_str(), "wxe"), std::fclose);
+  if (!part_ && errno == EEXIST) return has_come(rank, /*is_copied=*/false);
+  if (!part_) return fail_part(rank);
   TimelineLetter read;
   read.kind = TimelineLetter::Kind::kRead;
   send(rank, read);
@@ -204,23 +219,37 @@ void Timeline::send_part(int64_t offset) {
 }
 
 void Timeline::on_part(int rank, const TimelineLetter& part) {
-  const auto found = awaited_.find(rank);
-  if (found == awaited_.end() || !found->second) return;
-  if (part.bytes.empty()) return has_come(rank);
-  const size_t written = std::fwrite(part.bytes.data(), 1, part.bytes.size(), found->second.get());
-  if (written < part.bytes.size()) return has_come(rank);  // there is no room
+  if (to_read_.empty() || to_read_.front() != rank || !part_) return;
+  if (part.bytes.empty())
+    return std::fflush(part_.get()) == 0 ? has_come(rank, /*is_copied=*/true) : fail_part(rank);
+  if (std::fwrite(part.bytes.data(), 1, part.bytes.size(), part_.get()) < part.bytes.size())
+    return fail_part(rank);
   TimelineLetter read;
   read.kind = TimelineLetter::Kind::kRead;
-  read.offset = part.offset + static_cast<int64_t>(written);
+  read.offset = part.offset + static_cast<int64_t>(part.bytes.size());
   send(rank, read);
 }
 
-void Timeline::has_come(int rank) {
+// The rank keeps its file.
+void Timeline::fail_part(int rank) {
+  if (!problem_)
+    problem_ = Error(ErrorKind::kSystem,
+                     "ringdist: timeline: " + part_of(path_, rank) + ": " + std::strerror(errno));
+  has_come(rank, /*is_copied=*/false);
+}
+
+void Timeline::has_come(int rank, bool is_copied) {
   awaited_.erase(rank);
   TimelineLetter done;
   done.kind = TimelineLetter::Kind::kDone;
+  done.is_copied = is_copied;
   send(rank, done);
-  if (awaited_.empty()) host_.gathered();
+  if (!to_read_.empty() && to_read_.front() == rank) {
+    part_.reset();
+    to_read_.pop_front();
+    read_next();
+  }
+  if (awaited_.empty()) host_.gathered(std::exchange(problem_, {}));
 }
 
 }  // namespace ringdist

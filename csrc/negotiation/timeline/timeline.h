@@ -7,9 +7,9 @@
 #pragma once
 
 #include <cstdio>
-#include <functional>
-#include <map>
+#include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,8 +31,10 @@ class TimelineHost {
   virtual void send_timeline(int rank, std::vector<std::byte> letter) = 0;
   // Of all that this process does from now on; null: no more. False: it is recorded otherwise.
   virtual bool record(std::shared_ptr<Recorder> recorder) = 0;
-  // What rank 0 has asked for is there.
-  virtual void gathered() = 0;
+  // What rank 0 has asked for is there, or not all of it, and why.
+  virtual void gathered(const Error& error) = 0;
+  // Elsewhere: to end it may take long.
+  virtual void discard(std::shared_ptr<void> what) noexcept = 0;
 };
 
 class Timeline {
@@ -62,6 +64,8 @@ class Timeline {
   bool is_on() const { return file_ != nullptr; }
   // Or rank 0 does not have what it has written.
   bool is_busy() const { return is_on() || is_awaited_; }
+  // On rank 0: others are to say that they have stopped, or to send their files.
+  bool gathers() const { return !awaited_.empty(); }
   bool marks_cycles() const { return marks_cycles_; }
 
  private:
@@ -83,7 +87,9 @@ class Timeline {
   void on_stopped(int rank, const TimelineLetter& letter);
   void send_part(int64_t offset);
   void on_part(int rank, const TimelineLetter& part);
-  void has_come(int rank);
+  void read_next();
+  void has_come(int rank, bool is_copied);
+  void fail_part(int rank);
 
   TimelineHost& host_;
   const Topology topology_;
@@ -102,9 +108,12 @@ class Timeline {
   bool stops_ = false;       // once the last comparison is done
   bool is_awaited_ = false;  // rank 0 has not said that it has it all
 
-  // Of rank 0: who has not stopped, or sent its part.
+  // Of rank 0: who has not stopped, or sent its part; those parts come one after another.
   using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-  std::map<int, File> awaited_;
+  std::set<int> awaited_;
+  std::deque<int> to_read_;
+  File part_{nullptr, std::fclose};
+  Error problem_;
 };
 
 }  // namespace ringdist

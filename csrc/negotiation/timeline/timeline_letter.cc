@@ -7,6 +7,7 @@ namespace ringdist {
 std::vector<std::byte> TimelineLetter::encode() const {
   Writer out;
   out.put(kind).put_string(path).put(static_cast<uint8_t>(marks_cycles));
+  out.put(static_cast<uint8_t>(is_copied));
   out.put(time).put(root_time).put(offset).put_bytes(bytes);
   return out.take();
 }
@@ -17,6 +18,7 @@ Result<TimelineLetter> TimelineLetter::decode(ConstBytes in_bytes) {
   out.kind = in.get<Kind>();
   out.path = in.get_string();
   out.marks_cycles = in.get<uint8_t>() != 0;
+  out.is_copied = in.get<uint8_t>() != 0;
   out.time = in.get<int64_t>();
   out.root_time = in.get<int64_t>();
   out.offset = in.get<int64_t>();

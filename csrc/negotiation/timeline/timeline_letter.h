@@ -19,12 +19,13 @@ struct TimelineLetter {
     kStopped,  // all is written, there                     all -> rank 0
     kRead,     // send what is written, from there on       rank 0 -> who has stopped elsewhere
     kPart,     // some of it; nothing: that is all          -> rank 0
-    kDone,     // rank 0 has it                             rank 0 -> who has stopped
+    kDone,     // rank 0 needs no more of it                rank 0 -> who has stopped
   };
 
   Kind kind = Kind::kStart;
   std::string path;              // kStart: of the whole; kStopped: where this rank has written
   bool marks_cycles = false;     // kStart
+  bool is_copied = false;        // kDone: rank 0 has a file of its own
   int64_t time = 0;              // kPing: of who asks; kPong: the same; nanoseconds
   int64_t root_time = 0;         // kPong
   int64_t offset = 0;            // kRead, kPart: bytes

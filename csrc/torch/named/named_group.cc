@@ -294,6 +294,16 @@ NamedGroup::Handle NamedGroup::barrier(const std::string& name) {
   return start_all("barrier", name, content, {}, {});
 }
 
+void NamedGroup::tune(int64_t fusion_bytes, int batches_in_flight) {
+  if (fusion_bytes < 0 || batches_in_flight < 1)
+    throw_error(invalid_argument("tune",
+                                 "fusion_bytes must be at least 0 and batches_in_flight at "
+                                 "least 1; got " +
+                                     std::to_string(fusion_bytes) + " and " +
+                                     std::to_string(batches_in_flight)));
+  throw_if(negotiation_->tune(fusion_bytes, batches_in_flight));
+}
+
 void NamedGroup::start_timeline(const std::string& path, bool marks_cycles) {
   throw_if(negotiation_->start_timeline(path, marks_cycles));
 }

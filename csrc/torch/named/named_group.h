@@ -56,6 +56,8 @@ class NamedGroup {
   // This rank calls nothing until all have joined; the last one to do so. Waits for it.
   int join();
 
+  // As of Negotiation. Raises ValueError for fusion_bytes below 0, batches_in_flight below 1.
+  void tune(int64_t fusion_bytes, int batches_in_flight);
   // As of Negotiation. stop_timeline() waits, but not longer than `limit`; false: not all is there.
   void start_timeline(const std::string& path, bool marks_cycles);
   bool stop_timeline(std::optional<Milliseconds> limit);

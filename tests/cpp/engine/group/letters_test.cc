@@ -30,6 +30,7 @@ class FakeCorrespondent final : public Correspondent {
   void end(const Error& why) noexcept override {
     if (!cause) cause = why;
   }
+  std::pair<TimePoint, std::string> waits() const override { return {TimePoint::max(), ""}; }
   std::string dump() const override { return "\n   a word"; }
 
   LetterPost* post = nullptr;

@@ -61,6 +61,22 @@ TEST(Negotiator, WhatBecomesReadyMeanwhileGoesTogether) {
                                                "run other=sum", "run alone=sum", "run long=sum"}));
 }
 
+TEST(Negotiator, TheRootMayChangeWhatTravelsTogether) {
+  NegotiatorOptions options;
+  options.batches_in_flight = 1;
+  options.fusion_bytes = 10;
+  NegotiatorWorld ranks(Topology::one_host(1), 0, options);
+  NegotiatorRank& one = ranks[0];
+  const auto call = [&one](std::initializer_list<const char*> names) {
+    for (const char* name : names) one.call(name, described("sum", 1, 10));
+    one.flush();
+  };
+  call({"a", "b"});
+  one.negotiator().tune(100, 2);
+  call({"c"});
+  EXPECT_EQ(one.log, (std::vector<std::string>{"run a=sum", "run b=sum c=sum"}));
+}
+
 // Each rank makes them in an order of its own, some at a time, as a lane finds them.
 TEST(Negotiator, ManyCallsAtOnceNeedFewMessages) {
   constexpr int kCalls = 500, kAtATime = 25;

@@ -28,11 +28,13 @@ class StallRank final : public StallHost {
   std::string who(int rank) const override { return "rank " + std::to_string(rank); }
   std::vector<OpenCall> open_calls() const override { return open; }
   bool has_joined() const override { return joined; }
+  std::string elsewhere() const override { return doing; }
   void warn(const std::string& text) override { warnings.push_back(text); }
 
   std::vector<OpenCall> open;
   bool joined = false;
   bool is_stopped = false;
+  std::string doing;
   std::vector<std::string> warnings;
   std::deque<Letter> outbox;
   StallWatch watch;
@@ -95,11 +97,10 @@ TEST(StallWatch, FindsWhoHasNotCalledAndWhatTheyDoInstead) {
   EXPECT_EQ(ranks.messages(), 0);
   EXPECT_EQ(ranks[0].watch.awaits("a"), "");
   ranks.pass(seconds(1));
-  const std::string found = "rank 2, which waits for 'b'; rank 3, which has joined";
+  const std::string found = "rank 2, which waits for 'b'";  // who has joined has no part in it
   EXPECT_EQ(ranks[0].watch.awaits("a"), found);
   EXPECT_EQ(ranks[1].watch.awaits("a"), found);
-  EXPECT_EQ(ranks[2].watch.awaits("b"),
-            "rank 0, which waits for 'a'; rank 1, which waits for 'a'; rank 3, which has joined");
+  EXPECT_EQ(ranks[2].watch.awaits("b"), "rank 0, which waits for 'a'; rank 1, which waits for 'a'");
   EXPECT_EQ(ranks.warnings(), 0u);
 }
 
@@ -113,7 +114,7 @@ TEST(StallWatch, WarnsOnceOfAllForEachTimeThatPasses) {
   ASSERT_EQ(ranks[0].warnings.size(), 1u);
   EXPECT_EQ(ranks[0].warnings[0],
             "'a' (for 60 s), 'b' (for 60 s), 'c' (for 60 s), 'd' (for 60 s) and 2 more wait for "
-            "rank 0, which waits for no call by name");
+            "rank 0, which waits for nothing");
   ranks.pass(seconds(120));
   EXPECT_EQ(ranks[0].warnings.size(), 3u);
   EXPECT_EQ(ranks.warnings(), 3u);
@@ -125,7 +126,7 @@ TEST(StallWatch, NeverWarnsIfSoAsked) {
   ranks.call(1, "a");
   ranks.pass(seconds(200));
   EXPECT_EQ(ranks.warnings(), 0u);
-  EXPECT_EQ(ranks[1].watch.awaits("a"), "rank 0, which waits for no call by name");
+  EXPECT_EQ(ranks[1].watch.awaits("a"), "rank 0, which waits for nothing");
 }
 
 TEST(StallWatch, ARankThatDoesNotAnswerIsNamed) {
@@ -135,7 +136,7 @@ TEST(StallWatch, ARankThatDoesNotAnswerIsNamed) {
   ranks.pass(seconds(15));
   EXPECT_EQ(ranks[1].watch.awaits("a"), "rank 2, which does not answer");
   ASSERT_EQ(ranks.warnings(), 1u);
-  EXPECT_EQ(ranks[0].warnings[0], "'a' (for 10 s) waits for rank 2, which does not answer");
+  EXPECT_EQ(ranks[0].warnings[0], "'a' (for 11 s) waits for rank 2, which does not answer");
 }
 
 TEST(StallWatch, WhereRankZeroDoesNotAnswerTheOthersSaySo) {
@@ -146,6 +147,39 @@ TEST(StallWatch, WhereRankZeroDoesNotAnswerTheOthersSaySo) {
   EXPECT_EQ(ranks[1].watch.awaits("a"), "rank 0, which does not answer");
   ASSERT_EQ(ranks[1].warnings.size(), 1u);
   EXPECT_EQ(ranks[1].warnings[0], "'a' waits for rank 0, which does not answer");
+}
+
+TEST(StallWatch, SaysWhatARankDoesElsewhere) {
+  StallWorld ranks(2);
+  ranks.call(0, "a");
+  ranks[1].doing = "group 'b': all_reduce #3 runs";
+  ranks.pass(seconds(1));
+  EXPECT_EQ(ranks[0].watch.awaits("a"), "rank 1, which is in group 'b': all_reduce #3 runs");
+}
+
+TEST(StallWatch, WarnsOfEachName) {
+  StallWorld ranks(3, seconds(10));
+  ranks.call(1, "a");
+  ranks.pass(seconds(2));
+  ranks.call(2, "b");
+  ranks.pass(seconds(9));
+  ASSERT_EQ(ranks[0].warnings.size(), 1u);
+  ranks.pass(seconds(2));
+  ASSERT_EQ(ranks[0].warnings.size(), 2u);
+  EXPECT_NE(ranks[0].warnings[1].find("'b' (for 10 s)"), std::string::npos) << ranks[0].warnings[1];
+}
+
+// However their clocks tick.
+TEST(StallWatch, ManyRanksAskLittle) {
+  constexpr int kRanks = 40;
+  StallWorld ranks(kRanks);
+  for (int rank = 1; rank < kRanks; ++rank) {
+    ranks.call(rank, "a");
+    ranks.pass(std::chrono::milliseconds(150));
+  }
+  ranks.pass(seconds(8));
+  EXPECT_LT(ranks.messages(), 12 * 3 * kRanks);
+  EXPECT_EQ(ranks[kRanks - 1].watch.awaits("a"), "rank 0, which waits for nothing");
 }
 
 TEST(StallWatch, WhatHasBeenRunIsForgotten) {

@@ -30,11 +30,16 @@ class TimelineRank final : public TimelineHost {
     recorded_by = std::move(recorder);
     return true;
   }
-  void gathered() override { ++times_gathered; }
+  void gathered(const Error& error) override {
+    ++times_gathered;
+    problem = error;
+  }
+  void discard(std::shared_ptr<void>) noexcept override {}
 
   bool is_recorded_otherwise = false;
   std::shared_ptr<Recorder> recorded_by;
   int times_gathered = 0;
+  Error problem;
   Duration ahead{0};  // its clock
   std::deque<std::pair<int, std::vector<std::byte>>> outbox;
   Timeline timeline;
@@ -110,10 +115,10 @@ TEST(Timeline, WhatOtherHostsCannotWriteThereIsSent) {
   ranks[1].ahead = std::chrono::hours(3);
   // As of a host that has no such folder: it writes elsewhere.
   std::filesystem::create_directory(ranks.part(1));
+  std::ofstream(ranks.part(1) + "/x") << "so it is not removed";
   ASSERT_FALSE(ranks[0].timeline.start(ranks.path(), false, ranks.now_of(0)));
-  std::filesystem::create_directory(ranks.part(1));
   ranks.settle();
-  std::filesystem::remove(ranks.part(1));
+  std::filesystem::remove_all(ranks.part(1));
   ASSERT_TRUE(ranks[1].recorded_by);
   const TimePoint now = ranks.now_of(1);
   for (int i = 0; i < 20000; ++i)  // more than one part
@@ -121,6 +126,7 @@ TEST(Timeline, WhatOtherHostsCannotWriteThereIsSent) {
   ranks[0].timeline.stop();
   ranks.settle();
   EXPECT_EQ(ranks[0].times_gathered, 1);
+  EXPECT_FALSE(ranks[0].problem);
   const std::string text = text_of(ranks.part(1));
   EXPECT_NE(text.find("number 0."), std::string::npos);
   EXPECT_NE(text.find("number 19999."), std::string::npos);

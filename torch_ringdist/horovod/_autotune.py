@@ -1,0 +1,131 @@
+"""Autotune: which calls travel together, by the times of steps. HOROVOD_AUTOTUNE=1, on rank 0."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch_ringdist.horovod import _world
+from torch_ringdist.horovod._halving import Halving
+from torch_ringdist.horovod._launched import number_of
+
+if TYPE_CHECKING:
+    from torch_ringdist.horovod._gradients import Gradients
+
+FUSION_BYTES = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+IN_FLIGHT = [1, 2, 4]
+WARM_UP = 5  # steps before it begins
+
+Setting = tuple[int, int]  # fusion_bytes, batches_in_flight
+
+
+class Autotune:
+    """Of one optimizer's steps; each step is a sample of the setting that it ran with."""
+
+    def __init__(self, group: _world.Group, key: str, log: Path | None, kept: Path) -> None:
+        """`key`: what the result holds for; `kept`: a file of results, by their keys."""
+        self._group, self._key, self._kept = group, key, kept
+        settings = [(size, flying) for size in FUSION_BYTES for flying in IN_FLIGHT]
+        if known := _read(kept).get(key):
+            settings = [(int(known[0]), int(known[1]))]
+        self._search: Halving[Setting] = Halving(settings)
+        self._log = log
+        self._steps = 0
+        self._last: float | None = None
+        if log is not None:
+            header = ("step", "fusion_bytes", "batches_in_flight", "seconds", "state")
+            self._write(header, "w")
+        if self._search.is_over:
+            self._use("kept")
+
+    @property
+    def setting(self) -> Setting:
+        return self._search.current
+
+    @property
+    def is_over(self) -> bool:
+        return self._search.is_over
+
+    def step(self, now: float) -> None:
+        """A step has ended."""
+        last, self._last = self._last, now
+        self._steps += 1
+        if self._search.is_over or last is None:
+            return
+        if self._steps <= WARM_UP:
+            if self._steps == WARM_UP:
+                self._use("")
+            return
+        before = self.setting
+        self._search.add(now - last)
+        self._note(before, now - last, "sample")
+        if self._search.is_over:
+            self._use("best")
+            _write(self._kept, self._key, self.setting)
+        elif self.setting != before:
+            self._use("")
+
+    def _use(self, state: str) -> None:
+        self._group.named.tune(*self.setting)
+        if state:
+            self._note(self.setting, None, state)
+
+    def _note(self, setting: Setting, seconds: float | None, state: str) -> None:
+        if self._log is not None:
+            said = "" if seconds is None else f"{seconds:.6f}"
+            self._write((self._steps, *setting, said, state), "a")
+
+    def _write(self, row: tuple[Any, ...], mode: str) -> None:
+        assert self._log is not None
+        with self._log.open(mode, newline="") as file:
+            csv.writer(file).writerow(row)
+
+
+def _read(path: Path) -> dict[str, list[int]]:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_text())
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _write(path: Path, key: str, setting: Setting) -> None:
+    """Where it cannot be kept the next run searches again."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}")
+        temporary.write_text(json.dumps({**_read(path), key: setting}, indent=1) + "\n")
+        temporary.replace(path)
+
+
+def kept_in() -> Path:
+    """The file of what was found: delete it to search again."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache, "torch_ringdist", "horovod-autotune.json")
+
+
+_current: tuple[weakref.ref[_world.World], weakref.ref[Gradients], Autotune] | None = None
+
+
+def step(gradients: Gradients) -> None:
+    """Of an optimizer; the first one of a world is the one that counts."""
+    global _current
+    if number_of(os.environ, "HOROVOD_AUTOTUNE") != 1:
+        return
+    world = _world.required()
+    if world.me.rank != 0:
+        return
+    if _current is None or _current[0]() is not world:
+        log = os.environ.get("HOROVOD_AUTOTUNE_LOG")
+        elements = sum(p.numel() for p in gradients.names)
+        key = f"{world.me.size} ranks, {world.where.hosts} hosts, {elements} elements"
+        made = Autotune(world.whole, key, Path(log) if log else None, kept_in())
+        _current = weakref.ref(world), weakref.ref(gradients), made
+    if _current[1]() is gradients:
+        _current[2].step(time.monotonic())
