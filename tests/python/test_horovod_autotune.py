@@ -53,9 +53,8 @@ def _search(log: Path | None, kept: Path) -> tuple[Autotune, list[tuple[int, int
     tuned: list[tuple[int, int]] = []
     autotune = Autotune(_group(tuned), "4 ranks", log, kept)
     drawn, now, steps = random.Random(5), 0.0, 0
-    for steps in itertools.count():
-        if autotune.is_over:
-            break
+    while not autotune.is_over:
+        steps += 1
         size, flying = tuned[-1] if tuned else (64 << 10, 2)
         best = size == 4 << 20 and flying == 2
         now += (0.8 if best else 1.0) * (1 + 0.05 * drawn.random())
@@ -73,7 +72,7 @@ def test_it_searches_logs_and_keeps(tmp_path: Path):
     assert [row["state"] for row in rows] == ["sample"] * (len(rows) - 1) + ["best"]
     assert rows[-1]["fusion_bytes"] == str(4 << 20)
     assert json.loads(kept.read_text()) == {"4 ranks": [4 << 20, 2]}
-    again, tuned, steps = _search(None, kept)
+    _, tuned, steps = _search(None, kept)
     assert (steps, tuned) == (0, [(4 << 20, 2)])
 
 

@@ -13,8 +13,8 @@ class Halving(Generic[_Setting]):
     """All settings are measured a little, the better part of them longer, and so on.
 
     Jamieson, Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization"
-    (2016); each round keeps a third, measured twice as often. The median of all that was measured of
-    a setting counts.
+    (2016); each round keeps a third, measured twice as often. The median of all samples of a
+    setting counts.
     """
 
     def __init__(self, settings: Sequence[_Setting], times: int = 3) -> None:
