@@ -95,6 +95,16 @@ std::string CallContent::in_words() const {
   return out + ")";
 }
 
+std::string first_difference(const std::string& one, const std::string& other) {
+  const auto a = CallContent::parse(one), b = CallContent::parse(other);
+  if (!a.ok() || !b.ok()) return "";
+  const auto &ours = a.value().tensors, &theirs = b.value().tensors;
+  for (size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i)
+    if (format(ours[i]) != format(theirs[i]))
+      return "tensor " + std::to_string(i) + ": " + format(ours[i]) + ", " + format(theirs[i]);
+  return "";
+}
+
 Result<CallContent> CallContent::parse(const std::string& content) {
   Reader in({reinterpret_cast<const std::byte*>(content.data()), content.size()});
   CallContent out;

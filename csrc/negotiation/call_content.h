@@ -42,4 +42,8 @@ struct CallContent {
   static Result<CallContent> parse(const std::string& content);
 };
 
+// Of two descriptions' contents, the first tensor that is not alike: "tensor 6: float32[2],
+// float32[3]"; empty: there is none.
+std::string first_difference(const std::string& one, const std::string& other);
+
 }  // namespace ringdist

@@ -15,6 +15,7 @@
 #include "engine/communicator.h"
 #include "engine/group/correspondent.h"
 #include "negotiation/batch.h"
+#include "negotiation/call_content.h"
 #include "negotiation/call_timeline.h"
 #include "negotiation/named_call.h"
 #include "negotiation/negotiation_options.h"
@@ -76,6 +77,9 @@ class NegotiationSeat final : public Correspondent,
   void run(const std::vector<CallTable::Agreed>& batch) override;
   void fail(const std::string& name, const std::string& why) override;
   void all_joined(int last) override;
+  std::string tell_apart(const CallDescription& one, const CallDescription& other) const override {
+    return first_difference(one.content, other.content);
+  }
 
   // StallHost
   void send_stall(int rank, std::vector<std::byte> letter) override;

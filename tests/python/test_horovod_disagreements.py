@@ -244,7 +244,6 @@ def test_in_a_process_set(pools, odd: int):
     _check_all(names, [reply for reply in replies if reply is not None], odd=None)
 
 
-@pytest.mark.xfail(strict=True, reason="three tensors are named, and these are alike")
 def test_the_tensor_that_differs_is_named(pools):
     _check_all(["7"], pools(SIZE).run(_on_all, ["7"], 1), 1)
 

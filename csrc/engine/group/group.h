@@ -135,7 +135,7 @@ class Group final : public Port, private LetterPost {
   void await_letters(bool awaits) override;
 
   void finish(const std::shared_ptr<Op>& op, Error error) noexcept {
-    if (lane.recorder) trace_op(*lane.recorder, config_.name, *op, lane.now, error);
+    if (lane.recorder) trace_op(*lane.recorder, config_.name, *op, error);
     host_.finish_op(op, std::move(error));
   }
   template <typename Body>

@@ -10,10 +10,11 @@
 namespace ringdist {
 
 // That an op of that group has ended.
-inline void trace_op(Recorder& recorder, const std::string& group, const Op& op, TimePoint now,
+inline void trace_op(Recorder& recorder, const std::string& group, const Op& op,
                      const Error& error) noexcept {
   try {
-    recorder.add({"group " + group, op.describe(), error ? error.message() : "", op.started, now});
+    recorder.add(
+        {"group " + group, op.describe(), error ? error.message() : "", op.started, Clock::now()});
   } catch (...) {  // there is no memory for it
   }
 }

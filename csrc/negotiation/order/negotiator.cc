@@ -93,7 +93,10 @@ Error Negotiator::receive_down(ConstBytes bytes) {
 
 bool Negotiator::add(size_t member, ReadyCall call) {
   const std::string name = call.call.name;
-  Tally& tally = tallies_.try_emplace(name, joined_.size()).first->second;
+  const auto tell_apart = [this](const auto& one, const auto& other) {
+    return host_.tell_apart(one, other);
+  };
+  Tally& tally = tallies_.try_emplace(name, joined_.size(), tell_apart).first->second;
   if (!tally.add(member, std::move(call))) return false;
   if (tally.is_complete(joined_)) complete(name);
   return true;

@@ -37,6 +37,9 @@ class NegotiatorHost {
   virtual void fail(const std::string& name, const std::string& why) = 0;
   // `last`: the rank that did so last.
   virtual void all_joined(int last) = 0;
+  // As of TellApart.
+  virtual std::string tell_apart(const CallDescription& one,
+                                 const CallDescription& other) const = 0;
 };
 
 // cache_capacity is the same on all ranks; the root decides by the others.

@@ -25,11 +25,17 @@ bool Tally::add(size_t member, ReadyCall call) {
     if (!call.conflict.empty())
       call_.conflict = std::move(call.conflict);
     else if (!(call.call.description == call_.call.description))
-      call_.conflict = words_of(call_) + ", " + words_of(call);
+      call_.conflict = disagreement(call);
   }
   if (!call_.absent) call_.absent = call.absent;
   std::ranges::move(call.extras, std::back_inserter(call_.extras));
   return true;
+}
+
+std::string Tally::disagreement(const ReadyCall& call) const {
+  const CallDescription &ours = call_.call.description, &other = call.call.description;
+  const std::string both = words_of(call_) + ", " + words_of(call);
+  return ours.words == other.words ? both + ": " + tell_apart_(ours, other) : both;
 }
 
 bool Tally::is_complete(const std::vector<bool>& excused) const {

@@ -3,18 +3,24 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "negotiation/order/letter.h"
 
 namespace ringdist {
 
+// How two that have the same words differ, in words.
+using TellApart = std::function<std::string(const CallDescription&, const CallDescription&)>;
+
 class Tally {
  public:
   // `members`: the children, and the rank itself.
-  explicit Tally(size_t members) : is_ready_(members) {}
+  Tally(size_t members, TellApart tell_apart)
+      : tell_apart_(std::move(tell_apart)), is_ready_(members) {}
 
   // `call`: with its name and description. What it says otherwise than the first one is a conflict,
   // in words. False, and nothing is done: that member is ready already.
@@ -28,6 +34,9 @@ class Tally {
   ReadyCall take() { return std::move(call_); }
 
  private:
+  std::string disagreement(const ReadyCall& call) const;
+
+  const TellApart tell_apart_;
   ReadyCall call_;
   bool is_empty_ = true;
   std::vector<bool> is_ready_;

@@ -76,5 +76,17 @@ TEST(CallContent, ThatMakesNoSenseIsAnError) {
   EXPECT_FALSE(CallContent::parse(bad).ok());
 }
 
+TEST(CallContent, TheFirstTensorThatIsNotAlikeIsNamed) {
+  CallContent one;
+  one.tensors.assign(7, {DType::kFloat32, {2}});
+  CallContent other = one;
+  EXPECT_EQ(first_difference(one.describe().content, other.describe().content), "");
+  other.tensors[5].shape = {3};
+  EXPECT_EQ(one.in_words(), other.in_words());
+  EXPECT_EQ(first_difference(one.describe().content, other.describe().content),
+            "tensor 5: float32[2], float32[3]");
+  EXPECT_EQ(first_difference("torn", other.describe().content), "");
+}
+
 }  // namespace
 }  // namespace ringdist

@@ -12,8 +12,12 @@ ReadyCall call_of(int rank, const std::string& words = "sum") {
   return out;
 }
 
+std::string difference(const CallDescription& one, const CallDescription& other) {
+  return one.content + " is not " + other.content;
+}
+
 TEST(Tally, IsCompleteWhenAllAreReadyOrExcused) {
-  Tally tally(3);
+  Tally tally(3, difference);
   EXPECT_TRUE(tally.add(1, call_of(5)));
   EXPECT_FALSE(tally.is_complete({false, false, false}));
   EXPECT_FALSE(tally.is_complete({true, false, false}));
@@ -24,7 +28,7 @@ TEST(Tally, IsCompleteWhenAllAreReadyOrExcused) {
 }
 
 TEST(Tally, KnowsWhoIsMissing) {
-  Tally tally(3);
+  Tally tally(3, difference);
   tally.add(0, call_of(5));
   EXPECT_EQ(tally.missing(), 1u);
   tally.add(1, call_of(6));
@@ -33,13 +37,13 @@ TEST(Tally, KnowsWhoIsMissing) {
 }
 
 TEST(Tally, TakesEachOnce) {
-  Tally tally(2);
+  Tally tally(2, difference);
   EXPECT_TRUE(tally.add(1, call_of(5)));
   EXPECT_FALSE(tally.add(1, call_of(5)));
 }
 
 TEST(Tally, NamesTheTwoThatDiffer) {
-  Tally tally(4);
+  Tally tally(4, difference);
   tally.add(0, call_of(5, "sum"));
   tally.add(1, call_of(6, "sum"));
   tally.add(2, call_of(7, "max"));
@@ -48,7 +52,7 @@ TEST(Tally, NamesTheTwoThatDiffer) {
 }
 
 TEST(Tally, HandsOnWhatWasFoundBelow) {
-  Tally tally(2);
+  Tally tally(2, difference);
   tally.add(0, call_of(5));
   ReadyCall other = call_of(6);
   other.conflict = "rank 6 called max, rank 9 called sum";
@@ -57,7 +61,7 @@ TEST(Tally, HandsOnWhatWasFoundBelow) {
 }
 
 TEST(Tally, KnowsWhoIsAbsentBelowAnyOfThem) {
-  Tally tally(2);
+  Tally tally(2, difference);
   tally.add(0, call_of(5));
   ReadyCall other = call_of(6);
   other.absent = 9;
@@ -66,7 +70,7 @@ TEST(Tally, KnowsWhoIsAbsentBelowAnyOfThem) {
 }
 
 TEST(Tally, CollectsWhatRanksSayForThemselves) {
-  Tally tally(2);
+  Tally tally(2, difference);
   ReadyCall one = call_of(5);
   one.extras = {{5, {1}}};
   ReadyCall two = call_of(6);
@@ -74,6 +78,15 @@ TEST(Tally, CollectsWhatRanksSayForThemselves) {
   tally.add(0, one);
   tally.add(1, two);
   EXPECT_EQ(tally.take().extras.size(), 3u);
+}
+
+TEST(Tally, TellsApartWhatHasTheSameWords) {
+  Tally tally(2, difference);
+  ReadyCall one = call_of(5, "sum"), two = call_of(6, "sum");
+  two.call.description.content = "another";
+  tally.add(0, one);
+  tally.add(1, two);
+  EXPECT_EQ(tally.take().conflict, "rank 5 called sum, rank 6 called sum: sum is not another");
 }
 
 }  // namespace
