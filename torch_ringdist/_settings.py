@@ -82,7 +82,8 @@ class Settings:
 
     def without_objects(self) -> Settings:
         """As far as other processes and copies can have them."""
-        return replace(self, schedule=None, scaler=None)
+        schedule = self.schedule if isinstance(self.schedule, Mapping) else None
+        return replace(self, schedule=schedule, scaler=None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

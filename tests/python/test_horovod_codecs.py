@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 
 import pytest
 import torch
-from support.horovod import initialized
+from support.horovod import VARIABLES, begin, initialized
 from support.rank import caught
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
@@ -195,3 +196,93 @@ def _in_a_set() -> None:
 
 def test_in_a_process_set(pools):
     pools(3).run(_in_a_set)
+
+
+def _goes_into_another_world() -> None:
+    """Made alone, as elastic training makes it; then with others, of which one has other steps."""
+    for name in VARIABLES:
+        os.environ.pop(name, None)
+    hvd.init()  # without a launcher: alone
+    assert hvd.size() == 1
+    net = _net()
+    codec = hvd.Compression.codec(net, "int4", warmup_steps=2, schedule={3: "int2"})
+    optimizer = _optimizer(net, codec)
+    _train(net, optimizer, 1)
+    assert optimizer.compression is None
+    hvd.shutdown()
+    with initialized():
+        hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+        if hvd.rank() == 1:
+            compression = optimizer.compression
+            compression.load_state_dict({**compression.state_dict(local=True), "steps": 3})
+        _train(net, optimizer, 3)
+        _same_on_all(net)
+        assert optimizer.compression.stats()["step"] == 5
+        owed = optimizer.compression.residual_norm()
+        assert owed > 0
+    with initialized():
+        assert optimizer.compression.residual_norm() == pytest.approx(owed)
+        _train(net, optimizer, 1)
+        _same_on_all(net)
+
+
+def test_it_goes_along_into_another_world(pools):
+    pools(2).run(_goes_into_another_world)
+
+
+def _changes() -> None:
+    """A backbone that is frozen, and a group that comes: then a checkpoint."""
+    with initialized():
+        net, late = _net(), nn.Linear(WIDTH, WIDTH)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(net.parameters(), lr=0.05),
+            named_parameters=net.named_parameters(),
+            compression="int4",
+            groups=[[net[0].weight], list(net[3].parameters())],
+        )
+        _train(net, optimizer, 2)
+        net[0].requires_grad_(False)
+        before = net[0].weight.clone()
+        optimizer.zero_grad()
+        _train(net, optimizer, 2, first=2)
+        assert net[0].weight.equal(before)
+        optimizer.add_param_group({"params": list(late.parameters())})
+        whole = nn.Sequential(net, late)
+        _train(whole, optimizer, 3, first=4)
+        _same_on_all(whole)
+        owed = optimizer.compression.state_dict(local=True)
+        assert {"0.weight", "3.weight", "noname.1.0"} == set(owed["residuals"])
+        optimizer.compression.load_state_dict(owed)
+
+
+def test_frozen_and_new_parameters(pools):
+    pools(2).run(_changes)
+
+
+def _fails_to_send(odd: int) -> list[str]:
+    """A gradient that no codec takes, on one rank."""
+    begin()
+    net, table = _net(), nn.Embedding(WIDTH, WIDTH, sparse=hvd.rank() == odd)
+    net.append(table)
+    optimizer = _optimizer(net, "int4")
+    x, y = _batch(0)
+
+    def step() -> None:
+        table(torch.arange(WIDTH)).sum().backward()
+        mse_loss(net[:4](x), y).backward()
+        optimizer.step()
+
+    said = []
+    for function in (step, optimizer.synchronize):
+        raised = caught(function)
+        assert raised is not None
+        said.append(f"{raised.kinds[0]}: {raised.text}")
+    hvd.shutdown()
+    return said
+
+
+def test_a_bucket_that_is_not_sent_ends_it_on_all(pools):
+    said = pools(2).run(_fails_to_send, 1)
+    assert said[1][0].startswith("TypeError") and "sparse_as_dense=True" in said[1][0]
+    assert said[1][1].startswith("HorovodInternalError") and "has failed to send" in said[1][1]
+    assert said[0][0].startswith("HorovodInternalError"), said

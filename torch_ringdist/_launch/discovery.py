@@ -13,6 +13,7 @@ from torch_ringdist._launch.hosts import parse_host
 from torch_ringdist.elastic import _log
 
 _PAUSE = 1.0  # seconds between two runs of it
+_LIMIT = 30.0  # seconds that one takes at most
 
 
 class Discovery:
@@ -27,7 +28,7 @@ class Discovery:
         self.hosts: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - close() does
-        self._next = 0.0
+        self._next = self._began = 0.0
         self._complaint = ""
 
     def poll(self) -> None:
@@ -38,10 +39,14 @@ class Discovery:
                 self._start()
             return
         status = self._process.poll()
-        if status is None:
+        if status is None and time.monotonic() < self._began + _LIMIT:
             return
+        if status is None:
+            self._kill()
         self._process, self._next = None, time.monotonic() + _PAUSE
         try:
+            if status is None:
+                raise ValueError(f"it has taken {_LIMIT:g} s and more, and was killed")
             if status != 0:
                 raise ValueError(f"it has failed with status {status}")
             self.hosts = self._parse()
@@ -54,14 +59,19 @@ class Discovery:
     def close(self) -> None:
         """It, and what it has started, ends."""
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self._kill()
         self._output.close()
+
+    def _kill(self) -> None:
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def _start(self) -> None:
         self._output.seek(0)
         self._output.truncate()
+        self._began = time.monotonic()
         self._process = subprocess.Popen(
             self._command,
             shell=True,

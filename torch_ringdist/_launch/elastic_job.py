@@ -6,7 +6,7 @@ import argparse
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch.distributed as dist
 
@@ -29,6 +29,7 @@ class _Line:
 
     share: Share  # from `first` on, of the host
     process: OnHost
+    leaves_by: float = float("inf")  # then it is killed
 
 
 class ElasticJob:
@@ -92,11 +93,16 @@ class ElasticJob:
         left = self._args.max_np or sum(hosts.values())
         wanted = {}
         for host in in_order:
-            if host not in self._failed:
-                wanted[host] = min(hosts[host], left)
-                left -= wanted[host]
+            # One that has failed gets no more; what else runs there stays.
+            slots = self._running(host) if host in self._failed else hosts[host]
+            wanted[host] = min(slots, left)
+            left -= wanted[host]
         for host in {**self._lines, **wanted}:
             self._make(host, wanted.get(host, 0))
+
+    def _running(self, host: str) -> int:
+        lines = self._lines.get(host)
+        return lines[-1].share.first + lines[-1].share.count if lines else 0
 
     def _make(self, host: str, slots: int) -> None:
         """So many of a host have workers. A launcher of which only some are to go stays whole."""
@@ -105,8 +111,8 @@ class ElasticJob:
             line = lines.pop()
             _log.event("host_leaves", f"host {host}: {line.share.count} workers are asked to leave")
             line.process.ask_to_end()
-            self._leaving.append(line)
-        there = lines[-1].share.first + lines[-1].share.count if lines else 0
+            self._leaving.append(replace(line, leaves_by=time.monotonic() + _LEAVE))
+        there = self._running(host)
         if slots > there:
             share = Share(host, there, slots - there)
             lines.append(_Line(share, self._start(share)))
@@ -116,6 +122,9 @@ class ElasticJob:
 
     def _collect(self) -> None:
         """Launchers that have ended."""
+        for line in self._leaving:
+            if time.monotonic() > line.leaves_by:
+                line.process.end(0)  # of a host that is not there any more, say
         self._leaving = [line for line in self._leaving if line.process.poll() is None]
         for host, lines in list(self._lines.items()):
             for line in [one for one in lines if one.process.poll() is not None]:
@@ -125,7 +134,8 @@ class ElasticJob:
                 del self._lines[host]
 
     def _on_end(self, host: str, status: int) -> None:
-        self._failed.add(host)
+        if status != LEFT:
+            self._failed.add(host)
         self._finished |= progress_of(self._store, JOB) == FINISHED
         if status in (0, LEFT):
             return

@@ -240,6 +240,8 @@ def script_for(args: argparse.Namespace, share: Share, stdin: bool) -> str:
 
 def _rsh(args: argparse.Namespace) -> list[str]:
     out = shlex.split(args.rsh)
+    if args.rsh == "ssh":  # else it never hears that a host has gone
+        out += ["-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"]
     if args.ssh_port:
         out += ["-p", str(args.ssh_port)]
     if args.ssh_identity_file:

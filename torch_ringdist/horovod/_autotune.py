@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import time
+import warnings
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,8 +84,12 @@ class Autotune:
 
     def _write(self, row: tuple[Any, ...], mode: str) -> None:
         assert self._log is not None
-        with self._log.open(mode, newline="") as file:
-            csv.writer(file).writerow(row)
+        try:
+            with self._log.open(mode, newline="") as file:
+                csv.writer(file).writerow(row)
+        except OSError as error:
+            warnings.warn(f"ringdist: HOROVOD_AUTOTUNE_LOG: {error}; no log", stacklevel=2)
+            self._log = None
 
 
 def _read(path: Path) -> dict[str, list[int]]:
@@ -106,7 +111,7 @@ def _write(path: Path, key: str, setting: Setting) -> None:
 
 def kept_in() -> Path:
     """The file of what was found: delete it to search again."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache, "torch_ringdist", "horovod-autotune.json")
 
 
@@ -127,5 +132,7 @@ def step(gradients: Gradients) -> None:
         key = f"{world.me.size} ranks, {world.where.hosts} hosts, {elements} elements"
         made = Autotune(world.whole, key, Path(log) if log else None, kept_in())
         _current = weakref.ref(world), weakref.ref(gradients), made
+    if _current[1]() is None:  # another one goes on
+        _current = _current[0], weakref.ref(gradients), _current[2]
     if _current[1]() is gradients:
         _current[2].step(time.monotonic())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torch_ringdist import _rules
+from torch_ringdist import _native, _rules
 from torch_ringdist._compress import CompressState
 from torch_ringdist._settings import Settings, takes
 
@@ -19,16 +19,25 @@ if TYPE_CHECKING:
     from torch_ringdist._C import ProcessGroupRing
 
 
+AUTO = "auto"  # a choice among them
+
+
 class Codec:
     """How a DistributedOptimizer's gradients are compressed: what Compression.codec() makes."""
 
     def __init__(self, settings: Settings, model: nn.Module | None = None) -> None:
         settings.check(model)
+        if settings.codec != AUTO:
+            native = _native.load()
+            native.check_codec("compression", settings.codec, 2, settings.error_feedback)
         self.settings = settings
         self._owners = {} if model is None else _rules.owners_in(model)
 
     def rules_of(self, named: Iterable[tuple[str, Tensor]], smallest: int) -> list[_rules.Rule]:
         return _rules.resolve_named(named, self._owners, self.settings.rules, smallest)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Codec:
+        return self
 
     def __reduce__(self) -> Any:  # other processes have other modules
         return Codec, (self.settings.without_objects(),)
@@ -73,6 +82,18 @@ class OptimizerCompression(CompressState):
     def _resolve(self, smallest: int) -> list[_rules.Rule]:
         living = ((name, p()) for name, p in self._named)
         return self._codec.rules_of([(name, p) for name, p in living if p is not None], smallest)
+
+    def agree_on_steps(self) -> None:
+        """All ranks call it: one that came, or has lost a step, counts as the furthest does."""
+        state, group = self.state_dict(local=True), self._group_backend
+        said = torch.zeros(group.size(), 2, dtype=torch.float64)
+        said[group.rank()] = torch.tensor([state["steps"], state["scale"]], dtype=torch.float64)
+        own = said[group.rank()].clone()
+        _native.load().sum_of_state(group, said)
+        furthest = said[said[:, 0].argmax()]
+        if not furthest.equal(own):
+            steps, scale = furthest.tolist()
+            self.load_state_dict({**state, "steps": int(steps), "scale": scale})
 
     def average(self, index: int, count: int, buffer: Tensor, parameters: list[Tensor]) -> Any:
         """A Future of the bucket, in place."""

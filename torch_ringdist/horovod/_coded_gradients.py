@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from torch_ringdist._errors import ArgumentError
 from torch_ringdist.horovod import _world
 from torch_ringdist.horovod._codec import Codec, OptimizerCompression
 from torch_ringdist.horovod._compression import NoneCompressor
-from torch_ringdist.horovod._errors import as_internal
+from torch_ringdist.horovod._errors import HorovodInternalError, as_internal
 from torch_ringdist.horovod._gradients import Bundle, Gradients, GradientSettings
 from torch_ringdist.horovod._handles import new_handle
-from torch_ringdist.horovod._reductions import Average, Sum
+from torch_ringdist.horovod._reductions import Sum
 from torch_ringdist.horovod._sets import group_of
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
+
+    from torch_ringdist._C import ProcessGroupRing
 
 _BUCKET_BYTES = 25 << 20  # as of DistributedDataParallel
 
@@ -34,6 +37,11 @@ class _Averaging:
         return self._future.done()
 
     def wait(self) -> list[Tensor]:
+        """Hears signals, which a Future does not."""
+        done = threading.Event()
+        self._future.add_done_callback(lambda _: done.set())
+        while not done.wait(1):
+            pass
         self._future.wait()
         return [self._buffer]
 
@@ -68,25 +76,40 @@ class CodedGradients(Gradients):
     def __init__(
         self, optimizer: Optimizer, names: dict[Tensor, str], settings: GradientSettings
     ) -> None:
-        if settings.op not in (Average, Sum):
-            raise ArgumentError(
-                "DistributedOptimizer: a codec as compression= goes with op=hvd.Average or "
-                f"hvd.Sum, got {settings.op}"
-            )
-        self.compression: OptimizerCompression | None = None
+        self._compression: OptimizerCompression | None = None
+        self._owed: dict[str, Any] | None = None  # for the next one
+        self._backend: ProcessGroupRing | None = None
+        self._is_agreed = False  # on how many steps there were
+        self._failure: BaseException | None = None  # others wait for a bucket that does not come
+        self._lists: list[list[Tensor]] | None = None  # of the caller
         self._buckets: list[tuple[Bundle, _Bucket]] = []
         self._ready: set[str] = set()  # buckets, by the names of their bundles
         self._started = 0
+        self._has_new = False  # bundles that are no buckets yet
         super().__init__(optimizer, names, settings)
         self._compressor = NoneCompressor  # of what goes by name
-        self._make_buckets(None)
-        self._compress_anew()
+        self._make_buckets()
+
+    @property
+    def compression(self) -> OptimizerCompression | None:
+        """None: this rank is alone, or not in the process set."""
+        if not self.takes_part:
+            return None
+        if self._compression is None:
+            self._compression = self._make_compression()
+        return self._compression
 
     def set_groups(self, groups: int | Sequence[Sequence[Tensor]] | None) -> None:
         """As there; each group is a bucket, or one for each dtype."""
         super().set_groups(groups)
         if groups:
-            self._make_buckets([bundle.parameters for bundle in self._bundles])
+            self._lists = [bundle.parameters for bundle in self._bundles]
+            self._make_buckets()
+
+    def adopt(self, optimizer: Optimizer) -> None:
+        before = len(self._bundles)
+        super().adopt(optimizer)
+        self._has_new |= len(self._bundles) > before
 
     def any_open(self) -> bool:
         return super().any_open() or bool(self._ready)
@@ -97,55 +120,82 @@ class CodedGradients(Gradients):
         finally:
             self._ready.clear()
             self._started = 0
-        if len(self._bundles) > len(self._buckets):
-            self._make_buckets(None)
+        if self._has_new:
+            self._put_off()
+            self._make_buckets()
+
+    def _stepped(self) -> None:
+        """There is nothing to tune."""
 
     def _follow(self) -> bool:
         moved = super()._follow()
         if moved:
+            self._put_off()
+            self._backend, self._is_agreed, self._failure = None, False, None
             self._ready.clear()
             self._started = 0
-            if self.compression is not None:
-                self._compress_anew()
         return moved
 
-    def _compress_anew(self) -> None:
-        """In another world what is owed is the same."""
-        if not self._takes_part:
-            return
-        before = self.compression
-        owed = before.state_dict(local=True) if before is not None else None
-        process_set = self.settings.process_set
-        group = group_of(process_set, "DistributedOptimizer")
-        backend = _world.required().add_coded(process_set.process_set_id or 0, group)
-        codec = self.settings.compression
-        assert isinstance(codec, Codec)
-        self.compression = OptimizerCompression(backend, codec, self.names)
-        if owed is not None:
-            self.compression.load_state_dict(owed)
+    def _put_off(self) -> None:
+        """What is owed is for another one, of other names or another group."""
+        if self._compression is not None:
+            self._owed = self._compression.state_dict(local=True)
+            self._compression = None
 
-    def _make_buckets(self, lists: Sequence[Sequence[Tensor]] | None) -> None:
-        """Of those lists; else about in the order in which gradients are computed."""
-        all_of_it = list(self._bundle_of)
-        limit = _BUCKET_BYTES if lists is None else None
-        lists = lists or [all_of_it[::-1]]
+    def _make_compression(self) -> OptimizerCompression:
+        process_set, codec = self.settings.process_set, self.settings.compression
+        assert isinstance(codec, Codec)
+        if self._backend is None:
+            group = group_of(process_set, "DistributedOptimizer")
+            self._backend = _world.required().add_coded(process_set.process_set_id or 0, group)
+        out = OptimizerCompression(self._backend, codec, self.names)
+        if self._owed is not None:
+            out.load_state_dict(self._owed)
+            self._owed = None
+        return out
+
+    def _make_buckets(self) -> None:
+        """Of the caller's lists and what came since; else about in the order in which gradients are
+        computed."""
+        all_of_it = [p for p in self.names if p in self._bundle_of][::-1]
+        lists = self._lists or []
+        listed = {p for one in lists for p in one}
+        rest = [p for p in all_of_it if p not in listed]
         self._bundles, self._bundle_of, self._buckets = [], {}, []
-        for parameters in lists:
-            for alike in _alike(parameters, limit):
-                bundle = self._add_bundle(self.names[alike[0]], alike)
-                if alike[0].is_floating_point():
-                    self._buckets.append((bundle, _Bucket(alike)))
+        self._has_new = False
+        alike = [part for one in lists for part in _alike(one, None)]
+        for parameters in [*alike, *_alike(rest, _BUCKET_BYTES)]:
+            bundle = self._add_bundle(self.names[parameters[0]], parameters)
+            if parameters[0].is_floating_point():
+                self._buckets.append((bundle, _Bucket(parameters)))
 
     def _start(self, bundle: Bundle) -> None:
         if all(bundle is not one for one, _ in self._buckets):
             return super()._start(bundle)
+        if self._failure is not None:
+            raise HorovodInternalError(
+                "DistributedOptimizer: this rank has failed to send a bucket of gradients before, "
+                f"for which the others wait: {self._failure}"
+            ) from self._failure
         self._ready.add(bundle.name)
         while self._started < len(self._buckets):
             bundle, bucket = self._buckets[self._started]
             if bundle.name not in self._ready:
                 return
             self._started += 1
-            self._send(self._started - 1, bundle, bucket)
+            try:
+                self._send(self._started - 1, bundle, bucket)
+            except BaseException as error:
+                self._failure = error
+                self._tell_others()
+                raise
+
+    def _tell_others(self) -> None:
+        with contextlib.suppress(Exception):  # they have an error then, too
+            if self._backend is None:
+                self._compression = self._make_compression()
+            if self._backend is not None:
+                self._backend.abort()
 
     def _send(self, index: int, bundle: Bundle, bucket: _Bucket) -> None:
         settings = self.settings
@@ -164,12 +214,18 @@ class CodedGradients(Gradients):
         live = [i for i, p in enumerate(bucket.parameters) if p.grad is not None]
         grads = [g for p in bucket.parameters if (g := p.grad) is not None]
         views = [bucket.views[i] for i in live]
+        compression = self.compression
+        assert compression is not None, "who is alone reduces nothing"
+        if not self._is_agreed:
+            with as_internal():
+                compression.agree_on_steps()
+            self._is_agreed = True
         with torch.no_grad(), as_internal():
-            torch._foreach_copy_(views, grads)
+            if live:
+                torch._foreach_copy_(views, grads)
             if settings.average_aggregated_gradients:
                 bucket.buffer /= self._passes
-            assert self.compression is not None
-            future = self.compression.average(
+            future = compression.average(
                 index, len(self._buckets), bucket.buffer, bucket.parameters
             )
         bundle.handles.append(new_handle(_Averaging(future, bucket.buffer), lambda sums: sums[0]))
@@ -177,7 +233,8 @@ class CodedGradients(Gradients):
         def finish(averages: Tensor) -> None:
             if settings.op == Sum:
                 averages *= settings.process_set.size()
-            torch._foreach_copy_(grads, views)
+            if live:
+                torch._foreach_copy_(grads, views)
 
         bundle.finish.append(finish)
 

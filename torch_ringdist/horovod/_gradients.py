@@ -189,19 +189,24 @@ class Gradients:
             self.adopt(optimizer)
         if not self._reduces:
             return self._prepare_alone()
-        for bundle in self._bundles:
-            if not bundle.handles:
-                self._start(bundle)
         try:
+            for bundle in self._bundles:
+                if not bundle.handles:
+                    self._start(bundle)
             results = iter(synchronize_all([h for one in self._bundles for h in one.handles]))
             with torch.no_grad():
                 for finish in [f for one in self._bundles for f in one.finish]:
                     finish(next(results))
         finally:
             for bundle in self._bundles:
+                forget(bundle.handles)  # where one was not started
                 bundle.start_anew()
             self.set_passes(self._passes)
-        _autotune.step(self)
+        self._stepped()
+
+    def _stepped(self) -> None:
+        if self.settings.process_set.process_set_id == 0:
+            _autotune.step(self)
 
     def _prepare_alone(self) -> None:
         """What is done to gradients besides, of one rank; others than the set's are left alone."""

@@ -21,7 +21,7 @@ from torch_ringdist.horovod._coded_gradients import CodedGradients
 from torch_ringdist.horovod._compression import Compression, Compressor
 from torch_ringdist.horovod._gradients import Gradients, GradientSettings
 from torch_ringdist.horovod._handles import synchronize
-from torch_ringdist.horovod._reductions import Adasum, Average, ReduceOp
+from torch_ringdist.horovod._reductions import Adasum, Average, ReduceOp, Sum
 from torch_ringdist.horovod._sets import ProcessSet, global_process_set
 
 NamedParameters = Iterable[tuple[str, Tensor]]
@@ -282,6 +282,16 @@ def DistributedOptimizer(
         groups = groups or num_groups
     if isinstance(compression, str):
         compression = Codec(Settings(compression))
+    if isinstance(compression, Codec):
+        if op not in (Average, Sum):
+            raise ArgumentError(
+                "DistributedOptimizer: a codec as compression= goes with op=hvd.Average or "
+                f"hvd.Sum, got {op}"
+            )
+        if gradient_predivide_factor != 1.0:
+            raise ArgumentError(
+                "DistributedOptimizer: gradient_predivide_factor is not for a codec as compression="
+            )
     settings = GradientSettings(
         compression,
         backward_passes_per_step,
