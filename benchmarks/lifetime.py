@@ -9,8 +9,9 @@ import signal
 _PR_SET_PDEATHSIG = 1  # prctl(2); Linux
 
 
-def end_with_parent(parent: int) -> None:
-    """This process is told to end (SIGTERM) when the thread of `parent` that started it is gone."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def end_with_parent(parent: int, by: int = signal.SIGTERM) -> None:
+    """This process is told to end, `by` a signal, when the thread of `parent` that started it is
+    gone. One that may be stopped then ends by SIGKILL only."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
     if os.getppid() != parent:  # it was too late for that
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), by)

@@ -6,6 +6,14 @@
 Two ranks, or --world-size. In each repetition every contender does the same work once, in turns; a
 sample is the slowest rank's. Of each the minimum and the median, and both as shares of the one that
 it is held against.
+
+    single     a blocking sum
+    many       300 small sums at once
+    training   steps of DistributedOptimizer and of DistributedDataParallel, also with int4
+    timeline   steps, recorded and not
+    alone      steps of a process alone, after init() and without: of at most three pairs of
+               processes, as many of each as there are repetitions
+    messages   of many ranks that agree on many calls, counted by a test of C++, if it is built
 """
 
 from __future__ import annotations
@@ -16,12 +24,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks import report as common
+from benchmarks.horovod.alone import AFTER, WITHOUT, alone
+from benchmarks.horovod.messages import messages
 from benchmarks.horovod.rank import PARTS
 from torch_ringdist import _show
 
+CHOICES = (*PARTS, "alone", "messages")
 # What is held against what.
 AGAINST = {
     "by name": "dist.all_reduce",
@@ -29,6 +42,9 @@ AGAINST = {
     "grouped, by name": "coalesced",
     "each, by name": "each, gloo",
     "DistributedOptimizer": "DDP",
+    "DistributedOptimizer, int4": "DDP, int4",
+    "timeline on": "timeline off",
+    AFTER: WITHOUT,
 }
 
 
@@ -39,21 +55,22 @@ def parse_arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--parts", nargs="+", choices=PARTS, metavar="PART", help=f"default: {' '.join(PARTS)}")
-    add("--repetitions", type=int, default=20, metavar="N", help="default: 20")
+    add("--parts", nargs="+", choices=CHOICES, default=CHOICES, metavar="PART", help="default: all")
+    add("--repetitions", type=int, default=30, metavar="N", help="default: 30")
     add("--world-size", type=int, default=2, metavar="N", help="ranks; default: 2")
     args = parser.parse_args()
     common.require_at_least(parser, args, repetitions=1, world_size=2)
     return args
 
 
-def measure(args: argparse.Namespace) -> dict[str, object]:
+def measure(args: argparse.Namespace, parts: Sequence[str]) -> dict[str, Any]:
+    """Samples of each part, and the share of a core of an idle rank."""
     with tempfile.TemporaryDirectory(prefix="ringdist_bench_") as folder:
         out = Path(folder, "figures.json")
         command = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]
         command += ["-np", str(args.world_size), sys.executable, "-m", "benchmarks.horovod.rank"]
         command += [f"--repetitions={args.repetitions}", f"--out={out}"]
-        command += ["--parts", *(args.parts or PARTS)]
+        command += ["--parts", *parts]
         if subprocess.run(command, check=False).returncode != 0:
             raise SystemExit("a rank has failed")
         return json.loads(out.read_text())
@@ -75,17 +92,25 @@ def rows_of(samples: list[dict[str, float]]) -> list[tuple[str, ...]]:
     return out
 
 
+def show(work: Callable[..., object], samples: list[dict[str, float]]) -> None:
+    table = [("", "minimum", "median", "min / med", ""), *rows_of(samples)]
+    print(f"\n{(work.__doc__ or '').splitlines()[0]}")
+    print("\n".join(_show.table(table)), flush=True)
+
+
 def main() -> int:
     args = parse_arguments()
     print(", ".join(f"{name}: {value}" for name, value in common.machine().items()), flush=True)
-    figures = measure(args)
-    idle = figures.pop("idle")
-    for part, samples in figures.items():
-        description = (PARTS[part][0].__doc__ or "").splitlines()[0]
-        print(f"\n{description}")
-        table = [("", "minimum", "median", "min / med", ""), *rows_of(samples)]
-        print("\n".join(_show.table(table)))
-    print(f"\nidle: {100 * idle:.2f} % of a core")
+    of_ranks = [part for part in PARTS if part in args.parts]
+    if of_ranks:
+        figures = measure(args, of_ranks)
+        for part in of_ranks:
+            show(PARTS[part][0], figures[part])
+        print(f"\nidle: {100 * figures['idle']:.2f} % of a core")
+    if "alone" in args.parts:
+        show(alone, alone(args.repetitions))
+    if "messages" in args.parts:
+        print(f"\n{messages.__doc__}: {messages()}")
     return 0
 
 

@@ -4,21 +4,23 @@ what the slowest rank took."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 import torch_ringdist.horovod as hvd
+from benchmarks.horovod.step import network, sgd, step_of
+from torch_ringdist.ddp import compress
 
 TENSORS, ELEMENTS = 300, 1024
-LAYERS, WIDTH, BATCH = 80, 353, 16  # 160 tensors, 10 M parameters
 
 Work = Callable[[], object]
 
@@ -63,43 +65,56 @@ def many(gloo: dist.ProcessGroup) -> dict[str, Work]:
     }
 
 
-def _network() -> nn.Module:
-    torch.manual_seed(0)
-    layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
-    return nn.Sequential(*layers)
-
-
-def _step_of(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> Work:
-    def step() -> None:
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
-
-    return step
-
-
 def training(gloo: dist.ProcessGroup) -> dict[str, Work]:
     """A step of SGD: forward, backward, reduce, update."""
-    x = torch.randn(BATCH, WIDTH)
-    ddp = DistributedDataParallel(_network())
-    net = _network()
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(net.parameters(), lr=1e-3), named_parameters=net.named_parameters()
-    )
     return {
-        "DDP": _step_of(ddp, torch.optim.SGD(ddp.parameters(), lr=1e-3), x),
-        "DistributedOptimizer": _step_of(net, optimizer, x),
+        "DDP": _by_ddp("none"),
+        "DistributedOptimizer": _by_hooks("none"),
+        "DDP, int4": _by_ddp("int4"),
+        "DistributedOptimizer, int4": _by_hooks("int4"),
     }
 
 
-def alone(_: dist.ProcessGroup) -> dict[str, Work]:
-    """A step of this rank's own, that reduces nothing, beside groups that are idle."""
-    x, net = torch.randn(BATCH, WIDTH), _network()
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-    return {"a rank's own step": _step_of(net, optimizer, x)}
+def _by_ddp(codec: str) -> Work:
+    model = DistributedDataParallel(network())
+    if codec != "none":
+        compress(model, codec)
+    return step_of(model, sgd(model))
 
 
-PARTS = {"single": (single, 200), "many": (many, 1), "training": (training, 1), "alone": (alone, 1)}
+def _by_hooks(codec: str) -> Work:
+    net = network()
+    compression = hvd.Compression.none if codec == "none" else codec
+    optimizer = hvd.DistributedOptimizer(
+        sgd(net), named_parameters=net.named_parameters(), compression=compression
+    )
+    return step_of(net, optimizer)
+
+
+def timeline(_: dist.ProcessGroup) -> dict[str, Work]:
+    """A step of SGD by DistributedOptimizer, and one that is recorded."""
+    step = _by_hooks("none")
+    return {"timeline off": step, "timeline on": step}
+
+
+@contextlib.contextmanager
+def _recorded() -> Iterator[None]:
+    with tempfile.TemporaryDirectory(prefix="ringdist_bench_") as folder:
+        hvd.start_timeline(str(Path(folder, "timeline.json")))
+        hvd.barrier()  # all ranks record
+        yield
+        hvd.stop_timeline()
+
+
+# How to make the works, and how many calls are timed as one.
+PARTS = {
+    "single": (single, 200),
+    "many": (many, 1),
+    "training": (training, 1),
+    "timeline": (timeline, 5),
+}
+# Works to be called within something, which is not timed.
+WITHIN = {"timeline on": _recorded}
 
 
 def samples(works: dict[str, Work], calls: int, repetitions: int) -> Iterator[dict[str, float]]:
@@ -109,11 +124,13 @@ def samples(works: dict[str, Work], calls: int, repetitions: int) -> Iterator[di
     for _ in range(repetitions):
         out = {}
         for name, work in works.items():
-            dist.barrier()
-            before = time.perf_counter()
-            for _ in range(calls):
-                work()
-            taken = torch.tensor((time.perf_counter() - before) / calls, dtype=torch.double)
+            with WITHIN.get(name, contextlib.nullcontext)():
+                dist.barrier()
+                before = time.perf_counter()
+                for _ in range(calls):
+                    work()
+                seconds = (time.perf_counter() - before) / calls
+            taken = torch.tensor(seconds, dtype=torch.double)
             dist.all_reduce(taken, op=dist.ReduceOp.MAX)
             out[name] = taken.item()
         yield out
@@ -129,7 +146,7 @@ def idle_share(seconds: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parts", nargs="+", default=list(PARTS))
-    parser.add_argument("--repetitions", type=int, default=20)
+    parser.add_argument("--repetitions", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)
