@@ -25,7 +25,7 @@ COUNTED = '{"testsuites": [{"testsuite": [{"first": "178", "cached": "181"}]}]}'
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks.horovod", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=230)
 
 
 def _rows(table: str) -> list[str]:
@@ -38,6 +38,7 @@ def _rows(table: str) -> list[str]:
     return names
 
 
+@pytest.mark.timeout(240)
 def test_a_small_run():
     done = _run("--repetitions", "1")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -48,6 +49,7 @@ def test_a_small_run():
     assert counted.startswith("Sent and received by the busiest of 64 ranks, 500 calls at once: ")
 
 
+@pytest.mark.timeout(240)
 def test_only_what_is_asked_for():
     done = _run("--parts", "alone", "--repetitions", "1")
     assert done.returncode == 0, done.stdout + done.stderr
