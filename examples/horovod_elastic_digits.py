@@ -36,6 +36,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--lr", type=float, default=7e-3, help="peak learning rate of Adam (default: 0.007)")
     add("--seed", type=int, default=0, help="of the initial parameters and the order of images")
     add("--pause", type=float, default=0.0, metavar="S", help="seconds that each step takes longer")
+    add("--codec", help="of gradients, as int4 (docs/compression.md); default: none")
     add("--log", type=Path, metavar="FOLDER", help="write there what each step has done")
     return parser.parse_args()
 
@@ -48,6 +49,7 @@ class Trainer:
         self.optimizer = hvd.DistributedOptimizer(
             torch.optim.Adam(self.model.parameters(), lr=args.lr),
             named_parameters=self.model.named_parameters(),
+            compression=args.codec or hvd.Compression.none,
         )
         self.sampler = hvd.elastic.ElasticSampler(self.train_data, seed=args.seed)
         # Nobody broadcasts parameters: all ranks get those of rank 0 with the state.

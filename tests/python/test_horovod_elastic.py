@@ -90,6 +90,20 @@ def test_digits_while_ranks_die_and_come(tmp_path: Path):
     assert found and float(found[1]) >= 0.97, found
 
 
+def test_digits_with_a_codec(tmp_path: Path):
+    script = [str(EXAMPLES / "horovod_elastic_digits.py"), f"--log={tmp_path / 'steps'}"]
+    script += ["--epochs=12", "--pause=0.1", "--codec=int4"]
+    with Launched(tmp_path, ["--nproc-per-node=3", "--min-ranks=2"], script) as job:
+        first = trained(job, tmp_path, 3)
+        os.kill(first[1], signal.SIGKILL)
+        job.wait_for(lambda: first[1] not in job.members().values() and len(job.members()) == 3)
+        assert job.end() == 0, job.output()
+        assert len(job.events("worker_started")) == 4
+    assert Course(read(tmp_path / "steps")).sizes[-1] == 3
+    found = re.search(r"accuracy (0\.\d+|1\.0+) after", job.output())
+    assert found and float(found[1]) >= 0.95, found
+
+
 def test_the_oldest_is_rank_0_and_sets_are_made_anew(tmp_path: Path):
     with _loop(tmp_path, ["--nproc-per-node=4"], *STEPS) as job:
         four = _members(job, 4)
