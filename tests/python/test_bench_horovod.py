@@ -92,3 +92,10 @@ def test_bad_arguments(arguments: tuple[str, ...], words: str):
     done = _run(*arguments)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_tuning_refuses_what_makes_no_sense():
+    command = [sys.executable, "-m", "benchmarks.horovod.tuning", "--hosts", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2
+    assert "--hosts" in done.stderr
