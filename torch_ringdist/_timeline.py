@@ -48,7 +48,7 @@ class _Part:
         """How much rank 0's clock is ahead of this one: between comparisons on a line."""
         if not self.clocks:
             return self.far
-        i = bisect.bisect([when for when, _ in self.clocks], at)
+        i = bisect.bisect(self.clocks, at, key=lambda clock: clock[0])
         if i in (0, len(self.clocks)):
             return self.clocks[max(0, i - 1)][1]
         (t0, a0), (t1, a1) = self.clocks[i - 1 : i + 1]
@@ -77,6 +77,11 @@ def _part(path: Path) -> _Part | None:
         elif name == "clock":
             out.clocks.append((event["ts"], args["offset_us"]))
     return out if out.named and out.epoch else None
+
+
+def part_of(path: Path, rank: int) -> Path:
+    """What that rank writes of the timeline `path`."""
+    return path.with_name(f"{path.name}.rank-{rank}")
 
 
 def parts_of(path: Path) -> list[Path]:

@@ -53,7 +53,7 @@ Result<std::shared_ptr<TraceFile>> TraceFile::create(const std::string& path, in
   if (!file) return Error(ErrorKind::kSystem, "ringdist: " + path + ": " + std::strerror(errno));
   std::shared_ptr<TraceFile> out;
   try {
-    out.reset(new TraceFile(std::move(file), path, rank));
+    out.reset(new TraceFile(std::move(file), rank));
   } catch (const std::system_error& error) {
     return Error(ErrorKind::kSystem,
                  std::string("ringdist: a thread that writes: ") + error.what());
@@ -70,8 +70,8 @@ Result<std::shared_ptr<TraceFile>> TraceFile::create(const std::string& path, in
   return out;
 }
 
-TraceFile::TraceFile(File file, std::string path, int rank)
-    : path_(std::move(path)), rank_(std::to_string(rank)), pid_(getpid()), file_(std::move(file)) {
+TraceFile::TraceFile(File file, int rank)
+    : rank_(std::to_string(rank)), pid_(getpid()), file_(std::move(file)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -87,7 +87,7 @@ TraceFile::~TraceFile() {
   }
   changed_.notify_all();
   thread_.join();
-  write_all();
+  flush();
 }
 
 void TraceFile::add(const TraceSpan& span) noexcept {
@@ -133,11 +133,9 @@ void TraceFile::put(const std::string& event) {
   changed_.notify_one();
 }
 
-void TraceFile::flush() { write_all(); }
-
 bool TraceFile::forked() const { return getpid() != pid_; }
 
-void TraceFile::write_all() {
+void TraceFile::flush() {
   std::lock_guard one_at_a_time(writing_);
   std::string now;
   {
@@ -155,7 +153,7 @@ void TraceFile::run() {
     // What comes up meanwhile goes with it.
     changed_.wait_for(lock, kWriteTime, [this]() RINGDIST_REQUIRES(mutex_) { return ends_; });
     lock.unlock();
-    write_all();
+    flush();
     lock.lock();
   }
 }

@@ -37,19 +37,15 @@ class TraceFile final : public Recorder {
   // All that was added is in the file.
   void flush();
 
-  const std::string& path() const { return path_; }
-
  private:
   using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
-  TraceFile(File file, std::string path, int rank);
+  TraceFile(File file, int rank);
   int track(const std::string& name) RINGDIST_REQUIRES(mutex_);
   bool forked() const;
   void put(const std::string& event);
-  void write_all();
   void run();
 
-  const std::string path_;
   const std::string rank_;
   const int pid_;
   std::mutex writing_;  // before mutex_

@@ -43,7 +43,8 @@ class Autotune:
             header = ("step", "fusion_bytes", "batches_in_flight", "seconds", "state")
             self._write(header, "w")
         if self._search.is_over:
-            self._use("kept")
+            self._use()
+            self._note(self.setting, None, "kept")
 
     @property
     def setting(self) -> Setting:
@@ -59,23 +60,21 @@ class Autotune:
         self._steps += 1
         if self._search.is_over or last is None:
             return
-        if self._steps <= WARM_UP:
-            if self._steps == WARM_UP:
-                self._use("")
+        if self._steps < WARM_UP:
             return
+        if self._steps == WARM_UP:
+            return self._use()
         before = self.setting
         self._search.add(now - last)
         self._note(before, now - last, "sample")
-        if self._search.is_over:
-            self._use("best")
+        if self.setting != before or self.is_over:
+            self._use()
+        if self.is_over:
+            self._note(self.setting, None, "best")
             _write(self._kept, self._key, self.setting)
-        elif self.setting != before:
-            self._use("")
 
-    def _use(self, state: str) -> None:
+    def _use(self) -> None:
         self._group.named.tune(*self.setting)
-        if state:
-            self._note(self.setting, None, state)
 
     def _note(self, setting: Setting, seconds: float | None, state: str) -> None:
         if self._log is not None:

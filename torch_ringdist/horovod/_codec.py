@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -68,9 +66,9 @@ class OptimizerCompression(CompressState):
     _all_buckets_come = True
 
     def __init__(self, backend: ProcessGroupRing, codec: Codec, names: dict[Tensor, str]) -> None:
-        self._settings = replace(codec.settings)
+        self._settings = codec.settings
         self._codec = codec
-        self._named = [(name, weakref.ref(p)) for p, name in names.items()]
+        self._named = [(name, p) for p, name in names.items()]
         self._group_backend = backend
         self._model, self._group, self._native = None, None, None
         self._shapes: dict[str, torch.Size] = {}
@@ -80,8 +78,7 @@ class OptimizerCompression(CompressState):
         return self._group_backend
 
     def _resolve(self, smallest: int) -> list[_rules.Rule]:
-        living = ((name, p()) for name, p in self._named)
-        return self._codec.rules_of([(name, p) for name, p in living if p is not None], smallest)
+        return self._codec.rules_of(self._named, smallest)
 
     def agree_on_steps(self) -> None:
         """All ranks call it: one that came, or has lost a step, counts as the furthest does."""

@@ -118,8 +118,7 @@ class CodedGradients(Gradients):
         try:
             super().synchronize()
         finally:
-            self._ready.clear()
-            self._started = 0
+            self._begin_step()
         if self._has_new:
             self._put_off()
             self._make_buckets()
@@ -132,9 +131,12 @@ class CodedGradients(Gradients):
         if moved:
             self._put_off()
             self._backend, self._is_agreed, self._failure = None, False, None
-            self._ready.clear()
-            self._started = 0
+            self._begin_step()
         return moved
+
+    def _begin_step(self) -> None:
+        self._ready.clear()
+        self._started = 0
 
     def _put_off(self) -> None:
         """What is owed is for another one, of other names or another group."""

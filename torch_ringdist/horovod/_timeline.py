@@ -116,4 +116,4 @@ def finish(world: _world.World) -> None:
 
 
 def _parts(path: Path, size: int) -> list[Path]:
-    return [path.with_name(f"{path.name}.rank-{rank}") for rank in range(size)]
+    return [_timeline.part_of(path, rank) for rank in range(size)]

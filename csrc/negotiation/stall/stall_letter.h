@@ -34,7 +34,7 @@ struct StallLetter {
 
   Kind kind = Kind::kAsk;
   std::vector<StalledCall> calls;  // kAsk
-  uint32_t inquiry = 0;            // the others; numbered from 1
+  uint32_t inquiry = 0;            // kInquire, kAnswer; numbered from 1
   std::vector<std::string> names;  // kInquire
   uint64_t lacks = 0;       // kAnswer: a bit for each of these names, the first is the lowest
   bool has_joined = false;  // kAnswer: so it has no part in them

@@ -9,10 +9,6 @@ namespace {
 constexpr int kRoot = 0;
 constexpr size_t kNamed = 3;
 
-Error senseless(const std::string& what) {
-  return {ErrorKind::kProtocol, "ringdist: negotiation: " + what};
-}
-
 }  // namespace
 
 StallWatch::StallWatch(StallHost& host, int rank, int size, Duration warn_after)
@@ -69,7 +65,8 @@ Error StallWatch::receive(int rank, ConstBytes bytes, TimePoint now) {
   const bool goes_up = letter.value().kind == StallLetter::Kind::kAsk ||
                        letter.value().kind == StallLetter::Kind::kAnswer;
   if (goes_up != (rank_ == kRoot) || (!goes_up && rank != kRoot))
-    return senseless("rank " + std::to_string(rank) + " says of stalls what is not its part");
+    return {ErrorKind::kProtocol, "ringdist: negotiation: rank " + std::to_string(rank) +
+                                      " says of stalls what is not its part"};
   obey(rank, letter.value(), now);
   return {};
 }
@@ -145,7 +142,6 @@ bool StallWatch::answer_at_once(int rank, const StallLetter& letter, TimePoint n
 void StallWatch::conclude(TimePoint now) {
   StallLetter letter;
   letter.kind = StallLetter::Kind::kFound;
-  letter.inquiry = inquiry_.number();
   letter.found = inquiry_.close([this](int rank) { return host_.who(rank); });
   closed_ = now;
   last_found_ = letter.found;

@@ -64,8 +64,6 @@ class Timeline {
   bool is_on() const { return file_ != nullptr; }
   // Or rank 0 does not have what it has written.
   bool is_busy() const { return is_on() || is_awaited_; }
-  // On rank 0: others are to say that they have stopped, or to send their files.
-  bool gathers() const { return !awaited_.empty(); }
   bool marks_cycles() const { return marks_cycles_; }
 
  private:
