@@ -72,10 +72,10 @@ class NamedWork:
     """An operation called by name. Any thread."""
 
     def poll(self) -> bool:
-        """Whether it has ended; then its results are there, and its name may be used again."""
+        """Whether it has ended; then its name may be used again."""
     def wait(self) -> list[Tensor]:
-        """Its outputs, when it has ended; what ended it, where that was an error. Blocks without
-        the GIL; Ctrl-C raises, and it goes on."""
+        """Its outputs, when it has ended, also on its device; what ended it, where that was an
+        error. Blocks without the GIL; Ctrl-C raises, and it goes on."""
 
 class NamedGroup:
     """Operations that ranks match by name, each calling them in an order of its own; any thread.
@@ -128,8 +128,9 @@ class NamedGroup:
     def stop_timeline(self, timeout: float) -> bool:
         """On rank 0: all have stopped, and what they wrote is beside `path`. False: not all of it
         within so many seconds."""
-    def join(self) -> int:
-        """The rank that was last to join. Blocks without the GIL."""
+    def join(self, device: int | None = None) -> int:
+        """The rank that was last to join. `device`: the CUDA device whose memory stands for this
+        rank's in what others call on theirs. Blocks without the GIL."""
     def close(self) -> None:
         """Waits for what has been called, then leaves. Blocks without the GIL."""
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bindings/bind.h"
+#include "torch/backend.h"
 #include "torch/errors.h"
 #include "torch/named/named_group.h"
 
@@ -36,7 +37,7 @@ std::shared_ptr<NamedGroup> make_group(const ProcessGroupRing& backend, size_t c
   options.order = {cache_capacity, fusion_bytes, batches_in_flight};
   options.warn_after =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(warn_after));
-  return std::make_shared<NamedGroup>(backend, options);
+  return std::make_shared<NamedGroup>(backend.communicator(), options);
 }
 
 }  // namespace
@@ -77,7 +78,7 @@ void bind_named(py::module_& module) {
           py::arg("name"), py::arg("inputs"), py::arg("op"), py::arg("prescale") = 1.0,
           py::arg("postscale") = 1.0, Release())
       .def("barrier", &NamedGroup::barrier, py::arg("name"), Release())
-      .def("join", &NamedGroup::join, Release())
+      .def("join", &NamedGroup::join, py::arg("device") = py::none(), Release())
       .def("tune", &NamedGroup::tune, py::arg("fusion_bytes"), py::arg("batches_in_flight"),
            Release())
       .def("start_timeline", &NamedGroup::start_timeline, py::arg("path"),

@@ -20,7 +20,7 @@ void Batch::merge(OpRequest part) {
   OpRequest& all = requests_[0];
   check(part.kind == Collective::kAllreduce && all.kind == Collective::kAllreduce &&
             part.dtype == all.dtype && part.reduce_op == all.reduce_op && !part.blocks &&
-            !all.blocks,
+            !all.blocks && part.place.has_value() == all.place.has_value(),
         "calls of one batch are alike");
   part.output.for_each(0, part.output.count(), [&](Bytes span) {
     const auto count = static_cast<int64_t>(span.size() / all.output.element_size());

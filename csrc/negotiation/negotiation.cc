@@ -78,8 +78,9 @@ void Negotiation::release(const std::string& name) {
   taken_.erase(name);
 }
 
-Result<NegotiationSeat::Join> Negotiation::join() {
-  NegotiationSeat::Join out{make_end(Milliseconds(0)), std::make_shared<int>(-1)};
+Result<NegotiationSeat::Join> Negotiation::join(FillOnDevice on_device) {
+  NegotiationSeat::Join out{make_end(Milliseconds(0)), std::make_shared<int>(-1),
+                            std::move(on_device)};
   out.end->deadline = TimePoint::max();  // others may have much to do still
   {
     std::lock_guard lock(mutex_);

@@ -39,7 +39,7 @@ class Negotiation {
 
   // This rank makes no calls until all have joined; what others call until then it takes part in
   // (stand_in.h), where that can be.
-  Result<NegotiationSeat::Join> join();
+  Result<NegotiationSeat::Join> join(FillOnDevice on_device = nullptr);
 
   // On rank 0: NegotiatorOptions of what is decided from now on.
   Error tune(int64_t fusion_bytes, int batches_in_flight);

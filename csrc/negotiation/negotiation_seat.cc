@@ -5,7 +5,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/thrown.h"
-#include "negotiation/stand_in.h"
 
 namespace ringdist {
 
@@ -14,7 +13,8 @@ NegotiationSeat::NegotiationSeat(std::shared_ptr<Communicator> group, Negotiatio
       rank_(group->rank()),
       options_(options),
       context_(group->context()),
-      group_(std::move(group)) {}
+      group_(std::move(group)),
+      devices_(std::make_shared<DeviceQueue>(group_)) {}
 
 void NegotiationSeat::begin(LetterPost& post) {
   post_ = &post;
@@ -167,13 +167,14 @@ Error NegotiationSeat::start(const std::vector<CallTable::Agreed>& calls,
     negotiator_->ran();
     ran_at_once_ = true;
   }
-  for (OpRequest& request : requests) {
+  for (OpRequest& request : requests)
     request.ended = [seat = shared_from_this(), batch](const Error& why) {
       seat->ended(batch, why);
     };
+  if (!requests.empty() && requests[0].place) return devices_->add(std::move(requests));
+  for (OpRequest& request : requests)
     // What has been started ends with the group.
     if (Error error = group_->submit(std::move(request), /*will_wait=*/false).error()) return error;
-  }
   return {};
 }
 
@@ -192,7 +193,8 @@ Error NegotiationSeat::prepare(const std::vector<CallTable::Agreed>& calls, Batc
   }
   for (size_t i = 0; i < calls.size(); ++i) {
     const CallTable::Entry& entry = *calls[i].entry;
-    auto parts = mine[i] ? mine[i]->call.requests(entry.extras) : stand_in_for(entry.description);
+    auto parts = mine[i] ? mine[i]->call.requests(entry.extras)
+                         : stand_in_for(entry.description, join_->on_device);
     if (!parts.ok()) return parts.error();
     batch.add(std::move(parts.value()));
   }
@@ -262,6 +264,7 @@ void NegotiationSeat::end(const Error& cause) noexcept {
   post_ = nullptr;
   end_all();
   auto group = std::exchange(group_, nullptr);
+  auto devices = std::exchange(devices_, nullptr);
   // What is decided runs there, and lacks what this rank, or another one, does not start any more.
   if (group && cause.kind() != ErrorKind::kAborted) {
     try {
@@ -270,6 +273,7 @@ void NegotiationSeat::end(const Error& cause) noexcept {
     }
   }
   if (timeline_) timeline_->end(cause_);
+  if (devices) discard(std::move(devices));
   if (group) discard(std::move(group));
 }
 

@@ -17,10 +17,12 @@
 #include "negotiation/batch.h"
 #include "negotiation/call_content.h"
 #include "negotiation/call_timeline.h"
+#include "negotiation/device_queue.h"
 #include "negotiation/named_call.h"
 #include "negotiation/negotiation_options.h"
 #include "negotiation/order/negotiator.h"
 #include "negotiation/stall/stall_watch.h"
+#include "negotiation/stand_in.h"
 
 namespace ringdist {
 
@@ -38,6 +40,7 @@ class NegotiationSeat final : public Correspondent,
   struct Join {
     std::shared_ptr<Op> end;
     std::shared_ptr<int> last;  // the rank that did so last, once it has ended
+    FillOnDevice on_device;     // memory for what others call meanwhile
   };
 
   // `group`: runs the calls.
@@ -109,9 +112,10 @@ class NegotiationSeat final : public Correspondent,
   const std::string name_;
   const int rank_;
   const NegotiationOptions options_;
-  Context& context_;                     // has the lane
-  std::shared_ptr<Communicator> group_;  // null once it has ended
-  LetterPost* post_ = nullptr;           // while it has begun, and not ended
+  Context& context_;                      // has the lane
+  std::shared_ptr<Communicator> group_;   // null once it has ended
+  std::shared_ptr<DeviceQueue> devices_;  // as the group
+  LetterPost* post_ = nullptr;            // while it has begun, and not ended
   std::optional<Negotiator> negotiator_;
   std::optional<StallWatch> stalls_;
   std::optional<CallTimeline> timeline_;

@@ -1,10 +1,10 @@
 #include "negotiation/stand_in.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -13,11 +13,9 @@
 namespace ringdist {
 namespace {
 
-using Element = std::array<std::byte, 16>;  // the first bytes of it
-
 template <typename T>
-Element element(T value) {
-  Element out{};
+ElementBytes element(T value) {
+  ElementBytes out{};
   std::memcpy(out.data(), &value, sizeof(value));
   return out;
 }
@@ -29,14 +27,14 @@ struct Neutral {
 };
 
 template <typename T>
-Element of(ReduceOp op, const Neutral<T>& neutral) {
+ElementBytes of(ReduceOp op, const Neutral<T>& neutral) {
   if (op == ReduceOp::kMin) return element(neutral.most);
   if (op == ReduceOp::kMax) return element(neutral.least);
   return element(neutral.one);
 }
 
 template <typename T>
-Element of_number(ReduceOp op) {
+ElementBytes of_number(ReduceOp op) {
   using Limits = std::numeric_limits<T>;
   if constexpr (Limits::has_infinity)
     return of<T>(op, {Limits::infinity(), -Limits::infinity(), 1});
@@ -44,7 +42,7 @@ Element of_number(ReduceOp op) {
 }
 
 // Of MIN, MAX and PRODUCT; those without a type in C++ by their bits.
-Element neutral(DType dtype, ReduceOp op) {
+ElementBytes neutral(DType dtype, ReduceOp op) {
   switch (dtype) {
     case DType::kFloat64:
       return of_number<double>(op);
@@ -85,28 +83,55 @@ Element neutral(DType dtype, ReduceOp op) {
   return {};
 }
 
-OpRequest allreduce_of(DType dtype, ReduceOp op, int64_t count) {
+ElementBytes fill_of(DType dtype, ReduceOp op) {
+  return op == ReduceOp::kSum || op == ReduceOp::kAvg ? ElementBytes{} : neutral(dtype, op);
+}
+
+std::shared_ptr<std::vector<std::byte>> filled(int64_t count, size_t width,
+                                               const ElementBytes& value) {
+  auto out = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(count) * width);
+  for (size_t at = 0; at < out->size(); at += width)
+    std::memcpy(out->data() + at, value.data(), width);
+  return out;
+}
+
+// Of tensors of one dtype, of so many elements each.
+Result<OpRequest> allreduce_of(DType dtype, const CallContent& call,
+                               const std::vector<int64_t>& counts, const FillOnDevice& on_device) {
   OpRequest out;
   out.kind = Collective::kAllreduce;
   out.dtype = dtype;
-  out.reduce_op = op;
-  out.count = count;
+  out.reduce_op = call.reduce_op;
+  out.count = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   const size_t width = dtype_size(dtype);
-  auto memory = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(count) * width);
-  if (op != ReduceOp::kSum && op != ReduceOp::kAvg) {
-    const Element fill = neutral(dtype, op);
-    for (size_t at = 0; at < memory->size(); at += width)
-      std::memcpy(memory->data() + at, fill.data(), width);
+  const ElementBytes fill = fill_of(dtype, call.reduce_op);
+  std::byte* at = nullptr;
+  if (call.where == CallContent().where) {
+    auto memory = filled(out.count, width, fill);
+    at = memory->data();
+    out.keep_alive = std::move(memory);
+  } else if (on_device) {
+    auto memory = on_device(out.count, width, fill);
+    if (!memory.ok()) return memory.error();
+    at = memory.value().data;
+    out.keep_alive = std::move(memory.value().keep);
+    out.place = memory.value().place;
+  } else {
+    return Error(ErrorKind::kNotSupported,
+                 "this rank has joined without a device: join() takes one");
   }
   out.output = Buffer(width);
-  out.output.append(memory->data(), count);
-  out.keep_alive = std::move(memory);
+  for (const int64_t count : counts) {
+    out.output.append(at, count);
+    at += static_cast<size_t>(count) * width;
+  }
   return out;
 }
 
 }  // namespace
 
-Result<std::vector<OpRequest>> stand_in_for(const CallDescription& description) {
+Result<std::vector<OpRequest>> stand_in_for(const CallDescription& description,
+                                            const FillOnDevice& on_device) {
   auto parsed = CallContent::parse(description.content);
   if (!parsed.ok()) return parsed.error();
   const CallContent& content = parsed.value();
@@ -115,16 +140,17 @@ Result<std::vector<OpRequest>> stand_in_for(const CallDescription& description) 
   if (content.kind != Collective::kAllreduce)
     return Error(ErrorKind::kNotSupported, description.words + " needs all ranks");
   // As those who call it do: in the order in which dtypes first come.
-  std::vector<std::pair<DType, int64_t>> counts;
+  std::vector<std::pair<DType, std::vector<int64_t>>> lists;
   for (const CallContent::Tensor& tensor : content.tensors) {
-    const auto it = std::ranges::find(counts, tensor.dtype, &std::pair<DType, int64_t>::first);
-    if (it == counts.end())
-      counts.emplace_back(tensor.dtype, tensor.count());
-    else
-      it->second += tensor.count();
+    auto it = std::ranges::find(lists, tensor.dtype, [](const auto& one) { return one.first; });
+    if (it == lists.end()) it = lists.insert(it, {tensor.dtype, {}});
+    it->second.push_back(tensor.count());
   }
-  for (const auto& [dtype, count] : counts)
-    out.push_back(allreduce_of(dtype, content.reduce_op, count));
+  for (const auto& [dtype, counts] : lists) {
+    auto one = allreduce_of(dtype, content, counts, on_device);
+    if (!one.ok()) return one.error();
+    out.push_back(std::move(one.value()));
+  }
   return out;
 }
 

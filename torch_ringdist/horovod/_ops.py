@@ -364,13 +364,17 @@ def join(device: int = -1) -> int:
     and Product; other operations fail on those who call them.
 
     Args:
-        device: of Horovod; not needed here.
+        device: the CUDA device where zeros are, for what others call with CUDA tensors; -1: the
+            current one.
 
     Returns:
         The rank that was last to join, the same on all.
     """
     group = group_of(global_process_set, "join")
+    where = device if device >= 0 else None
+    if where is None and torch.cuda.is_available():
+        where = torch.cuda.current_device()
     with as_internal():
-        last = group.named.join()
+        last = group.named.join(where)
     group.joined()
     return last

@@ -45,21 +45,10 @@ at::Tensor with_rows(const at::Tensor& like, int64_t rows) {
   return at::empty(shape, like.options().memory_format(at::MemoryFormat::Contiguous));
 }
 
-// A device's tensors are not taken yet.
-void check_input(std::string_view op, const std::string& argument, const at::Tensor& tensor) {
-  throw_if(check_tensor(op, argument, tensor, /*written=*/false));
-  throw_if(check_on_cpu(op, argument, tensor));
-}
-
-void check_inputs(std::string_view op, const Tensors& inputs) {
-  throw_if(check_list(op, "tensors", inputs, /*written=*/false));
-  for (size_t i = 0; i < inputs.size(); ++i) check_input(op, "tensors" + index(i), inputs[i]);
-}
-
 CallContent content_of(Collective kind, const at::Tensor& first) {
   CallContent out;
   out.kind = kind;
-  out.where = first.device().str();
+  out.where = c10::DeviceTypeName(first.device().type(), /*lower_case=*/true);
   return out;
 }
 
@@ -103,12 +92,19 @@ OpRequest gather(Call& call, const at::Tensor& input, const std::vector<int64_t>
 
 }  // namespace
 
-NamedGroup::NamedGroup(const ProcessGroupRing& backend, NegotiationOptions options)
-    : place_{backend.getRank(), backend.getSize()},
-      negotiation_(value_of(Negotiation::create(backend.communicator(), options))) {}
+NamedGroup::NamedGroup(std::shared_ptr<Communicator> group, NegotiationOptions options,
+                       c10::DeviceType devices)
+    : place_{group->rank(), group->size()},
+      negotiation_(value_of(Negotiation::create(std::move(group), options))),
+      device_(devices) {}
 
-NamedGroup::Handle NamedGroup::start(NamedCall call, std::shared_ptr<Tensors> outputs,
-                                     NamedWork::After after, bool will_wait) {
+NamedGroup::Handle NamedGroup::start(NamedCall call, const Side& side,
+                                     std::shared_ptr<Tensors> outputs, NamedWork::After after,
+                                     bool will_wait) {
+  if (side) {
+    after.device = side->device();
+    call.requests = behind(*side, std::move(call.requests));
+  }
   auto out =
       std::make_shared<NamedWork>(negotiation_, call.name, std::move(outputs), std::move(after));
   out->begin(value_of(negotiation_->call(std::move(call), will_wait)));
@@ -116,9 +112,10 @@ NamedGroup::Handle NamedGroup::start(NamedCall call, std::shared_ptr<Tensors> ou
 }
 
 NamedGroup::Handle NamedGroup::start_all(std::string_view op, const std::string& name,
-                                         const CallContent& content, std::vector<Call> calls,
-                                         Tensors outputs, double factor, bool will_wait) {
-  NamedWork::After after{{}, factor};
+                                         const CallContent& content, const Side& side,
+                                         std::vector<Call> calls, Tensors outputs, double factor,
+                                         bool will_wait) {
+  NamedWork::After after{{}, factor, {}};
   auto kept = std::make_shared<Requests>();
   for (Call& call : calls) {
     after.staging.add(std::move(call.staging));
@@ -128,16 +125,17 @@ NamedGroup::Handle NamedGroup::start_all(std::string_view op, const std::string&
   const auto requests = [kept](const ExtrasByRank&) -> Result<Requests> {
     return std::move(*kept);
   };
-  return start({name, std::string(op), content.describe(), {}, requests},
+  return start({name, std::string(op), content.describe(), {}, requests}, side,
                std::make_shared<Tensors>(std::move(outputs)), std::move(after), will_wait);
 }
 
 NamedGroup::Handle NamedGroup::allreduce(const std::string& name, const Tensors& inputs,
                                          const Tensors& outputs, const Reducing& how) {
   constexpr std::string_view kOp = "allreduce";
-  check_inputs(kOp, inputs);
+  throw_if(check_list(kOp, "tensors", inputs, /*written=*/false));
   throw_if(check_list(kOp, "outputs", outputs, /*written=*/true));
   throw_if(check_same_length(kOp, "outputs", outputs.size(), "the tensors", inputs.size()));
+  const Side side = device_.stream_of(kOp, inputs, outputs);
   CallContent content = content_of(Collective::kAllreduce, inputs[0], how);
   for (size_t i = 0; i < inputs.size(); ++i) {
     throw_if(check_same_dtype(kOp, "outputs" + index(i), outputs[i], inputs[i]));
@@ -160,17 +158,19 @@ NamedGroup::Handle NamedGroup::allreduce(const std::string& name, const Tensors&
     }
     call.request.count = call.request.output.count();
   }
-  return start_all(kOp, name, content, std::move(calls), outputs, how.postscale, how.will_wait);
+  return start_all(kOp, name, content, side, std::move(calls), outputs, how.postscale,
+                   how.will_wait);
 }
 
 NamedGroup::Handle NamedGroup::broadcast(const std::string& name, const at::Tensor& input,
                                          const at::Tensor& output, int root) {
   constexpr std::string_view kOp = "broadcast";
-  check_input(kOp, "tensor", input);
+  throw_if(check_tensor(kOp, "tensor", input, /*written=*/false));
   throw_if(check_tensor(kOp, "output", output, /*written=*/true));
   throw_if(check_same_size(kOp, "output", output, "the tensor", input));
   throw_if(check_same_dtype(kOp, "output", output, input));
   throw_if(check_root(kOp, root, place_.size));
+  const Side side = device_.stream_of(kOp, input, output);
   const DType dtype = value_of(to_dtype(kOp, "tensor", input));
   CallContent content = content_of(Collective::kBroadcast, input);
   content.root = root;
@@ -182,13 +182,14 @@ NamedGroup::Handle NamedGroup::broadcast(const std::string& name, const at::Tens
   if (place_.rank == root && !output.is_same(input)) output.copy_(input);
   call.update(output);
   call.request.count = call.request.output.count();
-  return start_all(kOp, name, content, std::move(calls), {output});
+  return start_all(kOp, name, content, side, std::move(calls), {output});
 }
 
 NamedGroup::Handle NamedGroup::allgather(const std::string& name, const Tensors& inputs,
                                          const std::string& manner) {
   constexpr std::string_view kOp = "allgather";
-  check_inputs(kOp, inputs);
+  throw_if(check_list(kOp, "tensors", inputs, /*written=*/false));
+  const Side side = device_.stream_of(kOp, inputs);
   CallContent content = content_of(Collective::kAllgather, inputs[0]);
   content.manner = manner;
   const auto kept = std::make_shared<Unsized>();
@@ -212,13 +213,14 @@ NamedGroup::Handle NamedGroup::allgather(const std::string& name, const Tensors&
     }
     return out;
   };
-  return start({name, std::string(kOp), content.describe(), own, requests}, outputs, {});
+  return start({name, std::string(kOp), content.describe(), own, requests}, side, outputs, {});
 }
 
 NamedGroup::Handle NamedGroup::alltoall(const std::string& name, const at::Tensor& input,
                                         std::vector<int64_t> splits) {
   constexpr std::string_view kOp = "alltoall";
-  check_input(kOp, "tensor", input);
+  throw_if(check_tensor(kOp, "tensor", input, /*written=*/false));
+  const Side side = device_.stream_of(kOp, input);
   const int64_t rows = rows_of(input);
   if (splits.size() != static_cast<size_t>(place_.size) ||
       std::ranges::any_of(splits, [](int64_t one) { return one < 0; }) ||
@@ -251,13 +253,14 @@ NamedGroup::Handle NamedGroup::alltoall(const std::string& name, const at::Tenso
     out.push_back(std::move(call->request));
     return out;
   };
-  return start({name, std::string(kOp), content.describe(), splits, requests}, outputs, {});
+  return start({name, std::string(kOp), content.describe(), splits, requests}, side, outputs, {});
 }
 
 NamedGroup::Handle NamedGroup::reducescatter(const std::string& name, const Tensors& inputs,
                                              const Reducing& how) {
   constexpr std::string_view kOp = "reducescatter";
-  check_inputs(kOp, inputs);
+  throw_if(check_list(kOp, "tensors", inputs, /*written=*/false));
+  const Side side = device_.stream_of(kOp, inputs);
   CallContent content = content_of(Collective::kReduceScatter, inputs[0], how);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].dim() == 0)
@@ -284,14 +287,14 @@ NamedGroup::Handle NamedGroup::reducescatter(const std::string& name, const Tens
     outputs.push_back(with_rows(input, part(place_.rank)));
     call.write(outputs.back());
   }
-  return start_all(kOp, name, content, std::move(calls), std::move(outputs), how.postscale);
+  return start_all(kOp, name, content, side, std::move(calls), std::move(outputs), how.postscale);
 }
 
 // All ranks have called it when it is decided on: there is nothing to run.
 NamedGroup::Handle NamedGroup::barrier(const std::string& name) {
   CallContent content;
   content.kind = Collective::kBarrier;
-  return start_all("barrier", name, content, {}, {});
+  return start_all("barrier", name, content, {}, {}, {});
 }
 
 void NamedGroup::tune(int64_t fusion_bytes, int batches_in_flight) {
@@ -316,8 +319,8 @@ bool NamedGroup::stop_timeline(std::optional<Milliseconds> limit) {
   return ended;
 }
 
-int NamedGroup::join() {
-  const auto join = value_of(negotiation_->join());
+int NamedGroup::join(std::optional<c10::DeviceIndex> device) {
+  const auto join = value_of(negotiation_->join(device ? device_.filler(*device) : FillOnDevice()));
   (void)wait_in_slices(std::nullopt, [&](std::optional<Milliseconds> limit) {
     return negotiation_->wait(*join.end, limit);
   });

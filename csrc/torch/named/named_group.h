@@ -4,7 +4,8 @@
 //
 // Each operation returns at once, and throws for arguments that it does not take before anything is
 // sent: then its name is free. Names: of one open call at a time. Results are in new tensors, or in
-// `outputs`. Any thread, without the GIL.
+// `outputs`. Tensors are the CPU's or those of one device: each call's alike, and alike on all
+// ranks. Any thread, without the GIL.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,17 @@
 #include <vector>
 
 #include "negotiation/call_content.h"
-#include "torch/backend.h"
+#include "torch/named/named_device.h"
 #include "torch/named/named_work.h"
 
 namespace ringdist {
 
 class NamedGroup {
  public:
-  // Of a backend that is for these operations alone; all ranks alike.
-  NamedGroup(const ProcessGroupRing& backend, NegotiationOptions options);
+  // Of a group that is for these operations alone; all ranks alike. `devices`: those that it has a
+  // runner for.
+  NamedGroup(std::shared_ptr<Communicator> group, NegotiationOptions options,
+             c10::DeviceType devices = c10::DeviceType::CUDA);
 
   using Handle = std::shared_ptr<NamedWork>;
 
@@ -53,8 +56,9 @@ class NamedGroup {
   // Ends when all ranks have called it; waits for no other operation.
   Handle barrier(const std::string& name);
 
-  // This rank calls nothing until all have joined; the last one to do so. Waits for it.
-  int join();
+  // This rank calls nothing until all have joined; the last one to do so. Waits for it. `device`:
+  // whose memory stands for this rank's where others call what is on theirs.
+  int join(std::optional<c10::DeviceIndex> device = std::nullopt);
 
   // As of Negotiation. Raises ValueError for fusion_bytes below 0, batches_in_flight below 1.
   void tune(int64_t fusion_bytes, int batches_in_flight);
@@ -66,14 +70,17 @@ class NamedGroup {
   void close() { negotiation_->close(); }
 
  private:
+  using Side = std::optional<c10::Stream>;
+
   Handle start_all(std::string_view op, const std::string& name, const CallContent& content,
-                   std::vector<Call> calls, Tensors outputs, double factor = 1,
+                   const Side& side, std::vector<Call> calls, Tensors outputs, double factor = 1,
                    bool will_wait = false);
-  Handle start(NamedCall call, std::shared_ptr<Tensors> outputs, NamedWork::After after,
-               bool will_wait = false);
+  Handle start(NamedCall call, const Side& side, std::shared_ptr<Tensors> outputs,
+               NamedWork::After after, bool will_wait = false);
 
   const Place place_;
   const std::shared_ptr<Negotiation> negotiation_;
+  NamedDevice device_;
 };
 
 }  // namespace ringdist

@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "torch/devices.h"
 #include "torch/errors.h"
 #include "torch/named/scale.h"
 #include "torch/work/interrupts.h"
@@ -41,6 +42,12 @@ const Tensors& NamedWork::wait() {
     });
   settle();
   if (error_) std::rethrow_exception(error_);
+  if (in_place_) {
+    const c10::Stream here = current_stream(*after_.device);
+    in_place_->block(here);
+    for (const at::Tensor& output : *outputs_)
+      if (output.device() == here.device()) use_on(output, here);
+  }
   return *outputs_;
 }
 
@@ -48,17 +55,29 @@ void NamedWork::settle() {
   std::call_once(settled_once_, [this] {
     try {
       throw_if(end_->error());
-      after_.staging.finish();
-      std::set<const void*> scaled;  // a tensor may be there twice
-      for (const at::Tensor& output : *outputs_)
-        if (after_.factor != 1 && scaled.insert(output.data_ptr()).second)
-          write_result(output, scaled_by(output, after_.factor));
+      put_in_place();
     } catch (...) {
       error_ = std::current_exception();
     }
     negotiation_->release(name_);
     settled_ = true;
   });
+}
+
+void NamedWork::put_in_place() {
+  after_.staging.finish();
+  std::set<const void*> scaled;  // a tensor may be there twice
+  for (const at::Tensor& output : *outputs_)
+    if (after_.factor != 1 && scaled.insert(output.data_ptr()).second)
+      write_result(output, scaled_by(output, after_.factor));
+  if (!after_.device) return;
+  const c10::Stream here = current_stream(*after_.device);
+  after_.staging.for_each_back([&here](const at::Tensor& theirs, const at::Tensor& ours) {
+    use_on(theirs, here);
+    use_on(ours, here);
+  });
+  in_place_.emplace(here.device_type());
+  in_place_->record(here);
 }
 
 }  // namespace ringdist

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +21,8 @@ class NamedWork {
   // What is done once it has succeeded, on the thread that asks first.
   struct After {
     Staging staging;
-    double factor = 1;  // of the outputs
+    double factor = 1;                  // of the outputs
+    std::optional<c10::Device> device;  // none: the CPU
   };
   // `outputs`: results; those of calls whose sizes ranks tell each other are there when it has
   // ended.
@@ -34,13 +37,15 @@ class NamedWork {
   // It is under way: `end` is what Negotiation::call() returned.
   void begin(std::shared_ptr<Op> end) { end_ = std::move(end); }
 
-  // Whether it has ended. If so the results are in place, and its name may be used again.
+  // Whether it has ended, also on its device. If so its name may be used again.
   bool poll();
-  // Waits for that. Throws what ended it, and what Ctrl-C throws: then it goes on.
+  // Waits for that; then the results are in place, on a device for what this thread's stream there
+  // gets from now on. Throws what ended it, and what Ctrl-C throws: then it goes on.
   const Tensors& wait();
 
  private:
   void settle();
+  void put_in_place();
 
   const std::shared_ptr<Negotiation> negotiation_;
   const std::string name_;
@@ -49,6 +54,8 @@ class NamedWork {
   std::shared_ptr<Op> end_;
   std::once_flag settled_once_;
   bool settled_ = false;
+  std::optional<c10::Event>
+      in_place_;              // of a device: the results are, on the stream of who settled
   std::exception_ptr error_;  // read it once settled
 };
 

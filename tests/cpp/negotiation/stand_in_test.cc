@@ -79,6 +79,35 @@ TEST(StandInFor, SeveralTensorsIsOneOpForEachDtype) {
   EXPECT_EQ(made.value()[1].count, 6);
 }
 
+// Each of the others' tensors is an operation of NCCL's.
+TEST(StandInFor, IsOfAsManyPiecesAsTheOthersTensors) {
+  CallContent content;
+  content.reduce_op = ReduceOp::kMax;
+  content.tensors = {{DType::kInt8, {2}}, {DType::kInt8, {0}}, {DType::kInt8, {3, 2}}};
+  content.where = "cuda";
+  std::vector<std::byte> memory;
+  const auto fill = [&](int64_t count, size_t width,
+                        const ElementBytes& value) -> Result<FilledMemory> {
+    EXPECT_EQ(width, 1u);
+    memory.assign(static_cast<size_t>(count), value[0]);
+    return FilledMemory{memory.data(), nullptr, DevicePlace{3, &memory}};
+  };
+  const auto made = stand_in_for(content.describe(), fill);
+  ASSERT_TRUE(made.ok()) << made.error().what();
+  ASSERT_EQ(made.value().size(), 1u);
+  const OpRequest& request = made.value()[0];
+  ASSERT_TRUE(request.place);
+  EXPECT_EQ(request.place->device, 3);
+  std::vector<size_t> pieces;
+  request.output.for_each(0, request.count, [&](Bytes piece) { pieces.push_back(piece.size()); });
+  EXPECT_EQ(pieces, (std::vector<size_t>{2, 6}));
+  EXPECT_EQ(memory[7], std::byte{0x80});
+
+  const Error error = stand_in_for(content.describe()).error();
+  EXPECT_EQ(error.kind(), ErrorKind::kNotSupported) << "without a device";
+  EXPECT_NE(error.message().find("join() takes one"), std::string::npos) << error.message();
+}
+
 TEST(StandInFor, WhatNeedsAllRanksThereIsNone) {
   CallContent content;
   content.kind = Collective::kBroadcast;

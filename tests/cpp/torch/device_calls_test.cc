@@ -2,7 +2,6 @@
 // go back, Futures, refusals. The device is torch/test_device.h; its runner doubles values.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -10,8 +9,8 @@
 
 #include "engine/communicator.h"
 #include "engine/context.h"
-#include "engine/runner.h"
 #include "torch/call_runner.h"
+#include "torch/doubling_runner.h"
 #include "torch/ops/move.h"
 #include "torch/ops/reduce.h"
 #include "torch/test_device.h"
@@ -20,47 +19,6 @@ namespace ringdist {
 namespace {
 
 using test::device_streams;
-using Flag = std::shared_ptr<std::atomic<bool>>;
-
-Flag make_flag() { return std::make_shared<std::atomic<bool>>(false); }
-
-class DoublingWork final : public DeviceWork {
- public:
-  explicit DoublingWork(Flag done) : done_(std::move(done)) {}
-  Error order(void* stream) override {
-    device_streams().push(stream, {[done = done_] { return done->load(); }, {}});
-    return {};
-  }
-
- private:
-  const Flag done_;
-};
-
-class DoublingRunner final : public Runner {
- public:
-  Error prepare(const DevicePlace&, const Request&, TimePoint) override { return {}; }
-  Result<std::shared_ptr<DeviceWork>> start(DeviceOp op,
-                                            std::function<void(Error)> ended) override {
-    const Flag ready = make_flag(), done = make_flag();
-    device_streams().push(op.place.stream, {{}, [ready] { *ready = true; }});
-    device_streams().push(own_, {[ready] { return ready->load(); },
-                                 [op, done, ended] {
-                                   op.output.for_each(0, op.output.count(), [](Bytes piece) {
-                                     auto* const values = reinterpret_cast<float*>(piece.data());
-                                     for (size_t i = 0; i < piece.size() / sizeof(float); ++i)
-                                       values[i] *= 2;
-                                   });
-                                   *done = true;
-                                   ended({});
-                                 }});
-    return std::shared_ptr<DeviceWork>(std::make_shared<DoublingWork>(done));
-  }
-  void abort() override {}
-
- private:
-  void* const own_ = device_streams().make();
-};
-
 class DeviceCalls : public testing::Test {
  protected:
   DeviceCalls() {
@@ -81,11 +39,7 @@ class DeviceCalls : public testing::Test {
     communicator_ = Communicator::create(context_, std::move(options)).value();
     runner_ = std::make_shared<CallRunner>(communicator_, devices);
   }
-  void make() {
-    make([](RunnerGroup&) -> Result<std::unique_ptr<Runner>> {
-      return std::unique_ptr<Runner>(std::make_unique<DoublingRunner>());
-    });
-  }
+  void make() { make(test::make_doubling_runner); }
   WorkPtr allreduce(const Tensors& tensors, const c10d::AllreduceOptions& opts = {}) {
     return runner_->run_all(c10d::OpType::ALLREDUCE_COALESCED,
                             [&] { return allreduce_calls(tensors, opts); });
