@@ -14,7 +14,7 @@ from torch_ringdist.horovod._sets import ProcessSet, global_process_set
 
 class SyncBatchNorm(_BatchNorm):
     """As torch.nn.BatchNorm1d to 3d, in training with the mean and variance of all ranks' batches
-    together, which may differ in size. Also on CPUs. Two sums in the forward pass, of the first
+    together, which may differ in size. On CPUs, too. Two sums in the forward pass, of the first
     the mean, of the second the squares of what differs from that; two in the backward pass.
 
     Args:
@@ -59,7 +59,7 @@ class SyncBatchNorm(_BatchNorm):
         """Mean and (biased) variance by feature, and of how many values."""
         wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
         dims = [dim for dim in range(input.dim()) if dim != 1]
-        own = torch.full((1,), input.numel() / input.shape[1], dtype=wide.dtype)
+        own = wide.new_full((1,), input.numel() / input.shape[1])
         sums = allreduce(torch.cat([wide.sum(dims), own]), op=Sum, process_set=self.process_set)
         count = float(sums[-1].detach())
         if count <= 1:
