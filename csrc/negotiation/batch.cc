@@ -33,7 +33,14 @@ std::vector<OpRequest> Batch::take_requests() {
   const auto memory = std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(kept_));
   for (OpRequest& request : requests_) request.keep_alive = memory;
   open_ = requests_.size();
+  running_ = std::make_shared<Running::element_type>();
+  for (const auto& end : ends_) end->request.keep_alive = running_;
   return std::move(requests_);
+}
+
+std::vector<std::shared_ptr<Op>> Batch::take_ends() {
+  running_.reset();
+  return std::exchange(ends_, {});
 }
 
 bool Batch::end_one(const Error& error) {

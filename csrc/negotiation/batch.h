@@ -25,11 +25,15 @@ class Batch {
 
   // What is to be run; each holds what was kept. Taken once.
   std::vector<OpRequest> take_requests();
+  // Ops that run, for who waits to let them go: on a lane that would take a thread of the pool.
+  using Running = std::shared_ptr<std::vector<std::shared_ptr<Op>>>;
+  const Running& running() const { return running_; }
   // One of those has ended, or was not started. True: all have.
   bool end_one(const Error& error);
   // The first.
   const Error& error() const { return error_; }
-  const std::vector<std::shared_ptr<Op>>& ends() const { return ends_; }
+  // Those that were added; once, as they hold what runs, and that holds the batch.
+  std::vector<std::shared_ptr<Op>> take_ends();
 
  private:
   void merge(OpRequest part);
@@ -37,6 +41,7 @@ class Batch {
   std::vector<OpRequest> requests_;
   std::vector<std::shared_ptr<void>> kept_;
   std::vector<std::shared_ptr<Op>> ends_;
+  Running running_;
   std::vector<TraceSpan> spans_;
   size_t open_ = 0;
   Error error_;

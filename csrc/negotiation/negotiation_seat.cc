@@ -172,9 +172,13 @@ Error NegotiationSeat::start(const std::vector<CallTable::Agreed>& calls,
       seat->ended(batch, why);
     };
   if (!requests.empty() && requests[0].place) return devices_->add(std::move(requests));
-  for (OpRequest& request : requests)
+  const auto running = batch->running();  // it may have ended when this returns
+  for (OpRequest& request : requests) {
     // What has been started ends with the group.
-    if (Error error = group_->submit(std::move(request), /*will_wait=*/false).error()) return error;
+    auto op = group_->submit(std::move(request), /*will_wait=*/false);
+    if (!op.ok()) return op.error();
+    running->push_back(std::move(op.value()));
+  }
   return {};
 }
 
@@ -214,10 +218,10 @@ void NegotiationSeat::ended(const std::shared_ptr<Batch>& batch, const Error& er
   }
 }
 
-void NegotiationSeat::finish(const Batch& batch, const Error& error) {
+void NegotiationSeat::finish(Batch& batch, const Error& error) {
   --running_;
   timeline_->end_batch(batch, error);
-  for (const auto& end : batch.ends()) finish(end, error);
+  for (const auto& end : batch.take_ends()) finish(end, error);
 }
 
 void NegotiationSeat::fail(const std::string& name, const std::string& why) {

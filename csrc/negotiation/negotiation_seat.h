@@ -101,7 +101,7 @@ class NegotiationSeat final : public Correspondent,
   Error start(const std::vector<CallTable::Agreed>& calls, const std::shared_ptr<Batch>& batch);
   Error prepare(const std::vector<CallTable::Agreed>& calls, Batch& batch);
   void ended(const std::shared_ptr<Batch>& batch, const Error& error);
-  void finish(const Batch& batch, const Error& error);
+  void finish(Batch& batch, const Error& error);
   void settle();
   void finish(const std::shared_ptr<Op>& op, const Error& error) noexcept;
   void end_all() noexcept;

@@ -23,8 +23,16 @@ from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_o
 Factors = tuple[float, float]
 
 
+# As the native part calls them.
+_NATIVE = {op: op.name.lower() for op in ReduceOp if op != Adasum}
+
+
 def new_like(like: Tensor) -> Tensor:
-    return torch.empty(like.shape, dtype=like.dtype, device=like.device)
+    return like.new_empty(like.shape)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _first(results: Sequence[Tensor]) -> Tensor:
@@ -39,30 +47,38 @@ def _start_allreduce(
     op: ReduceOp,
     factors: Factors,
     process_set: ProcessSet,
-    will_wait: bool = False,
 ) -> int:
-    """`result`: what synchronize() returns when the outputs have the values. `will_wait`: that is
-    called next."""
-    group = group_of(process_set, "allreduce")
-    ours = [one.detach() for one in inputs]
-    in_place = all(a is b for a, b in zip(inputs, outputs, strict=True))
-    theirs = ours if in_place else [one.detach() for one in outputs]
+    """`result`: what synchronize() returns when the outputs have the values."""
     if op == Adasum:
-        for one in ours:
-            if not one.is_floating_point():
-                raise ArgumentError(f"allreduce: Adasum takes floating dtypes, got {one.dtype}")
+        return _start_adasum(inputs, outputs, result, name, factors, process_set)
+    group = group_of(process_set, "allreduce")
     with as_internal(), group.calling("allreduce", name) as full_name:
-        if op != Adasum:
-            how = op.name.lower()
-            work = group.named.allreduce(full_name, ours, theirs, how, *factors, will_wait)
-            return new_handle(work, lambda _: result())
-        manner = f"Adasum of {[list(one.shape) for one in ours]}, factors {factors}"
-        rows = [(one * factors[0]).unsqueeze(0) for one in ours]
+        work = group.named.allreduce(full_name, inputs, outputs, _NATIVE[op], *factors)
+    return new_handle(work, lambda _: result())
+
+
+def _start_adasum(
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    result: Callable[[], Any],
+    name: str | None,
+    factors: Factors,
+    process_set: ProcessSet,
+) -> int:
+    """As _start_allreduce()."""
+    group = group_of(process_set, "allreduce")
+    for one in inputs:
+        if not one.is_floating_point():
+            raise ArgumentError(f"allreduce: Adasum takes floating dtypes, got {one.dtype}")
+    manner = f"Adasum of {[list(one.shape) for one in inputs]}, factors {factors}"
+    with torch.no_grad():
+        rows = [(one * factors[0]).unsqueeze(0) for one in inputs]
+    with as_internal(), group.calling("allreduce", name) as full_name:
         work = group.named.allgather(full_name, rows, manner)
 
     def finish(results: Sequence[Tensor]) -> Any:
         with torch.no_grad():
-            for output, parts in zip(theirs, results, strict=True):
+            for output, parts in zip(outputs, results, strict=True):
                 output.copy_(adasum(parts) * factors[1])
         return result()
 
@@ -78,11 +94,14 @@ def reduce_now(
     process_set: ProcessSet,
 ) -> None:
     """Into the outputs, which may be the inputs. Waits."""
-    synchronize(
-        _start_allreduce(
-            inputs, outputs, lambda: None, name, op, factors, process_set, will_wait=True
-        )
-    )
+    if op == Adasum:
+        synchronize(_start_adasum(inputs, outputs, _nothing, name, factors, process_set))
+        return
+    group = group_of(process_set, "allreduce")
+    with as_internal():
+        with group.calling("allreduce", name) as full_name:
+            work = group.named.allreduce(full_name, inputs, outputs, _NATIVE[op], *factors, True)
+        work.wait()
 
 
 def allreduce_async(

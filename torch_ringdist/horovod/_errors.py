@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 
 class HorovodInternalError(RuntimeError):
     """An operation failed for a reason that others had to be asked for: a rank is lost or has left,
@@ -23,13 +20,13 @@ class HostsUpdatedInterrupt(RuntimeError):
         self.skip_sync = skip_sync
 
 
-@contextlib.contextmanager
-def as_internal() -> Iterator[None]:
+class as_internal:  # noqa: N801: a context manager
     """Errors of the engine as HorovodInternalError; those of the call itself (ValueError,
     TypeError) as they are."""
-    try:
-        yield
-    except (ValueError, TypeError):
-        raise
-    except RuntimeError as error:
-        raise HorovodInternalError(str(error)) from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, RuntimeError) and not isinstance(error, (ValueError, TypeError)):
+            raise HorovodInternalError(str(error)) from error

@@ -6,7 +6,7 @@ HorovodInternalError where it fails for a reason that others had to be asked for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -40,16 +40,25 @@ class _Allreduce(torch.autograd.Function):
         return None, None, *_Allreduce.apply(ctx.how, _of_gradient(ctx.name), *gradients)
 
 
+def _allreduced(how: dict[str, Any], name: str | None, *tensors: Tensor) -> Sequence[Tensor]:
+    """By _Allreduce, where there is anything for autograd."""
+    if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
+        return _Allreduce.apply(how, name, *tensors)
+    outputs = [_async.new_like(one) for one in tensors]
+    _async.reduce_now(tensors, outputs, name, **how)
+    return outputs
+
+
 def _compressed(
-    function: type[torch.autograd.Function],
+    function: Callable[..., Sequence[Tensor]],
     tensors: Sequence[Tensor],
     name: str | None,
     compression: type[Compressor],
     how: dict[str, Any],
 ) -> list[Tensor]:
-    """What the function, _Allreduce or _Reducescatter, makes of tensors that travel compressed."""
+    """What the function, of `how`, the name and tensors, makes of these, compressed."""
     pairs = [compression.compress(one) for one in tensors]
-    results = function.apply(how, name, *[small for small, _ in pairs])
+    results = function(how, name, *[small for small, _ in pairs])
     return [compression.decompress(one, ctx) for one, (_, ctx) in zip(results, pairs, strict=True)]
 
 
@@ -93,7 +102,7 @@ def allreduce(
         A new tensor. Its gradient is reduced in the same way.
     """
     how = _how(op, average, prescale_factor, postscale_factor, process_set)
-    [out] = _compressed(_Allreduce, [tensor], name, compression, how)
+    [out] = _compressed(_allreduced, [tensor], name, compression, how)
     return out
 
 
@@ -124,7 +133,7 @@ def grouped_allreduce(
 ) -> list[Tensor]:
     """allreduce() of several tensors as one operation."""
     how = _how(op, average, prescale_factor, postscale_factor, process_set)
-    return _compressed(_Allreduce, tensors, name, compression, how)
+    return _compressed(_allreduced, tensors, name, compression, how)
 
 
 def grouped_allreduce_(
@@ -346,7 +355,7 @@ def grouped_reducescatter(
         "prescale_factor": prescale_factor,
         "postscale_factor": postscale_factor,
     }
-    return _compressed(_Reducescatter, tensors, name, compression, how)
+    return _compressed(_Reducescatter.apply, tensors, name, compression, how)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

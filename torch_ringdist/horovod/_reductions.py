@@ -39,6 +39,8 @@ def chosen(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
         raise ArgumentError("op and average are both given: op alone says all; omit average")
     if op is None:
         return Sum if average is False else Average
+    if isinstance(op, ReduceOp):
+        return op
     try:
         return ReduceOp(op)
     except ValueError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
 import uuid
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -96,14 +96,14 @@ class Group:
     def size(self) -> int:
         return len(self.members)
 
-    @contextlib.contextmanager
-    def calling(self, operation: str, name: str | None) -> Iterator[str]:
+    def calling(self, operation: str, name: str | None) -> AbstractContextManager[str]:
         """The name of a call: what it was given, or "allreduce.noname.0.3", where the count is the
         same on all ranks that call alike. In it the call is made; one that is refused counts not.
         """
-        if name is not None:
-            yield name
-            return
+        return self._counted(operation) if name is None else nullcontext(name)
+
+    @contextmanager
+    def _counted(self, operation: str) -> Iterator[str]:
         with self.lock:
             number = self.counts.get(operation, 0)
             yield f"{operation}.noname.{self.joins}.{number}"

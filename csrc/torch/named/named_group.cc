@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <numeric>
@@ -132,6 +133,7 @@ NamedGroup::Handle NamedGroup::start_all(std::string_view op, const std::string&
 NamedGroup::Handle NamedGroup::allreduce(const std::string& name, const Tensors& inputs,
                                          const Tensors& outputs, const Reducing& how) {
   constexpr std::string_view kOp = "allreduce";
+  const at::AutoGradMode no_grad(false);
   throw_if(check_list(kOp, "tensors", inputs, /*written=*/false));
   throw_if(check_list(kOp, "outputs", outputs, /*written=*/true));
   throw_if(check_same_length(kOp, "outputs", outputs.size(), "the tensors", inputs.size()));

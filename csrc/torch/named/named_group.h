@@ -39,7 +39,7 @@ class NamedGroup {
   };
 
   // Of a list, as one operation; at least one tensor. Input i goes to output i, which may be the
-  // same.
+  // same. Outside autograd.
   Handle allreduce(const std::string& name, const Tensors& inputs, const Tensors& outputs,
                    const Reducing& how);
   // Of a list, as one operation: rows, of dimension 0, of all ranks, which may have different
