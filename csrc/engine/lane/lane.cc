@@ -112,6 +112,7 @@ bool Lane::post(std::function<void()> task, bool wake) {
     tasks_.push_back(std::move(task));
     has_tasks_.show(true);
   }
+  if (token_.held_here()) return true;  // it looks again before it sleeps or gives that back
   if (wake)
     wake_thread();
   else if (driver_sleeps_.look())
