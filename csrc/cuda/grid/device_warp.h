@@ -22,7 +22,7 @@ class DeviceWarp {
 
   // `scratch`: shared memory that no other warp has.
   __device__ explicit DeviceWarp(void* scratch)
-      : scratch_(scratch), lane_(static_cast<int>(threadIdx.x) % kWarp) {}
+      : scratch_(scratch), lane_(static_cast<int>(threadIdx.x % kWarp)) {}
 
   template <typename Body>
   __device__ void each(Body body) const {

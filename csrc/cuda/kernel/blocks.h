@@ -18,7 +18,7 @@ template <typename Body>
 __global__ void __launch_bounds__(kWarps* kWarp) each_batch(int64_t count, Body body) {
   constexpr int kEach = Body::kScratch == 0 ? 1 : Body::kScratch;
   __shared__ alignas(16) uint8_t scratch[kWarps][kEach];
-  const int warp_index = static_cast<int>(threadIdx.x) / kWarp;
+  const int warp_index = static_cast<int>(threadIdx.x / kWarp);
   DeviceWarp warp(scratch[warp_index]);
   const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index; i < count; i += step)

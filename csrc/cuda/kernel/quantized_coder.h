@@ -7,6 +7,7 @@
 
 #include "cuda/grid/device.h"
 #include "cuda/grid/warp.h"
+#include "cuda/kernel/quads.h"
 #include "cuda/kernel/quantized_format.h"
 #include "cuda/kernel/seed.h"
 #include "cuda/kernel/values.h"
@@ -24,10 +25,15 @@ struct QuantizedCoder {
   static constexpr bool kTogether = true;
   static constexpr int kScratch = kCount;
   static constexpr bool kSparse = false;
+  static constexpr bool kEncodesWide = true;
+  static constexpr bool kDecodesWide = false;
+  static constexpr int kLanes = kCount / kWarp;
+  static constexpr int kStaged = kWideCount / kCount * (2 + kCount * Format::kBits / 8);
 
   bool stochastic = false;
 
   static constexpr int64_t bytes(int count) { return kScaleBytes + packed_bytes(count); }
+  constexpr bool wide() const { return !stochastic; }
 
   // What is the same for a whole block, each lane works out for one of them.
   template <Warp W, int kBlocks>
@@ -85,6 +91,51 @@ struct QuantizedCoder {
   }
 
   template <Warp W>
+  RINGDIST_DEVICE bool encode_wide(W& warp, const Quads<W, kLanes>& x, Seed, uint64_t,
+                                   uint8_t* out) const {
+    const auto largest = measure_wide(warp, x);
+    typename W::template Lanes<uint32_t> rare;
+    warp.each([&](int lane) { rare[lane] = is_ordinary(largest[lane] >> 1) ? 0 : 1; });
+    if (warp.ballot(rare) != 0) return false;
+    typename W::template Lanes<float> first, inverse;
+    typename W::template Lanes<uint32_t> words[kRows];  // of four bytes
+    WideSums<W> xt, tt;
+    warp.each([&](int lane) {
+      first[lane] = Format::first_scale({largest[lane] >> 1, largest[lane] << 31});
+      inverse[lane] = 1 / first[lane];
+      for (auto& word : words) word[lane] = 0;
+      for (int e = 0; e < 4; ++e) xt.of[e][lane] = tt.of[e][lane] = 0;
+    });
+    each_quad<kLanes>(warp, [&](int q, int lane, int) {
+      for (int e = 0; e < 4; ++e) {
+        const float c = x.quad[q][lane].at[e] * inverse[lane];
+        const Nearest to = Format::nearest(c);
+        words[q % kRows][lane] += to.field << (8 * e + q / kRows * Format::kBits);
+        xt.of[e][lane] += c * to.t;
+        tt.of[e][lane] += to.t * to.t;
+      }
+    });
+    typename W::template Lanes<Products> products;
+    if constexpr (Format::kFitted) {
+      const auto of_xt = total(warp, xt), of_tt = total(warp, tt);
+      warp.each([&](int lane) { products[lane] = {of_xt[lane], of_tt[lane]}; });
+    }
+    warp.each([&](int lane) {
+      auto* const to = static_cast<uint16_t*>(warp.scratch()) +
+                       lane / kLanes * (bytes(kCount) / static_cast<int>(sizeof(uint16_t)));
+      const int member = lane % kLanes;
+      if (member == 0) to[0] = Format::scale(first[lane], products[lane]);
+      for (int row = 0; row < kRows; ++row) {
+        const int at = 1 + 2 * (row * kLanes + member);
+        to[at] = static_cast<uint16_t>(words[row][lane]);
+        to[at + 1] = static_cast<uint16_t>(words[row][lane] >> 16);
+      }
+    });
+    write_staged<kStaged>(warp, out);
+    return true;
+  }
+
+  template <Warp W>
   struct Fetched {
     uint16_t scale;
     typename W::template Lanes<uint8_t> packed[kParts];  // where each element's code is
@@ -118,6 +169,7 @@ struct QuantizedCoder {
  private:
   static constexpr int kScaleBytes = sizeof(uint16_t);
   static constexpr int kFields = 8 / Format::kBits;  // of a byte
+  static constexpr int kRows = kQuads / kFields;     // quads whose bytes follow each other
   static constexpr uint32_t kOrdinary = 0xffffffff;  // no scale
 
   static constexpr bool is_ordinary(uint32_t largest) {
@@ -149,6 +201,50 @@ struct QuantizedCoder {
     return {most >> 1, most << 31};
   }
 
+  // As measure(), with the sign as its lowest bit.
+  template <Warp W>
+  RINGDIST_DEVICE static auto measure_wide(W& warp, const Quads<W, kLanes>& x) {
+    typename W::template Lanes<uint32_t> largest;
+    warp.each([&](int lane) { largest[lane] = 0; });
+    each_quad<kLanes>(warp, [&](int q, int lane, int) {
+      for (const float value : x.quad[q][lane].at) {
+        const uint32_t rotated = (float_bits(value) << 1) | (float_bits(value) >> 31);
+        if (rotated > largest[lane]) largest[lane] = rotated;
+      }
+    });
+    RINGDIST_UNROLL
+    for (int flip = 1; flip < kLanes; flip *= 2) {
+      const auto other = warp.shuffled(largest, flip);
+      warp.each([&](int lane) {
+        if (other[lane] > largest[lane]) largest[lane] = other[lane];
+      });
+    }
+    return largest;
+  }
+
+  // A lane's part of a block's sixteen running sums, element i in sum i % 16.
+  template <Warp W>
+  struct WideSums {
+    typename W::template Lanes<float> of[4];
+  };
+
+  // Their sum, pairwise.
+  template <Warp W>
+  RINGDIST_DEVICE static auto total(W& warp, WideSums<W>& sums) {
+    static_assert(4 * kLanes == 16);
+    RINGDIST_UNROLL
+    for (int flip = kLanes / 2; flip > 0; flip /= 2)
+      for (auto& sum : sums.of) {
+        const auto other = warp.shuffled(sum, flip);
+        warp.each([&](int lane) { sum[lane] += other[lane]; });
+      }
+    typename W::template Lanes<float> out;
+    warp.each([&](int lane) {
+      out[lane] = (sums.of[0][lane] + sums.of[2][lane]) + (sums.of[1][lane] + sums.of[3][lane]);
+    });
+    return out;
+  }
+
   // Blocks that have no ordinary scale: all zero, tiny, or not finite.
   template <Warp W>
   RINGDIST_DEVICE static uint16_t quantize_rare(W& warp, const Values<W, kParts>& x,
@@ -169,12 +265,12 @@ struct QuantizedCoder {
   // A byte's codes are all of one lane.
   template <Warp W>
   RINGDIST_DEVICE static void pack_whole(W& warp, const QuantizedValues<W>& coded, uint8_t* out) {
-    constexpr int kRows = kParts / kFields;
-    for (int row = 0; row < kRows; ++row)
+    constexpr int kPacked = kParts / kFields;
+    for (int row = 0; row < kPacked; ++row)
       warp.each([&](int lane) {
         uint32_t byte = 0;
         for (int field = 0; field < kFields; ++field)
-          byte |= coded.code[row + field * kRows][lane] << (field * Format::kBits);
+          byte |= coded.code[row + field * kPacked][lane] << (field * Format::kBits);
         out[row * kWarp + lane] = static_cast<uint8_t>(byte);
       });
   }

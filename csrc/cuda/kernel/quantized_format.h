@@ -43,9 +43,16 @@ RINGDIST_DEVICE uint16_t bfloat_field(float x) {
   return static_cast<uint16_t>(float_bits(x) >> 16);
 }
 
+// One value's code, and what it stands for.
+struct Nearest {
+  float t;
+  uint32_t field;
+};
+
 struct Int8 {
   static constexpr int kBits = 8;
   static constexpr int kTinyBits = 7;
+  static constexpr bool kFitted = false;  // the scale depends on Products
   RINGDIST_DEVICE static uint32_t field(int t) { return static_cast<uint32_t>(t) & 0xff; }
   RINGDIST_DEVICE static float value(uint32_t field) {
     return static_cast<float>(static_cast<int8_t>(field));
@@ -67,11 +74,15 @@ struct Int8 {
       float moved = x.part[part][lane] * inverse;
       if (rounding.on)
         moved = dithered(moved, random_bits(rounding.key, at + static_cast<uint64_t>(i)));
-      const float shifted = moved + kRound;
-      out.t.part[part][lane] = shifted - kRound;
-      out.code[part][lane] = float_bits(shifted) & 0xff;
+      const Nearest to = nearest(moved);
+      out.t.part[part][lane] = to.t;
+      out.code[part][lane] = to.field;
     });
     return {};
+  }
+  RINGDIST_DEVICE static Nearest nearest(float c) {
+    const float shifted = c + kRound;
+    return {shifted - kRound, float_bits(shifted) & 0xff};
   }
 
  private:
@@ -88,6 +99,7 @@ struct Signed {
   static constexpr int kBits = kBitCount;
   static constexpr int kLow = 1 << (kBits - 1);
   static constexpr int kTinyBits = kBits - 1;
+  static constexpr bool kFitted = true;
   RINGDIST_DEVICE static uint32_t field(int t) { return static_cast<uint32_t>(t + kLow); }
   RINGDIST_DEVICE static float value(uint32_t field) {
     return static_cast<float>(static_cast<int>(field) - kLow);
@@ -104,19 +116,22 @@ struct Signed {
   RINGDIST_DEVICE static Products quantize(W& warp, const Values<W, kQuantizedParts>& x,
                                            float inverse, Stochastic, uint64_t,
                                            QuantizedValues<W>& out) {
-    constexpr float kHighest = kRound + (kLow - 1);
     Values<W, kQuantizedParts> xt, tt;
     each_element<kQuantizedParts>(warp, kQuantizeBlock, [&](int part, int lane, int) {
       const float c = x.part[part][lane] * inverse;
-      const float shifted = c + kRound;
-      const float bounded = shifted < kHighest ? shifted : kHighest;
-      const float t = bounded - kRound;
-      out.t.part[part][lane] = t;
-      out.code[part][lane] = (float_bits(bounded) + kLow) & ((1u << kBits) - 1);
-      xt.part[part][lane] = c * t;
-      tt.part[part][lane] = t * t;
+      const Nearest to = nearest(c);
+      out.t.part[part][lane] = to.t;
+      out.code[part][lane] = to.field;
+      xt.part[part][lane] = c * to.t;
+      tt.part[part][lane] = to.t * to.t;
     });
     return {total(warp, xt), total(warp, tt)};
+  }
+  RINGDIST_DEVICE static Nearest nearest(float c) {
+    constexpr float kHighest = kRound + (kLow - 1);
+    const float shifted = c + kRound;
+    const float bounded = shifted < kHighest ? shifted : kHighest;
+    return {bounded - kRound, float_bits(bounded) - (float_bits(kRound) - kLow)};
   }
 
  private:
@@ -145,6 +160,7 @@ template <typename Format>
 struct Fp8 {
   static constexpr int kBits = 8;
   static constexpr int kTinyBits = 1;
+  static constexpr bool kFitted = false;
   // 1 or -1, the only codes that tiny blocks use.
   RINGDIST_DEVICE static uint32_t field(int t) {
     return t == 0 ? 0 : (static_cast<uint32_t>(t) & 0x80) | Format::kOne;
@@ -163,11 +179,15 @@ struct Fp8 {
                                            float inverse, Stochastic, uint64_t,
                                            QuantizedValues<W>& out) {
     each_element<kQuantizedParts>(warp, kQuantizeBlock, [&](int part, int lane, int) {
-      const uint8_t code = Format::narrow(x.part[part][lane] * inverse);
-      out.code[part][lane] = code;
-      out.t.part[part][lane] = Format::widen(code);
+      const Nearest to = nearest(x.part[part][lane] * inverse);
+      out.code[part][lane] = to.field;
+      out.t.part[part][lane] = to.t;
     });
     return {};
+  }
+  RINGDIST_DEVICE static Nearest nearest(float c) {
+    const uint8_t code = Format::narrow(c);
+    return {Format::widen(code), code};
   }
 };
 

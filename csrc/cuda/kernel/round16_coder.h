@@ -6,6 +6,7 @@
 
 #include "cuda/grid/device.h"
 #include "cuda/grid/warp.h"
+#include "cuda/kernel/quads.h"
 #include "cuda/kernel/seed.h"
 #include "cuda/kernel/values.h"
 #include "kernel/round16_types.h"
@@ -22,8 +23,13 @@ struct Round16Coder {
   static constexpr bool kTogether = false;
   static constexpr int kScratch = 0;
   static constexpr bool kSparse = false;
+  static constexpr bool kEncodesWide = true;
+  static constexpr bool kDecodesWide = false;
+  static constexpr int kLanes = kWarp;
+  static constexpr int kStaged = 0;
 
   static constexpr int64_t bytes(int count) { return int64_t{2} * count; }
+  static constexpr bool wide() { return true; }
 
   template <Warp W>
   RINGDIST_DEVICE void encode(W& warp, Values<W, kParts>& x, int count, Seed seed, uint64_t at,
@@ -36,6 +42,24 @@ struct Round16Coder {
       store16(stored, out + 2 * i);
       x.part[part][lane] = Type::widen(stored);
     });
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE bool encode_wide(W& warp, const Quads<W, kLanes>& x, Seed seed, uint64_t at,
+                                   uint8_t* out) const {
+    const uint64_t key = Type::kStochastic ? seed.key() : 0;
+    each_quad<kLanes>(warp, [&](int q, int lane, int i) {
+      struct alignas(8) {
+        uint16_t at[4];
+      } stored;
+      for (int e = 0; e < 4; ++e) {
+        const uint32_t random =
+            Type::kStochastic ? random_bits(key, at + static_cast<uint64_t>(i + e)) : 0;
+        stored.at[e] = Type::narrow(x.quad[q][lane].at[e], static_cast<uint16_t>(random));
+      }
+      *reinterpret_cast<decltype(stored)*>(out + 2 * i) = stored;
+    });
+    return true;
   }
 
   template <Warp W>

@@ -9,6 +9,7 @@
 
 #include "cuda/grid/device.h"
 #include "cuda/grid/warp.h"
+#include "cuda/kernel/quads.h"
 #include "cuda/kernel/seed.h"
 #include "cuda/kernel/values.h"
 #include "kernel/finite_bfloat.h"
@@ -26,8 +27,13 @@ class SignCoder {
   static constexpr bool kTogether = false;
   static constexpr int kScratch = 0;
   static constexpr bool kSparse = false;
+  static constexpr bool kEncodesWide = true;
+  static constexpr bool kDecodesWide = true;
+  static constexpr int kLanes = kCount / kWarp;
+  static constexpr int kStaged = kWideCount / kCount * (2 + kCount / 8);
 
   static constexpr int64_t bytes(int count) { return kScaleBytes + sign_bytes(count); }
+  static constexpr bool wide() { return true; }
 
   template <Warp W>
   RINGDIST_DEVICE void encode(W& warp, Values<W, kParts>& x, int count, Seed, uint64_t,
@@ -38,6 +44,66 @@ class SignCoder {
     each_element<kParts>(warp, count, [&](int part, int lane, int i) {
       x.part[part][lane] = decoded(field, i, float_bits(x.part[part][lane]) & kSignBit);
     });
+  }
+
+  // Ordinary is a block whose field is its mean.
+  template <Warp W>
+  RINGDIST_DEVICE bool encode_wide(W& warp, const Quads<W, kLanes>& x, Seed, uint64_t,
+                                   uint8_t* out) const {
+    typename W::template Lanes<float> mean = sum_wide(warp, x);
+    typename W::template Lanes<uint32_t> rare;
+    warp.each([&](int lane) {
+      mean[lane] /= kCount;
+      rare[lane] = finite(mean[lane]) && mean[lane] >= std::numeric_limits<float>::min() ? 0 : 1;
+    });
+    if (warp.ballot(rare) != 0) return false;
+    typename W::template Lanes<uint32_t> signs;  // of the lane's quads
+    warp.each([&](int lane) {
+      uint32_t bits = 0;
+      for (int q = kQuads - 1; q >= 0; --q)
+        for (int e = 3; e >= 0; --e) bits = bits << 1 | float_bits(x.quad[q][lane].at[e]) >> 31;
+      signs[lane] = bits;
+    });
+    transpose(warp, signs);
+    warp.each([&](int lane) {
+      auto* const to = static_cast<uint16_t*>(warp.scratch()) + lane / kLanes * kPairs;
+      const int member = lane % kLanes;
+      if (member == 0) to[0] = finite_bfloat(mean[lane]);
+      to[1 + 2 * member] = static_cast<uint16_t>(signs[lane]);
+      to[2 + 2 * member] = static_cast<uint16_t>(signs[lane] >> 16);
+    });
+    write_staged<kStaged>(warp, out);
+    return true;
+  }
+
+  template <Warp W>
+  struct FetchedWide {
+    typename W::template Lanes<uint32_t> field, signs;
+  };
+
+  template <Warp W>
+  RINGDIST_DEVICE bool fetch_wide(W& warp, const uint8_t* in, FetchedWide<W>& out) const {
+    typename W::template Lanes<uint32_t> rare;
+    warp.each([&](int lane) {
+      const auto* const from = reinterpret_cast<const uint16_t*>(in) + lane / kLanes * kPairs;
+      const int member = lane % kLanes;
+      out.field[lane] = from[0];
+      out.signs[lane] = from[1 + 2 * member] | static_cast<uint32_t>(from[2 + 2 * member]) << 16;
+      rare[lane] = out.field[lane] & kSingle;
+    });
+    if (warp.ballot(rare) != 0) return false;
+    transpose(warp, out.signs);
+    return true;
+  }
+
+  template <typename Fetched>
+  RINGDIST_DEVICE static Quad decode_wide(const Fetched& in, int q, int lane) {
+    Quad out;
+    for (int e = 0; e < 4; ++e) {
+      const uint32_t sign = in.signs[lane] << (31 - 4 * q - e) & kSignBit;
+      out.at[e] = std::bit_cast<float>((in.field[lane] << 16) ^ sign);
+    }
+    return out;
   }
 
   template <Warp W>
@@ -79,6 +145,7 @@ class SignCoder {
   static constexpr int kScaleBytes = sizeof(uint16_t);
   static constexpr int sign_bytes(int count) { return (count + 7) / 8; }  // a lane's each
   static constexpr uint16_t kSingle = 0x8000;                             // of one element only
+  static constexpr int kPairs = (kScaleBytes + kCount / 8) / 2;           // of bytes, in a block
 
   // Of such a field: the element, and its magnitude 2^(e - 149).
   static constexpr int single_index(uint16_t field) { return field & 0xff; }
@@ -92,6 +159,46 @@ class SignCoder {
     if (one && i != single_index(field)) return 0;
     const float scale = one ? single_value(field) : bfloat_to_float(field);
     return std::bit_cast<float>(float_bits(scale) ^ sign);
+  }
+
+  // Of a block's lanes, each with eight nibbles: of lane m, nibble q becomes nibble m of lane q. So
+  // what lanes have of their quads becomes bytes that follow each other, and what these have,
+  // quads.
+  template <Warp W>
+  RINGDIST_DEVICE static void transpose(W& warp, typename W::template Lanes<uint32_t>& nibbles) {
+    static_assert(kLanes == kQuads);
+    RINGDIST_UNROLL
+    for (int flip = kLanes / 2; flip > 0; flip /= 2) {
+      const uint32_t low = flip == 4 ? 0x0000ffff : flip == 2 ? 0x00ff00ff : 0x0f0f0f0f;
+      const auto other = warp.shuffled(nibbles, flip);
+      warp.each([&](int lane) {
+        const bool upper = (lane & flip) != 0;
+        nibbles[lane] = upper ? (nibbles[lane] & ~low) | (other[lane] >> 4 * flip & low)
+                              : (nibbles[lane] & low) | (other[lane] << 4 * flip & ~low);
+      });
+    }
+  }
+
+  // Of a block's magnitudes: sum_of_magnitudes() of lanes that have four running sums each.
+  template <Warp W>
+  RINGDIST_DEVICE static auto sum_wide(W& warp, const Quads<W, kLanes>& x) {
+    typename W::template Lanes<float> sums[4];
+    for (auto& sum : sums) warp.each([&](int lane) { sum[lane] = 0; });
+    each_quad<kLanes>(warp, [&](int q, int lane, int) {
+      for (int e = 0; e < 4; ++e)
+        sums[e][lane] += std::bit_cast<float>(magnitude_bits(x.quad[q][lane].at[e]));
+    });
+    RINGDIST_UNROLL
+    for (int flip = kLanes / 2; flip > 0; flip /= 2)
+      for (auto& sum : sums) {
+        const auto other = warp.shuffled(sum, flip);
+        warp.each([&](int lane) { sum[lane] += other[lane]; });
+      }
+    typename W::template Lanes<float> total;
+    warp.each([&](int lane) {
+      total[lane] = (sums[0][lane] + sums[2][lane]) + (sums[1][lane] + sums[3][lane]);
+    });
+    return total;
   }
 
   // Of the first `known` elements; no bit of the others is set.

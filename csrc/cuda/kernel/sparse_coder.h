@@ -19,6 +19,8 @@ struct SparseBlock {
   static constexpr int kDecodes = 1;
   static constexpr bool kTogether = false;
   static constexpr bool kSparse = true;
+  static constexpr bool kEncodesWide = false;
+  static constexpr bool kDecodesWide = false;
 
   int k = 1;  // of kCount
 

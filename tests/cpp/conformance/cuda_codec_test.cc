@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <random>
 #include <span>
@@ -100,8 +102,10 @@ class CudaCodec : public testing::TestWithParam<std::string> {
   }
   Floats values(size_t count) { return block_values(count, block() == 1 ? 64 : block(), random); }
 
-  void expect_alike(size_t count) {
-    const Floats in = values(count), owed = values(count);
+  void expect_alike(size_t count) { expect_alike(values(count), values(count)); }
+
+  void expect_alike(const Floats& in, const Floats& owed) {
+    const size_t count = in.size();
     const CodingSeed coding{random(), random()};
     for (const bool feedback : {false, true}) {
       SCOPED_TRACE(std::to_string(count) + " elements" + (feedback ? ", residual" : ""));
@@ -141,6 +145,20 @@ TEST_P(CudaCodec, GivesTheSameForEveryTail) {
 TEST_P(CudaCodec, GivesTheSameForManyKindsOfBlocks) {
   const int rounds = block() > 256 ? 4 : 20;
   for (int round = 0; round < rounds; ++round) expect_alike(5000 + random() % 1000);
+}
+
+// Nothing but ordinary blocks for a whole warp's length, and then a block that is not.
+TEST_P(CudaCodec, GivesTheSameForOrdinaryBlocks) {
+  std::normal_distribution<float> normal;
+  for (int round = 0; round < 20; ++round) {
+    Floats in(4096 + random() % 2000), owed(in.size());
+    for (float& x : in) x = std::ldexp(normal(random), round);
+    for (float& x : owed) x = normal(random);
+    if (round % 2 == 1) in[2048 + random() % 1024] = std::numeric_limits<float>::infinity();
+    expect_alike(in, owed);
+    std::fill_n(in.begin() + 1024, 300, 0.0f);
+    expect_alike(in, owed);
+  }
 }
 
 TEST_P(CudaCodec, DecodesAnyBytesAlike) {

@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "cuda/kernel/coding.h"
+#include "cuda/kernel/calls.h"
+#include "cuda/kernel/wide.h"
 #include "support/floats.h"
 #include "support/host_warp.h"
 
@@ -19,7 +20,8 @@ Coded encode_on_host(Coder coder, const Floats& in, gpu::Owed owed = {}, gpu::Se
   const int64_t bytes =
       count / Coder::kCount * coder.bytes(Coder::kCount) + (tail == 0 ? 0 : coder.bytes(tail));
   Coded out(static_cast<size_t>(bytes));
-  for_each_batch(gpu::Encoding<Coder, kRotated>{coder, in.data(), owed, count, seed, out.data()});
+  gpu::with_body<kRotated>(coder, gpu::EncodeCall{in.data(), owed, count, seed, out.data()},
+                           [](const auto& body) { for_each_batch(body); });
   return out;
 }
 
@@ -29,8 +31,9 @@ bool decode_on_host(Coder coder, const Coded& in, bool accumulate, Floats& out,
                     gpu::Seed seed = {}) {
   const auto count = static_cast<int64_t>(out.size());
   int malformed = 0;
-  for_each_batch(gpu::Decoding<Coder, kRotated>{coder, in.data(), seed, accumulate, out.data(),
-                                                count, &malformed});
+  gpu::with_body<kRotated>(
+      coder, gpu::DecodeCall{in.data(), seed, accumulate, out.data(), count, &malformed},
+      [](const auto& body) { for_each_batch(body); });
   return malformed == 0;
 }
 

@@ -3,13 +3,13 @@
 #include <source_location>
 
 #include "base/check.h"
-#include "cuda/kernel/coding.h"
 #include "cuda/kernel/quantized_coder.h"
 #include "cuda/kernel/randomk_coder.h"
 #include "cuda/kernel/reduction.h"
 #include "cuda/kernel/round16_coder.h"
 #include "cuda/kernel/sign_coder.h"
 #include "cuda/kernel/topk_coder.h"
+#include "cuda/kernel/wide.h"
 #include "support/host_warp.h"
 
 namespace ringdist::host_kernels {
@@ -44,16 +44,9 @@ void with_coder(gpu::Coding coding, Run run) {
   check_failed("a code without a Coder", std::source_location::current());
 }
 
-template <bool kRotated, typename Coder>
-void launch(Coder coder, const gpu::EncodeCall& call) {
-  for_each_batch(
-      gpu::Encoding<Coder, kRotated>{coder, call.in, call.owed, call.count, call.seed, call.out});
-}
-
-template <bool kRotated, typename Coder>
-void launch(Coder coder, const gpu::DecodeCall& call) {
-  for_each_batch(gpu::Decoding<Coder, kRotated>{coder, call.in, call.seed, call.accumulate,
-                                                call.out, call.count, call.malformed});
+template <bool kRotated, typename Coder, typename Call>
+void launch(Coder coder, const Call& call) {
+  gpu::with_body<kRotated>(coder, call, [](const auto& body) { for_each_batch(body); });
 }
 
 template <typename Call>

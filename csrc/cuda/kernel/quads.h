@@ -1,0 +1,79 @@
+// 1024 elements of whole blocks in a warp's registers, in quads of four that follow each other. The
+// blocks are of `kLanes` lanes each, in order: lane m of a block's has the quads m, m + kLanes, ...
+// of its quads.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/grid/device.h"
+#include "cuda/grid/warp.h"
+
+namespace ringdist::gpu {
+
+inline constexpr int kQuads = 8;  // of a lane
+inline constexpr int kWideCount = kQuads * 4 * kWarp;
+
+// What a lane reads and writes at once.
+struct alignas(16) Quad {
+  float at[4];
+};
+struct alignas(8) Octet {
+  uint8_t at[8];
+};
+
+template <Warp W, int kLanes>
+struct Quads {
+  typename W::template Lanes<Quad> quad[kQuads];
+};
+
+// body(quad, lane, element): the first of the quad's.
+template <int kLanes, Warp W, typename Body>
+RINGDIST_DEVICE void each_quad(W& warp, const Body& body) {
+  RINGDIST_UNROLL
+  for (int q = 0; q < kQuads; ++q)
+    warp.each([&](int lane) {
+      const int quad = lane / kLanes * (kQuads * kLanes) + q * kLanes + lane % kLanes;
+      body(q, lane, 4 * quad);
+    });
+}
+
+template <Warp W, int kLanes>
+RINGDIST_DEVICE void read_quads(W& warp, const float* in, Quads<W, kLanes>& x) {
+  each_quad<kLanes>(warp, [&](int q, int lane, int i) {
+    x.quad[q][lane] = *reinterpret_cast<const Quad*>(in + i);
+  });
+}
+
+RINGDIST_DEVICE void store_quad(const Quad& x, float* out) {
+#ifdef __CUDA_ARCH__
+  // Of an assignment nvcc may make four stores.
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(out), "f"(x.at[0]), "f"(x.at[1]),
+               "f"(x.at[2]), "f"(x.at[3])
+               : "memory");
+#else
+  *reinterpret_cast<Quad*>(out) = x;
+#endif
+}
+
+template <Warp W, int kLanes>
+RINGDIST_DEVICE void write_quads(W& warp, const Quads<W, kLanes>& x, float* out) {
+  each_quad<kLanes>(warp, [&](int q, int lane, int i) { store_quad(x.quad[q][lane], out + i); });
+}
+
+// The bytes that lanes have put into the warp's memory.
+template <int kBytes, Warp W>
+RINGDIST_DEVICE void write_staged(W& warp, uint8_t* out) {
+  static_assert(kBytes % sizeof(Octet) == 0);
+  constexpr int kOctets = kBytes / static_cast<int>(sizeof(Octet));
+  warp.sync();
+  RINGDIST_UNROLL
+  for (int first = 0; first < kOctets; first += kWarp)
+    warp.each([&](int lane) {
+      const int i = first + lane;
+      if (i < kOctets)
+        reinterpret_cast<Octet*>(out)[i] = static_cast<const Octet*>(warp.scratch())[i];
+    });
+  warp.sync();  // before another batch's
+}
+
+}  // namespace ringdist::gpu
