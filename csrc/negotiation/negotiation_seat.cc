@@ -192,7 +192,7 @@ Error NegotiationSeat::prepare(const std::vector<CallTable::Agreed>& calls, Batc
     if (found.empty()) continue;
     mine[i] = std::make_shared<Open>(std::move(found.mapped()));
     timeline_->add(mine[i]->call, mine[i]->end->started, calls[i].last, batch);
-    batch.add_end(mine[i]->end);
+    batch.add_end(std::move(mine[i]->end));  // which holds the op, and that holds the rest
     batch.keep(mine[i]);
   }
   for (size_t i = 0; i < calls.size(); ++i) {

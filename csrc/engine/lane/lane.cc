@@ -128,7 +128,10 @@ bool Lane::begin_turn() {
 }
 
 void Lane::end_turn() {
-  (void)guarded(*executor_, [this] { return executor_->run_work(); });
+  // Its holder need not look again, where its op has ended in here.
+  do {
+    (void)guarded(*executor_, [this] { return executor_->run_work(); });
+  } while (run_tasks());
   last_driven_.store(executor_->lane_state().now.time_since_epoch().count(),
                      std::memory_order_relaxed);
   (void)token_.release(nullptr);

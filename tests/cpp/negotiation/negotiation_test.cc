@@ -123,6 +123,25 @@ TEST(Negotiation, KeepsANameUntilItIsReleased) {
   });
 }
 
+TEST(Negotiation, LetsGoWhatACallHoldsWithItsEnd) {
+  NamedRanks ranks(of_size(2));
+  ranks.run([&](int rank) {
+    std::vector<float> data(3, 1.0f);
+    const auto held = std::make_shared<int>();
+    NamedCall call = sum_of("x", data);
+    call.requests = [held, requests = call.requests](const ExtrasByRank& said) {
+      auto out = requests(said);
+      if (out.ok()) out.value()[0].keep_alive = held;
+      return out;
+    };
+    EXPECT_FALSE(ranks.call(rank, std::move(call)));
+    for (int i = 0; i < 2000 && held.use_count() > 1; ++i)
+      std::this_thread::sleep_for(Milliseconds(5));  // who lets it go may be another thread
+    EXPECT_EQ(held.use_count(), 1);
+    ranks.close(rank);
+  });
+}
+
 TEST(Negotiation, GivesEachWhatAllHaveSaidOfThemselves) {
   NamedRanks ranks(delayed(3, 5));
   ranks.run([&](int rank) {
