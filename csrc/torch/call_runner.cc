@@ -39,14 +39,7 @@ CallRunner::CallRunner(std::shared_ptr<Communicator> communicator, c10::DeviceTy
       coalescing_(communicator_->rank(), communicator_->hooks()) {}
 
 std::optional<c10::Device> CallRunner::device_of(const Call& call) const {
-  auto device = ringdist::device_of(collective_title(call), call.memory);
-  throw_if(device.error());
-  if (device.value() && device.value()->type() != devices_)
-    throw_error(Error(ErrorKind::kNotSupported, "ringdist: " + std::string(collective_title(call)) +
-                                                    ": its tensors are on device " +
-                                                    device.value()->str() + "; supported: cpu, " +
-                                                    c10::DeviceTypeName(devices_, true)));
-  return device.value();
+  return value_of(ringdist::device_of(collective_title(call), call.memory, devices_));
 }
 
 WorkPtr CallRunner::submit(Call call) {

@@ -9,7 +9,8 @@
 namespace ringdist {
 
 Result<std::optional<c10::Device>> device_of(std::string_view op,
-                                             const std::vector<at::Tensor>& tensors) {
+                                             const std::vector<at::Tensor>& tensors,
+                                             c10::DeviceType served) {
   if (tensors.empty()) return std::optional<c10::Device>();
   const c10::Device first = tensors[0].device();
   for (const at::Tensor& tensor : tensors)
@@ -17,6 +18,10 @@ Result<std::optional<c10::Device>> device_of(std::string_view op,
       return invalid_argument(op, "its tensors are on several devices, " + first.str() + " and " +
                                       tensor.device().str() + "; all must be on one");
   if (first.is_cpu()) return std::optional<c10::Device>();
+  if (first.type() != served)
+    return Error(ErrorKind::kNotSupported,
+                 "ringdist: " + std::string(op) + ": its tensors are on device " + first.str() +
+                     "; supported: cpu, " + c10::DeviceTypeName(served, /*lower_case=*/true));
   return std::optional(first);
 }
 

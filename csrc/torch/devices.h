@@ -15,10 +15,12 @@
 
 namespace ringdist {
 
-// The device that all of them are on; none for the CPU, and for no tensors. Error
-// (kInvalidArgument): they are on several, which it names.
+// The device that all of them are on; none for the CPU, and for no tensors. `served`: of devices
+// besides that. Errors: kInvalidArgument, they are on several, which it names; kNotSupported, on
+// one of another type.
 Result<std::optional<c10::Device>> device_of(std::string_view op,
-                                             const std::vector<at::Tensor>& tensors);
+                                             const std::vector<at::Tensor>& tensors,
+                                             c10::DeviceType served);
 
 // Where ops of this thread run on a device now.
 c10::Stream current_stream(c10::Device device);

@@ -42,10 +42,6 @@ at::Tensor filled(int64_t count, size_t width, c10::Device device, const Element
 }  // namespace
 
 c10::Stream NamedDevice::stream_of(std::string_view op, c10::Device device) {
-  if (device.type() != type_)
-    throw_error(Error(ErrorKind::kNotSupported,
-                      "ringdist: " + std::string(op) + ": its tensors are on device " +
-                          device.str() + "; supported: cpu, " + c10::DeviceTypeName(type_, true)));
   std::lock_guard lock(mutex_);
   if (!stream_) stream_ = side_stream(device);
   if (stream_->device() != device)
@@ -62,7 +58,7 @@ std::optional<c10::Stream> NamedDevice::stream_of(std::string_view op, at::Tenso
     return std::nullopt;
   Tensors all = inputs.vec();
   all.insert(all.end(), outputs.begin(), outputs.end());
-  return stream_of(op, *value_of(device_of(op, all)));
+  return stream_of(op, *value_of(device_of(op, all, type_)));
 }
 
 FillOnDevice NamedDevice::filler(c10::DeviceIndex index) {
