@@ -44,6 +44,23 @@ RINGDIST_DEVICE void read_quads(W& warp, const float* in, Quads<W, kLanes>& x) {
   });
 }
 
+// Of a block's lanes, each with four of its running sums: their total in each lane, pairwise, as
+// the CPU's codecs add sixteen or thirty-two.
+template <int kLanes, Warp W>
+RINGDIST_DEVICE auto total_of_quads(W& warp, typename W::template Lanes<float> (&sums)[4]) {
+  RINGDIST_UNROLL
+  for (int flip = kLanes / 2; flip > 0; flip /= 2)
+    for (auto& sum : sums) {
+      const auto other = warp.shuffled(sum, flip);
+      warp.each([&](int lane) { sum[lane] += other[lane]; });
+    }
+  typename W::template Lanes<float> out;
+  warp.each([&](int lane) {
+    out[lane] = (sums[0][lane] + sums[2][lane]) + (sums[1][lane] + sums[3][lane]);
+  });
+  return out;
+}
+
 RINGDIST_DEVICE void store_quad(const Quad& x, float* out) {
 #ifdef __CUDA_ARCH__
   // Of an assignment nvcc may make four stores.

@@ -99,25 +99,27 @@ struct QuantizedCoder {
     if (warp.ballot(rare) != 0) return false;
     typename W::template Lanes<float> first, inverse;
     typename W::template Lanes<uint32_t> words[kRows];  // of four bytes
-    WideSums<W> xt, tt;
+    static_assert(4 * kLanes == 16);  // running sums of a block, element i in sum i % 16
+    typename W::template Lanes<float> xt[4], tt[4];
     warp.each([&](int lane) {
       first[lane] = Format::first_scale({largest[lane] >> 1, largest[lane] << 31});
       inverse[lane] = 1 / first[lane];
       for (auto& word : words) word[lane] = 0;
-      for (int e = 0; e < 4; ++e) xt.of[e][lane] = tt.of[e][lane] = 0;
+      for (int e = 0; e < 4; ++e) xt[e][lane] = tt[e][lane] = 0;
     });
     each_quad<kLanes>(warp, [&](int q, int lane, int) {
       for (int e = 0; e < 4; ++e) {
         const float c = x.quad[q][lane].at[e] * inverse[lane];
         const Nearest to = Format::nearest(c);
         words[q % kRows][lane] += to.field << (8 * e + q / kRows * Format::kBits);
-        xt.of[e][lane] += c * to.t;
-        tt.of[e][lane] += to.t * to.t;
+        xt[e][lane] += c * to.t;
+        tt[e][lane] += to.t * to.t;
       }
     });
     typename W::template Lanes<Products> products;
     if constexpr (Format::kFitted) {
-      const auto of_xt = total(warp, xt), of_tt = total(warp, tt);
+      const auto of_xt = total_of_quads<kLanes>(warp, xt);
+      const auto of_tt = total_of_quads<kLanes>(warp, tt);
       warp.each([&](int lane) { products[lane] = {of_xt[lane], of_tt[lane]}; });
     }
     warp.each([&](int lane) {
@@ -220,29 +222,6 @@ struct QuantizedCoder {
       });
     }
     return largest;
-  }
-
-  // A lane's part of a block's sixteen running sums, element i in sum i % 16.
-  template <Warp W>
-  struct WideSums {
-    typename W::template Lanes<float> of[4];
-  };
-
-  // Their sum, pairwise.
-  template <Warp W>
-  RINGDIST_DEVICE static auto total(W& warp, WideSums<W>& sums) {
-    static_assert(4 * kLanes == 16);
-    RINGDIST_UNROLL
-    for (int flip = kLanes / 2; flip > 0; flip /= 2)
-      for (auto& sum : sums.of) {
-        const auto other = warp.shuffled(sum, flip);
-        warp.each([&](int lane) { sum[lane] += other[lane]; });
-      }
-    typename W::template Lanes<float> out;
-    warp.each([&](int lane) {
-      out[lane] = (sums.of[0][lane] + sums.of[2][lane]) + (sums.of[1][lane] + sums.of[3][lane]);
-    });
-    return out;
   }
 
   // Blocks that have no ordinary scale: all zero, tiny, or not finite.

@@ -188,17 +188,7 @@ class SignCoder {
       for (int e = 0; e < 4; ++e)
         sums[e][lane] += std::bit_cast<float>(magnitude_bits(x.quad[q][lane].at[e]));
     });
-    RINGDIST_UNROLL
-    for (int flip = kLanes / 2; flip > 0; flip /= 2)
-      for (auto& sum : sums) {
-        const auto other = warp.shuffled(sum, flip);
-        warp.each([&](int lane) { sum[lane] += other[lane]; });
-      }
-    typename W::template Lanes<float> total;
-    warp.each([&](int lane) {
-      total[lane] = (sums[0][lane] + sums[2][lane]) + (sums[1][lane] + sums[3][lane]);
-    });
-    return total;
+    return total_of_quads<kLanes>(warp, sums);
   }
 
   // Of the first `known` elements; no bit of the others is set.
