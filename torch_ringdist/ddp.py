@@ -31,8 +31,7 @@ def compress(model: DistributedDataParallel, settings: Settings) -> Compression:
     this with the same arguments, before the first backward pass.
 
     Args:
-        model: over a group of the backend ringdist, on the CPU or, but for "auto" and "powersgd",
-            on CUDA, without another hook.
+        model: over a group of the backend ringdist, on the CPU or on CUDA, without another hook.
         {settings}
 
     Returns:

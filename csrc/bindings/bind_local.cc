@@ -202,7 +202,7 @@ void LocalRanks::all_reduce(const Tensors& tensors, const std::vector<Part>& par
 // The ranks begin alike: with the same noise, and then with the last average, which is the same.
 float* LocalRanks::right_factor(size_t rank, const BucketPlan::LowRank& matrix) {
   std::vector<float>& out = rights_[{rank, matrix.slice.offset}];
-  LowRankReducer::provide_right(matrix.shape, out);
+  if (std::ssize(out) != matrix.shape.right()) out = first_right(matrix.shape);
   return out.data();
 }
 

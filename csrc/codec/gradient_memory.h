@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/buffers.h"
+#include "base/device_place.h"
 #include "base/dtype.h"
 #include "kernel/residual_span.h"
 
@@ -17,6 +19,9 @@ namespace ringdist {
 class GradientMemory {
  public:
   virtual ~GradientMemory() = default;
+
+  // Of ops that come after all calls so far; none for the host's memory.
+  virtual std::optional<DevicePlace> place() const = 0;
 
   // `count` zeros.
   virtual std::shared_ptr<float> zeros(int64_t count) = 0;

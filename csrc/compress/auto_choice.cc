@@ -47,11 +47,11 @@ Result<std::optional<AutoChoice::Chosen>> AutoChoice::choose(ParameterTable& tab
     codec.put_off();
     return std::optional<Chosen>();
   }
-  const auto latency = probe_.latency();
+  const auto latency = probe_.latency(memory());
   if (!latency.ok()) return latency.error();
   const auto candidates = AutoCodec::candidates();
-  const auto costs =
-      probe_.codec_seconds(candidates.first(candidates.size() - 1), latency.value(), feedback_);
+  const auto costs = probe_.codec_seconds(candidates.first(candidates.size() - 1), latency.value(),
+                                          feedback_, memory());
   if (!costs.ok()) return costs.error();
   const auto low_rank = low_rank_seconds(table, latency.value(), costs.value()[0]);
   if (!low_rank.ok()) return low_rank.error();
@@ -62,13 +62,21 @@ Result<std::optional<AutoChoice::Chosen>> AutoChoice::choose(ParameterTable& tab
   return std::optional(use_choice(table));
 }
 
+// Where ops are timed: where the gradients of the first bucket are, which are all in one place but
+// in models on several devices.
+GradientMemory& AutoChoice::memory() const {
+  for (const auto& bucket : buckets_)
+    if (!bucket.empty()) return *bucket.front()->info.memory;
+  return host_memory();
+}
+
 // What PowerSGD would take for each bucket: its factors travel as they are, in two rounds, and the
 // arithmetic goes over all elements. None without error feedback, which it cannot do without.
 Result<std::vector<double>> AutoChoice::low_rank_seconds(ParameterTable& table, double latency,
                                                          double plain) {
   std::vector<double> out;
   if (!feedback_.value_or(true)) return out;
-  const auto arithmetic = probe_.low_rank_seconds();
+  const auto arithmetic = probe_.low_rank_seconds(memory());
   if (!arithmetic.ok()) return arithmetic.error();
   for (const auto& parameters : buckets_) {
     double seconds = 2 * latency;
@@ -78,9 +86,9 @@ Result<std::vector<double>> AutoChoice::low_rank_seconds(ParameterTable& table, 
       check(treatment.ok(), "a candidate that is refused");
       BucketPlan plan;
       treatment.value()->add(slice, plan);
-      const auto computed = static_cast<double>(plan.low_rank.empty() ? 0 : slice.count);
       const double sent = treatment.value()->bytes(slice, DType::kFloat32) / 2 / sizeof(float);
-      seconds += computed * arithmetic.value() + sent * plain;
+      seconds += sent * plain;
+      if (!plan.low_rank.empty()) seconds += arithmetic.value().of(slice.count);
     }
     out.push_back(seconds);
   }

@@ -3,27 +3,24 @@
 // callbacks of buckets, which may come from any thread and after our end.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/thread_annotations.h"
 #include "compress/auto_codec.h"
 #include "compress/bucket.h"
 #include "compress/cost_probe.h"
+#include "compress/moment.h"
 #include "compress/parameter_table.h"
 
 namespace ringdist {
 
-using Now = std::function<TimePoint()>;
-
 class AutoChoice {
  public:
-  // In a group of `size`.
+  // In a group of `size`. `now` is also called in callbacks of buckets: then, of the end of theirs.
   AutoChoice(CostProbe& probe, int size, std::optional<bool> feedback, Now now);
 
   struct Chosen {
@@ -48,6 +45,7 @@ class AutoChoice {
   };
   Chosen use_choice(ParameterTable& table) RINGDIST_REQUIRES(state_->mutex);
   Result<std::optional<Chosen>> choose(ParameterTable& table) RINGDIST_REQUIRES(state_->mutex);
+  GradientMemory& memory() const;
   Result<std::vector<double>> low_rank_seconds(ParameterTable& table, double latency, double plain);
 
   const std::optional<bool> feedback_;

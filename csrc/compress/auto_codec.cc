@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 
@@ -35,31 +36,36 @@ double median(std::vector<double> values) {
 std::span<const std::string> AutoCodec::candidates() { return kCandidates; }
 
 bool AutoCodec::Step::complete() const {
-  return !buckets.empty() && std::all_of(buckets.begin(), buckets.end(),
-                                         [](const Bucket& bucket) { return bucket.done > 0; });
+  return !buckets.empty() && std::ranges::all_of(buckets, [](const Bucket& bucket) {
+    return bucket.ready && bucket.done && bucket.ready->passed() && bucket.done->passed();
+  });
+}
+
+double AutoCodec::Step::length() const {
+  const Bucket& end = buckets.back();
+  return next->since(*begun) - std::max(0.0, end.done->since(*end.ready));
 }
 
 AutoCodec::AutoCodec(int size) : size_(size), next_(kFirstChoice) {}
 
-void AutoCodec::begin_step(TimePoint now) {
-  if (!steps_.empty()) steps_.back().gap = seconds(now - steps_.back().begun);
+void AutoCodec::begin_step(MomentPtr now) {
+  if (!steps_.empty()) steps_.back().next = now;
   if (count_ == kSkippedSteps || steps_.size() > kMostSteps) steps_.clear();
-  steps_.push_back({{}, count_, now, 0});
+  steps_.push_back({{}, count_, std::move(now), nullptr});
   ++count_;
 }
 
 bool AutoCodec::due() const { return size_ > 1 && step() >= next_; }
 
-void AutoCodec::ready(size_t bucket, double elements, TimePoint now) {
+void AutoCodec::ready(size_t bucket, double elements, MomentPtr now) {
   auto& buckets = steps_.back().buckets;
   if (buckets.size() <= bucket) buckets.resize(bucket + 1);
-  buckets[bucket] = {elements, seconds(now - steps_.back().begun), 0};
+  buckets[bucket] = {elements, std::move(now), nullptr};
 }
 
-void AutoCodec::done(int64_t step, size_t bucket, TimePoint now) {
+void AutoCodec::done(int64_t step, size_t bucket, MomentPtr now) {
   for (Step& one : steps_)
-    if (one.number == step && bucket < one.buckets.size())
-      one.buckets[bucket].done = std::max(seconds(now - one.begun), 1e-9);
+    if (one.number == step && bucket < one.buckets.size()) one.buckets[bucket].done = now;
 }
 
 const AutoCodec::Step* AutoCodec::last_complete() const {
@@ -94,17 +100,14 @@ std::vector<double> AutoCodec::measurement(double latency, std::span<const doubl
   check(costs.size() == kCodecs, "costs of other codecs than the candidates");
   std::vector<double> steps;
   const Step* last = last_complete();
-  for (const Step& step : steps_) {
-    if (!step.complete()) continue;
-    const Bucket& end = step.buckets.back();
-    if (step.gap > 0) steps.push_back(step.gap - std::max(0.0, end.done - end.ready));
-  }
+  for (const Step& step : steps_)
+    if (step.next && step.next->passed() && step.complete()) steps.push_back(step.length());
   std::vector<double> out{latency, median(steps)};
   for (size_t i = 0; last != nullptr && i < last->buckets.size(); ++i) {
     std::vector<double> ready;
     for (const Step& step : steps_)
       if (step.complete() && step.buckets.size() == last->buckets.size())
-        ready.push_back(step.buckets[i].ready);
+        ready.push_back(step.buckets[i].ready->since(*step.begun));
     out.push_back(median(ready));
   }
   out.insert(out.end(), costs.begin(), costs.end());

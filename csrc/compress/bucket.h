@@ -10,6 +10,7 @@
 
 #include "base/buffers.h"
 #include "base/dtype.h"
+#include "codec/float_buffer.h"
 #include "codec/host_memory.h"
 #include "compress/memory_order.h"
 #include "compress/treatment.h"
@@ -46,8 +47,8 @@ struct Bucket {
 // A matrix of a bucket, and where its approximation and the next one begin.
 struct LowRankInput {
   BucketPlan::LowRank matrix;
-  std::shared_ptr<std::vector<float>> right;
-  std::shared_ptr<std::vector<float>> next_right;
+  FloatBuffer right;
+  FloatBuffer next_right;
 };
 
 // How a bucket is to be averaged. `keep_alive` holds the residuals that the plan points to.

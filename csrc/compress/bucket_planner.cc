@@ -11,12 +11,14 @@ namespace {
 
 // Where the approximation of a parameter begins: the last one, or the same noise on all ranks.
 LowRankInput low_rank_input(Parameter& parameter, const BucketPlan::LowRank& matrix) {
+  GradientMemory& memory = *parameter.info.memory;
+  const auto count = static_cast<size_t>(matrix.shape.right());
   // Of another size: ops in flight may still have the old ones.
-  for (auto* factor : {&parameter.right, &parameter.next_right})
-    if (!*factor || std::ssize(**factor) != matrix.shape.right())
-      *factor = std::make_shared<std::vector<float>>();
-  LowRankReducer::provide_right(matrix.shape, *parameter.right);
-  LowRankReducer::provide_right(matrix.shape, *parameter.next_right);
+  if (parameter.right.size() != count) {
+    parameter.right = FloatBuffer(memory, count);
+    parameter.right.assign(first_right(matrix.shape));
+  }
+  if (parameter.next_right.size() != count) parameter.next_right = FloatBuffer(memory, count);
   return {matrix, parameter.right, parameter.next_right};
 }
 
@@ -73,7 +75,6 @@ Result<PlannedBucket> BucketPlanner::plan(const Bucket& bucket) {
 // Returns Treatment::bytes.
 Result<double> BucketPlanner::plan_part(Parameter& parameter, Slice slice, const Gradient& gradient,
                                         PlannedBucket& out) {
-  if (Error error = ParameterTable::check_place(parameter)) return error;
   const bool warm = record_.now().step < options_.warmup_steps;
   const Treatment& treatment = warm ? *none_ : *parameter.treatment;
   cut_spike(parameter, gradient);

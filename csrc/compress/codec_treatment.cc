@@ -13,7 +13,6 @@ class CodecTreatment final : public Treatment {
       : codecs_(std::move(codecs)), feedback_(feedback), name_(codecs_.name()) {}
 
   const std::string& name() const override { return name_; }
-  bool serves_devices() const override { return true; }
   bool feedback() const override { return feedback_; }
   double bits() const override { return codecs_.contribution->bits(); }
 

@@ -2,108 +2,154 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <thread>
 
-#include "base/clock.h"
+#include "codec/float_buffer.h"
 #include "codec/none.h"
-#include "compress/low_rank_rehearsal.h"
 #include "compress/treatment.h"
+#include "engine/runner.h"
 
 namespace ringdist {
 namespace {
 
 // 512 KiB uncompressed, some 60 ms at 100 Mb/s.
 constexpr int64_t kCount = 128 * 1024;
+// On a device, whose ways are faster and take longer to begin.
+constexpr int64_t kDeviceCount = 1024 * 1024;
 constexpr int kTimes = 3;
 constexpr MatrixShape kMatrix{2048, 2048, 4};
+constexpr MatrixShape kSmallMatrix{64, 64, 4};
 
-// The shortest of a few. `meet` lets the ranks begin together.
-template <typename Meet, typename Body>
-Result<double> shortest(const Meet& meet, const Body& body) {
-  double out = 0;
-  for (int i = 0; i < kTimes; ++i) {
-    if (Error error = meet()) return error;
-    const TimePoint begin = Clock::now();
-    if (Error error = body()) return error;
-    const double time = seconds(Clock::now() - begin);
-    out = i == 0 ? time : std::min(out, time);
-  }
-  return out;
+void await_moment(const Moment& moment) {
+  while (!moment.passed()) std::this_thread::yield();
 }
 
-// An average over all of `values`, which the op holds.
-template <typename T>
-OpRequest average_of(const std::shared_ptr<std::vector<T>>& values, DType dtype) {
+// An average in place over `count` values, which `held` holds.
+OpRequest average_of(void* values, int64_t count, DType dtype, std::shared_ptr<void> held) {
   OpRequest request;
   request.kind = Collective::kAllreduce;
   request.dtype = dtype;
   request.reduce_op = ReduceOp::kAvg;
-  request.count = std::ssize(*values);
-  request.output = Buffer(sizeof(T));
-  request.output.append(values->data(), request.count);
-  request.keep_alive = values;
+  request.count = count;
+  request.output = Buffer(dtype_size(dtype));
+  request.output.append(values, count);
+  request.keep_alive = std::move(held);
   return request;
+}
+
+double seconds_between(const Moment& begin, const Moment& end) {
+  await_moment(end);
+  return end.since(begin);
 }
 
 }  // namespace
 
-Error LinkProbe::average(OpRequest request) {
+// The seconds that it took.
+Result<double> LinkProbe::average(OpRequest request) {
+  const auto place = request.place;
+  const MomentPtr begin = tools_.now();
   auto op = group_->submit(std::move(request), /*will_wait=*/true);
-  if (op.ok()) wait_(*op.value());
-  const Error error = op.ok() ? op.value()->error() : op.error();
-  if (error) group_->tell_failure();
-  return error;
+  Error error = op.error();
+  MomentPtr end;
+  if (!error && place) {
+    error = op.value()->device_work->order(place->stream);
+    end = tools_.now();
+  }
+  if (op.ok()) tools_.wait(*op.value());
+  if (!error) error = op.value()->error();
+  if (error) {
+    group_->tell_failure();
+    return error;
+  }
+  if (!end) end = tools_.now();
+  return seconds_between(*begin, *end);
 }
 
 Result<std::vector<double>> LinkProbe::mean(std::vector<double> values) {
   const auto held = std::make_shared<std::vector<double>>(std::move(values));
-  if (Error error = average(average_of(held, DType::kFloat64))) return error;
+  const auto took = average(average_of(held->data(), std::ssize(*held), DType::kFloat64, held));
+  if (!took.ok()) return took.error();
   return *held;
 }
 
-Error LinkProbe::meet() { return mean({0}).error(); }
-
-Result<double> LinkProbe::time(int64_t count, const std::string& codec,
-                               std::optional<bool> feedback) {
-  const auto treatment = make_treatment("codec", codec, group_->size(), feedback);
-  if (!treatment.ok()) return treatment.error();
-  // Keeping what is lost takes as long as the rest of the arithmetic.
-  const bool owes = treatment.value()->feedback();
-  const auto residual = std::make_shared<std::vector<float>>(owes ? count : 0);
-  BucketPlan plan;
-  treatment.value()->add({0, count, 1, owes ? residual->data() : nullptr}, plan);
-  plan.blocks->keep_alive = residual;
-  const auto values = std::make_shared<std::vector<float>>(count, 1.0F);
-  return shortest([&] { return meet(); },
-                  [&] {
-                    OpRequest request = average_of(values, DType::kFloat32);
-                    if (plan.coded) request.blocks = plan.blocks;
-                    return average(std::move(request));
-                  });
+Error LinkProbe::meet() {
+  await_moment(*tools_.now());  // a device has done what it was given before
+  return mean({0}).error();
 }
 
-Result<double> LinkProbe::latency() { return time(1, std::string(kNoCodec), false); }
-
-Result<std::vector<double>> LinkProbe::codec_seconds(std::span<const std::string> codecs,
-                                                     double latency, std::optional<bool> feedback) {
-  std::vector<double> out;
-  for (const std::string& codec : codecs) {
-    const auto total = time(kCount, codec, feedback);
-    if (!total.ok()) return total.error();
-    out.push_back((total.value() - latency) / kCount);
+// Of a few. The ranks begin together.
+template <typename Body>
+Result<double> LinkProbe::shortest(const Body& body) {
+  double out = 0;
+  for (int i = 0; i < kTimes; ++i) {
+    if (Error error = meet()) return error;
+    const Result<double> took = body();
+    if (!took.ok()) return took.error();
+    out = i == 0 ? took.value() : std::min(out, took.value());
   }
   return out;
 }
 
-Result<double> LinkProbe::low_rank_seconds() {
-  if (low_rank_) return *low_rank_;
-  LowRankRehearsal rehearsal(kMatrix);
-  const auto time = shortest([&] { return meet(); },
-                             [&] {
-                               rehearsal.run();
-                               return Error();
-                             });
-  if (time.ok()) low_rank_ = time.value() / static_cast<double>(kMatrix.count());
-  return low_rank_ ? *low_rank_ : time;
+Result<double> LinkProbe::time(int64_t count, const std::string& codec,
+                               std::optional<bool> feedback, GradientMemory& memory) {
+  const auto treatment = make_treatment("codec", codec, group_->size(), feedback);
+  if (!treatment.ok()) return treatment.error();
+  const auto size = static_cast<size_t>(count);
+  const auto values = std::make_shared<FloatBuffer>(memory, size);
+  values->assign(std::vector<float>(size, 1.0F));
+  // Keeping what is lost takes as long as the rest of the arithmetic.
+  const bool owes = treatment.value()->feedback();
+  const auto residual = std::make_shared<FloatBuffer>(memory, owes ? size : 0);
+  BucketPlan plan;
+  treatment.value()->add({0, count, 1, owes ? residual->data() : nullptr}, plan);
+  plan.blocks->keep_alive = residual;
+  return shortest([&] {
+    OpRequest request = average_of(values->data(), count, DType::kFloat32, values);
+    if (plan.coded) request.blocks = plan.blocks;
+    request.place = memory.place();
+    return average(std::move(request));
+  });
+}
+
+Result<double> LinkProbe::latency(GradientMemory& memory) {
+  return time(1, std::string(kNoCodec), false, memory);
+}
+
+Result<std::vector<double>> LinkProbe::codec_seconds(std::span<const std::string> codecs,
+                                                     double latency, std::optional<bool> feedback,
+                                                     GradientMemory& memory) {
+  const int64_t count = memory.place() ? kDeviceCount : kCount;
+  std::vector<double> out;
+  for (const std::string& codec : codecs) {
+    const auto total = time(count, codec, feedback, memory);
+    if (!total.ok()) return total.error();
+    out.push_back((total.value() - latency) / static_cast<double>(count));
+  }
+  return out;
+}
+
+Result<double> LinkProbe::arithmetic(const MatrixShape& shape, GradientMemory& memory) {
+  const auto run = tools_.rehearse(shape, memory);
+  if (!run.ok()) return run.error();
+  return shortest([&]() -> Result<double> {
+    const MomentPtr begin = tools_.now();
+    run.value()();
+    return seconds_between(*begin, *tools_.now());
+  });
+}
+
+Result<LowRankSeconds> LinkProbe::low_rank_seconds(GradientMemory& memory) {
+  if (const auto known = low_rank_.find(&memory); known != low_rank_.end()) return known->second;
+  const auto small = arithmetic(kSmallMatrix, memory);
+  if (!small.ok()) {
+    if (small.error().kind() != ErrorKind::kNotSupported) return small.error();
+    return low_rank_[&memory] = {std::numeric_limits<double>::infinity(), 0};
+  }
+  const auto large = arithmetic(kMatrix, memory);
+  if (!large.ok()) return large.error();
+  const double rest = std::max(0.0, large.value() - small.value());
+  return low_rank_[&memory] = {small.value(), rest / static_cast<double>(kMatrix.count())};
 }
 
 }  // namespace ringdist

@@ -1,9 +1,12 @@
 // What ops cost just now, for the codec "auto". All ranks of the group call the same in the same
 // order, with no op in flight, one thread at a time; arithmetic is timed while the other ranks do
 // theirs, because they may share this machine. Errors are those of the ops.
+//
+// On a device by its own clock: how long the host takes to hear of it does not count.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,32 +15,47 @@
 #include <vector>
 
 #include "compress/cost_probe.h"
+#include "compress/low_rank_rehearsal.h"
+#include "compress/moment.h"
 #include "engine/communicator.h"
 
 namespace ringdist {
 
 class LinkProbe final : public CostProbe {
  public:
-  // Returns when the op has finished, or throws, which ends the probing: the op goes on.
-  using Wait = std::function<void(const Op&)>;
+  // What it needs of its owner.
+  struct Tools {
+    // Returns when the op has finished, or throws, which ends the probing: the op goes on.
+    std::function<void(const Op&)> wait;
+    Now now;
+    // The arithmetic of PowerSGD, to be called several times: it has run when the next `now` has
+    // passed. All ranks ask alike. Errors: kNotSupported, PowerSGD cannot be used there.
+    std::function<Result<std::function<void()>>(const MatrixShape&, GradientMemory&)> rehearse =
+        rehearse_on_host;
+  };
 
-  LinkProbe(std::shared_ptr<Communicator> group, Wait wait)
-      : group_(std::move(group)), wait_(std::move(wait)) {}
+  LinkProbe(std::shared_ptr<Communicator> group, Tools tools)
+      : group_(std::move(group)), tools_(std::move(tools)) {}
 
   Result<std::vector<double>> mean(std::vector<double> values) override;
-  Result<double> latency() override;
+  Result<double> latency(GradientMemory& memory) override;
   Result<std::vector<double>> codec_seconds(std::span<const std::string> codecs, double latency,
-                                            std::optional<bool> feedback) override;
-  Result<double> low_rank_seconds() override;
+                                            std::optional<bool> feedback,
+                                            GradientMemory& memory) override;
+  Result<LowRankSeconds> low_rank_seconds(GradientMemory& memory) override;
 
  private:
-  Error average(OpRequest request);
+  Result<double> average(OpRequest request);
   Error meet();
-  Result<double> time(int64_t count, const std::string& codec, std::optional<bool> feedback);
+  template <typename Body>
+  Result<double> shortest(const Body& body);
+  Result<double> time(int64_t count, const std::string& codec, std::optional<bool> feedback,
+                      GradientMemory& memory);
+  Result<double> arithmetic(const MatrixShape& shape, GradientMemory& memory);
 
   const std::shared_ptr<Communicator> group_;
-  const Wait wait_;
-  std::optional<double> low_rank_;
+  const Tools tools_;
+  std::map<GradientMemory*, LowRankSeconds> low_rank_;
 };
 
 }  // namespace ringdist

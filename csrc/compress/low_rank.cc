@@ -235,11 +235,10 @@ void LowRankReducer::run(State& state) {
   }
 }
 
-void LowRankReducer::provide_right(const MatrixShape& shape, std::vector<float>& right) {
-  const auto count = static_cast<size_t>(shape.right());
-  if (right.size() == count) return;
-  right.resize(count);
-  draw_noise(count, right);
+std::vector<float> first_right(const MatrixShape& shape) {
+  std::vector<float> out(static_cast<size_t>(shape.right()));
+  draw_noise(out.size(), out);
+  return out;
 }
 
 }  // namespace ringdist

@@ -36,6 +36,9 @@ struct LowRankMatrix {
   float* next_right = nullptr;
 };
 
+// Where the first approximation of a matrix begins: the same on all ranks.
+std::vector<float> first_right(const MatrixShape& shape);
+
 class LowRankReducer {
  public:
   explicit LowRankReducer(std::shared_ptr<Communicator> group);
@@ -45,10 +48,6 @@ class LowRankReducer {
   // Averages the matrices over the group; all ranks give the same shapes in the same order of
   // calls. `done` runs on the reducer's thread. The memory must stay until then.
   void reduce(std::vector<LowRankMatrix> matrices, std::function<void(Error)> done);
-
-  // Where the approximation of a matrix begins, the same on all ranks: `right` is left alone if it
-  // is of the matrix's size.
-  static void provide_right(const MatrixShape& shape, std::vector<float>& right);
 
  private:
   struct Job {

@@ -1,5 +1,7 @@
 #include "compress/low_rank_rehearsal.h"
 
+#include <memory>
+
 namespace ringdist {
 
 LowRankRehearsal::LowRankRehearsal(const MatrixShape& shape)
@@ -17,6 +19,10 @@ void LowRankRehearsal::run() {
   orthonormalise(shape_, left_);
   multiply_left(shape_, values_, residual_, left_, right_);
   reconstruct(shape_, left_, right_, right_, values_, residual_);
+}
+
+std::function<void()> rehearse_on_host(const MatrixShape& shape, GradientMemory&) {
+  return [rehearsal = std::make_shared<LowRankRehearsal>(shape)] { rehearsal->run(); };
 }
 
 }  // namespace ringdist

@@ -2,8 +2,10 @@
 // as gradients are. One thread at a time.
 #pragma once
 
+#include <functional>
 #include <vector>
 
+#include "codec/gradient_memory.h"
 #include "kernel/low_rank.h"
 
 namespace ringdist {
@@ -18,5 +20,8 @@ class LowRankRehearsal {
   const MatrixShape shape_;
   std::vector<float> values_, residual_, left_, right_;
 };
+
+// Of the host, whatever memory is meant.
+std::function<void()> rehearse_on_host(const MatrixShape& shape, GradientMemory&);
 
 }  // namespace ringdist

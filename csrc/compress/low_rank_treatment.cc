@@ -20,7 +20,6 @@ class LowRankTreatment final : public Treatment {
       : rank_(rank), size_(size), feedback_(feedback), name_("powersgd:" + std::to_string(rank)) {}
 
   const std::string& name() const override { return name_; }
-  bool serves_devices() const override { return false; }
   bool feedback() const override { return feedback_; }
   bool feedback_of(const Slice& slice) const override { return feedback_ && pays(shape_of(slice)); }
   // By the shape; always coarser than codecs of elements, which is what rules ask.

@@ -86,14 +86,8 @@ Result<Parameter*> ParameterTable::insert(ParameterInfo info, std::string name,
     loaded->values.assign(values);
   }
   const ParameterKey key = info.key;
-  parameters_.push_back({std::move(info),
-                         std::move(name),
-                         std::move(rule),
-                         treatment.value(),
-                         loaded,
-                         nullptr,
-                         nullptr,
-                         {}});
+  parameters_.push_back(
+      {std::move(info), std::move(name), std::move(rule), treatment.value(), loaded, {}, {}, {}});
   return by_key_[key] = &parameters_.back();
 }
 
@@ -109,13 +103,6 @@ Result<Parameter*> ParameterTable::find(ParameterKey key,
           name);
   const bool small = info.order.count() < min_compressed_;
   return insert(std::move(info), std::move(name), {small ? std::string(kNoCodec) : "", ""});
-}
-
-Error ParameterTable::check_place(const Parameter& parameter) {
-  if (parameter.info.memory == &host_memory() || parameter.treatment->serves_devices()) return {};
-  return refusal_to_compress(ErrorKind::kNotSupported,
-                             "parameter '" + parameter.name + "' is on a device, where codec '" +
-                                 parameter.treatment->name() + "' is not served");
 }
 
 Error ParameterTable::provide_residual(Parameter& parameter) {

@@ -33,8 +33,8 @@ struct Parameter {
   TreatmentPtr treatment;
   Residual* residual = nullptr;  // null until error feedback needs it
   // Of the last low-rank approximation, if any, and of the one under way.
-  std::shared_ptr<std::vector<float>> right;
-  std::shared_ptr<std::vector<float>> next_right;
+  FloatBuffer right;
+  FloatBuffer next_right;
   GradientGuard guard;
 };
 
@@ -63,8 +63,6 @@ class ParameterTable {
   // The codec of one parameter in place of the hook's own; its rule still holds. Errors as use().
   Error use_for(Parameter& parameter, const std::string& spec);
 
-  // An Error (kNotSupported) if its gradients are on a device, where its treatment is not served.
-  static Error check_place(const Parameter& parameter);
   // Gives the parameter its residual; errors as ResidualStore::get.
   Error provide_residual(Parameter& parameter);
   // Shared with the ops in flight that were given one of them.

@@ -32,11 +32,6 @@ Error Session::add_parameter(ParameterInfo info, std::string name, ParameterRule
   std::lock_guard lock(mutex_);
   const auto added = table_.add(std::move(info), std::move(name), std::move(rule));
   if (!added.ok()) return added.error();
-  if (auto_ && added.value()->info.memory != &host_memory())
-    return refusal_to_compress(ErrorKind::kNotSupported, "'auto' measures the CPU; parameter '" +
-                                                             added.value()->name +
-                                                             "' is on a device: name a codec");
-  if (Error error = ParameterTable::check_place(*added.value())) return error;
   const Treatment& treatment = *added.value()->treatment;
   return check_deterministic(group_, "rules: '" + added.value()->name + "'", treatment.name(),
                              treatment);

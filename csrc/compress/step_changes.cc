@@ -1,6 +1,7 @@
 #include "compress/step_changes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ringdist {
 
@@ -54,7 +55,7 @@ bool StepChanges::adopt() {
 
 void StepChanges::commit() {
   for (const auto& [parameter, owed] : residuals_) parameter->residual->commit(owed);
-  for (Parameter* parameter : rights_) parameter->right.swap(parameter->next_right);
+  for (Parameter* parameter : rights_) std::swap(parameter->right, parameter->next_right);
 }
 
 void StepChanges::drop() {

@@ -45,8 +45,6 @@ class Treatment {
   virtual ~Treatment() = default;
 
   virtual const std::string& name() const = 0;  // "int4", "topk:10>topk:40"
-  // Gradients may be in the memory of a device.
-  virtual bool serves_devices() const = 0;
   // What is lost is kept and added to the next gradient.
   virtual bool feedback() const = 0;
   // The same for one parameter: not where nothing of it is lost.

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.gpu import my_device, needs_gpu
-from support.rank import caught, new_group
+from support.rank import new_group
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -120,18 +120,6 @@ def _state_returns() -> None:
 
 def test_what_is_owed_is_saved_and_loaded(pools):
     pools(2).run(_state_returns)
-
-
-def _refused() -> None:
-    device = my_device()
-    for codec, word in (("powersgd:2", "powersgd"), ("auto", "auto")):
-        model = DistributedDataParallel(_network(device), device_ids=[device])
-        error = caught(torch_ringdist.ddp.compress, model, codec)
-        assert error and word in error.text and "device" in error.text, error
-
-
-def test_what_devices_lack_is_refused_by_name(pools):
-    pools(2).run(_refused)
 
 
 def _fsdp(codec: str | None) -> list[float]:

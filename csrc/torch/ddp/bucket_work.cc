@@ -1,9 +1,23 @@
 #include "torch/ddp/bucket_work.h"
 
+#include "torch/ddp/low_rank_sample.h"
+#include "torch/ddp/low_rank_tensors.h"
+#include "torch/ddp/pending_future.h"
+#include "torch/ddp/pending_work.h"
 #include "torch/errors.h"
 #include "torch/work/future_join.h"
 
 namespace ringdist {
+namespace {
+
+c10d::AllreduceOptions average_options() {
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::AVG;
+  options.asyncOp = true;
+  return options;
+}
+
+}  // namespace
 
 LowRankReducer& BucketWork::reducer() {
   if (!reducer_) {
@@ -14,32 +28,60 @@ LowRankReducer& BucketWork::reducer() {
   return *reducer_;
 }
 
-c10::intrusive_ptr<c10d::Work> BucketWork::run_rest(const at::Tensor& buffer,
-                                                    const BucketPlan& plan,
-                                                    const std::shared_ptr<void>& keep_alive) {
-  c10d::AllreduceOptions options;
-  options.reduceOp = c10d::ReduceOp::AVG;
-  options.asyncOp = true;
-  std::vector<at::Tensor> pieces;
-  for (const Slice& piece : plan.pieces)
-    pieces.push_back(buffer.narrow(0, piece.offset, piece.count));
-  if (pieces.empty()) pieces.push_back(buffer);  // an empty bucket, or one of float64
-  plan.blocks->keep_alive = keep_alive;
-  return group_->allreduce_blocks(pieces, options, plan.coded ? plan.blocks : nullptr);
+StreamedLowRank& BucketWork::streamed(c10::Device device) {
+  if (!streamed_) {
+    throw_if(check_devices_alike(probe_, device));
+    streamed_ = std::make_unique<StreamedLowRank>(
+        [group = group_](const at::Tensor& factors) {
+          return group->allreduce_blocks({factors}, average_options(), nullptr);
+        },
+        [](const at::Tensor& bucket, const std::vector<LowRankInput>& inputs) {
+          return std::make_unique<LowRankTensors>(bucket, inputs);
+        });
+  }
+  return *streamed_;
 }
 
-BucketWork::Running BucketWork::run(const at::Tensor& buffer, PlannedBucket planned) {
-  const BucketPlan& plan = planned.plan;
-  if (planned.low_rank.empty() && plan.pieces.size() <= 1) {
-    auto work = run_rest(buffer, plan, planned.keep_alive);
-    auto future = work->getFuture();
-    return {std::move(future), std::move(work)};
-  }
+void BucketWork::check_not_forked() const {
   if (group_->communicator()->context().forked())
     throw_error(Error(ErrorKind::kAborted,
                       "ringdist: compress: this process was forked from one that had created the "
                       "group; its connections belong to the parent"));
-  const bool rest = !plan.pieces.empty();
+}
+
+WorkPtr BucketWork::run_rest(const at::Tensor& buffer, const PlannedBucket& planned) {
+  const BucketPlan& plan = planned.plan;
+  std::vector<at::Tensor> pieces;
+  for (const Slice& piece : plan.pieces)
+    pieces.push_back(buffer.narrow(0, piece.offset, piece.count));
+  if (pieces.empty()) pieces.push_back(buffer);  // an empty bucket, or one of float64
+  plan.blocks->keep_alive = planned.keep_alive;
+  return group_->allreduce_blocks(pieces, average_options(), plan.coded ? plan.blocks : nullptr);
+}
+
+BucketWork::Running BucketWork::run(const at::Tensor& buffer, PlannedBucket planned) {
+  const bool on_host = buffer.is_cpu();
+  if (planned.low_rank.empty() && planned.plan.pieces.size() <= 1) {
+    auto work = run_rest(buffer, planned);
+    auto future = work->getFuture();
+    if (on_host) return {future, std::make_shared<PendingFuture>(future)};
+    return {future,
+            std::make_shared<PendingWork>(PendingWork::Works{std::move(work)}, nullptr, future)};
+  }
+  check_not_forked();
+  return on_host ? run_on_host(buffer, std::move(planned))
+                 : run_on_device(buffer, std::move(planned));
+}
+
+BucketWork::Running BucketWork::run_on_device(const at::Tensor& buffer, PlannedBucket planned) {
+  StreamedLowRank::StartRest rest;
+  if (!planned.plan.pieces.empty())
+    rest = [&](const PlannedBucket& bucket) { return run_rest(buffer, bucket); };
+  return streamed(buffer.device()).run(buffer, std::move(planned), rest);
+}
+
+BucketWork::Running BucketWork::run_on_host(const at::Tensor& buffer, PlannedBucket planned) {
+  const bool rest = !planned.plan.pieces.empty();
   auto join = std::make_shared<FutureJoin>(std::vector{buffer}, rest ? 2 : 1);
   std::vector<LowRankMatrix> matrices;
   auto dtype = to_dtype("compress", "the bucket of gradients", buffer, ReduceOp::kAvg);
@@ -49,10 +91,10 @@ BucketWork::Running BucketWork::run(const at::Tensor& buffer, PlannedBucket plan
     auto* values =
         static_cast<std::byte*>(buffer.data_ptr()) + slice.offset * buffer.element_size();
     matrices.push_back({input.matrix.shape, dtype.value(), values, slice.residual,
-                        input.right->data(), slice.next, input.next_right->data()});
+                        input.right.data(), slice.next, input.next_right.data()});
   }
   LowRankReducer& low_rank_reducer = reducer();
-  if (rest) FutureJoin::follow(join, *run_rest(buffer, plan, planned.keep_alive)->getFuture());
+  if (rest) FutureJoin::follow(join, *run_rest(buffer, planned)->getFuture());
   // Callbacks of the Future may wait for other buckets, so the reducer's thread does not run them.
   auto communicator = group_->communicator();
   low_rank_reducer.reduce(std::move(matrices), [join, communicator, buffer,
@@ -60,7 +102,7 @@ BucketWork::Running BucketWork::run(const at::Tensor& buffer, PlannedBucket plan
     communicator->context().pool().run(
         [join, buffer, error] { join->arrive(error ? to_exception(error) : nullptr); });
   });
-  return {join->future(), nullptr};
+  return {join->future(), std::make_shared<PendingFuture>(join->future())};
 }
 
 }  // namespace ringdist

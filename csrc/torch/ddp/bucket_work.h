@@ -5,8 +5,10 @@
 #include <memory>
 
 #include "compress/bucket.h"
+#include "compress/cost_probe.h"
 #include "compress/low_rank.h"
 #include "torch/backend.h"
+#include "torch/ddp/streamed_low_rank.h"
 #include "torch/work/future.h"
 
 namespace ringdist {
@@ -14,22 +16,27 @@ namespace ringdist {
 // One thread at a time.
 class BucketWork {
  public:
-  explicit BucketWork(c10::intrusive_ptr<ProcessGroupRing> group) : group_(std::move(group)) {}
+  // `probe` outlives it.
+  BucketWork(c10::intrusive_ptr<ProcessGroupRing> group, CostProbe& probe)
+      : group_(std::move(group)), probe_(probe) {}
 
-  struct Running {
-    FuturePtr future;                      // holds a list with the buffer
-    c10::intrusive_ptr<c10d::Work> alone;  // null: of several ops
-  };
-  // Averages the buffer in place. The same order of calls on all ranks.
+  using Running = StreamedLowRank::Running;
+  // Averages the bucket in place. The same order of calls on all ranks.
   Running run(const at::Tensor& buffer, PlannedBucket planned);
 
  private:
-  c10::intrusive_ptr<c10d::Work> run_rest(const at::Tensor& buffer, const BucketPlan& plan,
-                                          const std::shared_ptr<void>& keep_alive);
+  WorkPtr run_rest(const at::Tensor& buffer, const PlannedBucket& planned);
+  Running run_on_host(const at::Tensor& buffer, PlannedBucket planned);
+  Running run_on_device(const at::Tensor& buffer, PlannedBucket planned);
+  void check_not_forked() const;
+  // Each is made when first needed, at the same step everywhere.
   LowRankReducer& reducer();
+  StreamedLowRank& streamed(c10::Device device);
 
   const c10::intrusive_ptr<ProcessGroupRing> group_;
-  std::unique_ptr<LowRankReducer> reducer_;  // made when first needed, at the same step everywhere
+  CostProbe& probe_;
+  std::unique_ptr<LowRankReducer> reducer_;
+  std::unique_ptr<StreamedLowRank> streamed_;
 };
 
 }  // namespace ringdist

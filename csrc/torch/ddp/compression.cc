@@ -7,8 +7,7 @@
 #include <algorithm>
 
 #include "torch/ddp/device_memory.h"
-#include "torch/ddp/pending_future.h"
-#include "torch/ddp/pending_work.h"
+#include "torch/ddp/low_rank_sample.h"
 #include "torch/errors.h"
 #include "torch/ops/coding.h"
 #include "torch/tensors.h"
@@ -28,11 +27,24 @@ void watch_backward(std::shared_ptr<std::atomic<bool>> ended) {
       [ended = std::move(ended)] { *ended = true; });
 }
 
-// Hears of Ctrl-C.
-LinkProbe::Wait wait_in(std::shared_ptr<Communicator> group) {
-  return [group = std::move(group)](const Op& op) {
-    wait_in_slices(std::nullopt, [&](auto slice) { return group->wait(op, slice); });
-  };
+Now now_of(std::shared_ptr<BucketClock> clock) {
+  return [clock = std::move(clock)] { return clock->now(); };
+}
+
+// Of `probe` itself. Its waits hear of Ctrl-C.
+LinkProbe::Tools tools_of(std::shared_ptr<Communicator> group, std::shared_ptr<BucketClock> clock,
+                          CostProbe& probe) {
+  using Run = Result<std::function<void()>>;
+  return {[group = std::move(group)](const Op& op) {
+            wait_in_slices(std::nullopt, [&](auto slice) { return group->wait(op, slice); });
+          },
+          now_of(std::move(clock)),
+          [&probe](const MatrixShape& shape, GradientMemory& memory) -> Run {
+            const auto device = device_of(memory);
+            if (!device) return rehearse_on_host(shape, memory);
+            if (Error error = check_devices_alike(probe, *device)) return error;
+            return rehearse_low_rank(shape, *device);
+          }};
 }
 
 // Elements of the bucket: complex gradients lie there as pairs of real numbers.
@@ -58,15 +70,11 @@ CompressionGroup group_of(const ProcessGroupRing& group) {
           group.communicator()->config().deterministic == "layout", kMinCompressed};
 }
 
-SessionOwner owner_of(AtStep at_step, Compression::Buckets buckets) {
+SessionOwner owner_of(AtStep at_step, Compression::Buckets buckets,
+                      std::shared_ptr<BucketClock> clock) {
   const bool watches = buckets == Compression::Buckets::kOfDdp;
   return {std::move(at_step), watches ? watch_backward : [](std::shared_ptr<std::atomic<bool>>) {},
-          [](const std::string& text) { TORCH_WARN_ONCE(text); }, [] { return Clock::now(); }};
-}
-
-PendingBucketPtr pending_of(BucketWork::Running running, bool on_cpu) {
-  if (on_cpu || !running.alone) return std::make_shared<PendingFuture>(std::move(running.future));
-  return std::make_shared<PendingWork>(std::move(running.alone), std::move(running.future));
+          [](const std::string& text) { TORCH_WARN_ONCE(text); }, now_of(std::move(clock))};
 }
 
 }  // namespace
@@ -75,10 +83,10 @@ Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, Compression
                          AtStep at_step, Buckets buckets)
     : group_(std::move(group)),
       made_for_(group_->communicator()),
-      probe_(made_for_, wait_in(made_for_)),
-      work_(group_),
+      probe_(made_for_, tools_of(made_for_, clock_, probe_)),
+      work_(group_, probe_),
       session_(value_of(Session::create(probe_, group_of(*group_), std::move(options),
-                                        owner_of(std::move(at_step), buckets)))) {}
+                                        owner_of(std::move(at_step), buckets, clock_)))) {}
 
 void Compression::add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule) {
   throw_if(session_->add_parameter(info_of(tensor), std::move(name), std::move(rule)));
@@ -91,13 +99,14 @@ FuturePtr Compression::run(c10d::GradBucket& bucket) {
                                           "', which was shrunk or reconfigured: give the model a "
                                           "new DistributedDataParallel, and that "
                                           "a hook of its own by torch_ringdist.ddp.compress()"});
+  clock_->begin(bucket.getBufferRef().device());
   try {
     throw_if(session_->begin(bucket.getIndex()));
     FuturePtr future;
     throw_if(session_->run(describe(bucket), [&](PlannedBucket planned) {
       auto running = work_.run(bucket.getBuffer(), std::move(planned));
       future = running.future;
-      return pending_of(std::move(running), bucket.getBufferRef().is_cpu());
+      return running.pending;
     }));
     return future;
   } catch (...) {

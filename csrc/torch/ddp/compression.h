@@ -12,6 +12,7 @@
 
 #include "compress/link_probe.h"
 #include "compress/session.h"
+#include "torch/ddp/bucket_clock.h"
 #include "torch/ddp/bucket_work.h"
 
 namespace ringdist {
@@ -56,6 +57,7 @@ class Compression {
 
   const c10::intrusive_ptr<ProcessGroupRing> group_;
   const std::shared_ptr<Communicator> made_for_;
+  const std::shared_ptr<BucketClock> clock_ = std::make_shared<BucketClock>();
   LinkProbe probe_;  // as work_
   BucketWork work_;  // under the Session's lock
   const std::unique_ptr<Session> session_;

@@ -7,12 +7,18 @@
 #include <mutex>
 #include <utility>
 
+#include "torch/ddp/tensor_at.h"
+#include "torch/devices.h"
+
 namespace ringdist {
 namespace {
 
 class DeviceMemory final : public GradientMemory {
  public:
   explicit DeviceMemory(c10::Device device) : device_(device) {}
+
+  c10::Device device() const { return device_; }
+  std::optional<DevicePlace> place() const override { return place_on(device_); }
 
   std::shared_ptr<float> zeros(int64_t count) override {
     const auto held = std::make_shared<at::Tensor>(
@@ -48,25 +54,18 @@ class DeviceMemory final : public GradientMemory {
   }
 
  private:
-  static at::Tensor tensor(const void* data, int64_t count, at::ScalarType type,
-                           c10::Device device) {
-    return at::for_blob(const_cast<void*>(data), {count})
-        .options(at::TensorOptions().dtype(type).device(device))
-        .target_device(device)
-        .make_tensor();
-  }
   static at::Tensor on_host(const float* data, size_t count) {
-    return tensor(data, static_cast<int64_t>(count), at::kFloat, at::kCPU);
+    return tensor_at(data, {static_cast<int64_t>(count)}, at::kFloat, at::kCPU);
   }
   at::Tensor floats(const float* data, size_t count) const {
-    return tensor(data, static_cast<int64_t>(count), at::kFloat, device_);
+    return tensor_at(data, {static_cast<int64_t>(count)}, at::kFloat, device_);
   }
   at::Tensor stored(DType dtype, ConstBytes values) const {
     const at::ScalarType type = dtype == DType::kFloat32    ? at::kFloat
                                 : dtype == DType::kBFloat16 ? at::kBFloat16
                                                             : at::kHalf;
-    return tensor(values.data(), static_cast<int64_t>(values.size() / dtype_size(dtype)), type,
-                  device_);
+    return tensor_at(values.data(), {static_cast<int64_t>(values.size() / dtype_size(dtype))}, type,
+                     device_);
   }
 
   const c10::Device device_;
@@ -82,6 +81,11 @@ GradientMemory& device_memory(c10::Device device) {
   auto& memory = made[{device.type(), device.index()}];
   if (!memory) memory = std::make_unique<DeviceMemory>(device);
   return *memory;
+}
+
+std::optional<c10::Device> device_of(const GradientMemory& memory) {
+  const auto* there = dynamic_cast<const DeviceMemory*>(&memory);
+  return there ? std::optional(there->device()) : std::nullopt;
 }
 
 }  // namespace ringdist

@@ -1,12 +1,17 @@
-// A bucket of DDP on its way on a device: its Work is asked, since the Future is marked as soon as
-// whoever waits for it has the device wait.
+// A bucket of DDP on its way on a device: its Works are asked, since its Future is marked as soon
+// as whoever waits for it has the device wait.
 #pragma once
 
+#include <c10/core/Event.h>
+
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
+#include <vector>
 
 #include "compress/bucket.h"
 #include "torch/work/future.h"
@@ -16,11 +21,19 @@ namespace ringdist {
 
 class PendingWork final : public PendingBucket {
  public:
-  PendingWork(c10::intrusive_ptr<c10d::Work> work, FuturePtr future)
-      : work_(std::move(work)), future_(std::move(future)) {}
+  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
-  bool ended() const override { return work_->isCompleted(); }
-  bool failed() const override { return !work_->isSuccess(); }
+  // It has ended when all Works have and, unless null, `done` has passed.
+  PendingWork(Works works, std::shared_ptr<const c10::Event> done, FuturePtr future)
+      : works_(std::move(works)), done_(std::move(done)), future_(std::move(future)) {}
+
+  bool ended() const override {
+    return std::ranges::all_of(works_, [](const auto& work) { return work->isCompleted(); }) &&
+           (!done_ || done_->query());
+  }
+  bool failed() const override {
+    return std::ranges::any_of(works_, [](const auto& work) { return !work->isSuccess(); });
+  }
   // Hears of Ctrl-C.
   void wait() const override {
     wait_in_slices(std::nullopt, [this](std::optional<Milliseconds> slice) {
@@ -37,7 +50,8 @@ class PendingWork final : public PendingBucket {
  private:
   static constexpr std::chrono::microseconds kPause{100};
 
-  const c10::intrusive_ptr<c10d::Work> work_;
+  const Works works_;
+  const std::shared_ptr<const c10::Event> done_;
   const FuturePtr future_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "compress/host_moment.h"
+
 namespace ringdist {
 namespace {
 
@@ -51,9 +53,10 @@ class Training {
   AutoCodec auto_;
 
  private:
-  TimePoint at(double later) const {
-    return TimePoint() +
-           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(1 + now_ + later));
+  MomentPtr at(double later) const {
+    return std::make_shared<HostMoment>(
+        TimePoint() +
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(1 + now_ + later)));
   }
   double now_ = 0;
   int step_ = 0;
@@ -118,13 +121,53 @@ TEST(AutoCodec, WaitsUntilAllRanksHaveSeenAsMuch) {
   EXPECT_FALSE(AutoCodec::agree(std::vector<double>{0.5, 3, 9}));
   EXPECT_FALSE(AutoCodec::agree(std::vector<double>{1, 4, 17}));  // three buckets, and five
   AutoCodec codec(2);
-  for (int step = 0; step < 9; ++step) codec.begin_step(Clock::now());
+  for (int step = 0; step < 9; ++step) codec.begin_step(host_now());
   EXPECT_TRUE(codec.due());
   EXPECT_FALSE(AutoCodec::agree(codec.view()));  // no bucket has come
   codec.put_off();
   EXPECT_FALSE(codec.due());
-  codec.begin_step(Clock::now());
+  codec.begin_step(host_now());
   EXPECT_TRUE(codec.due());
+}
+
+// As of a device, which the host is ahead of.
+class LateMoment final : public Moment {
+ public:
+  LateMoment(const bool& passed, double at) : passed_(passed), at_(at) {}
+  bool passed() const override { return passed_; }
+  double since(const Moment& earlier) const override {
+    EXPECT_TRUE(passed_);
+    return at_ - static_cast<const LateMoment&>(earlier).at_;
+  }
+
+ private:
+  const bool& passed_;
+  const double at_;
+};
+
+TEST(AutoCodec, CountsAStepOnceAllOfItHasComeToPass) {
+  AutoCodec codec(2);
+  bool begun = false;
+  bool ended = false;
+  const auto at = [](const bool& passed, double time) {
+    return std::make_shared<LateMoment>(passed, time);
+  };
+  for (int step = 0; step < 4; ++step) codec.begin_step(at(begun, step));
+  codec.begin_step(at(begun, 4));
+  codec.ready(0, kElements, at(begun, 4.1));
+  codec.done(codec.step(), 0, at(ended, 4.6));
+  EXPECT_FALSE(AutoCodec::agree(codec.view()));
+  begun = true;
+  EXPECT_FALSE(AutoCodec::agree(codec.view()));
+  ended = true;
+  EXPECT_TRUE(AutoCodec::agree(codec.view()));
+  bool next = false;
+  codec.begin_step(at(next, 5));
+  const std::vector<double> none(4);
+  EXPECT_EQ(codec.measurement(0, none, {})[1], 0) << "how long it was is not known yet";
+  next = true;
+  EXPECT_NEAR(codec.measurement(0, none, {})[1], 0.5, 1e-9);
+  EXPECT_NEAR(codec.measurement(0, none, {})[2], 0.1, 1e-9);
 }
 
 TEST(AutoCodec, ChoosesNothingAlone) {

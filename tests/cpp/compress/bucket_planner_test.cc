@@ -123,18 +123,33 @@ TEST_F(Planning, MatricesGoOnFromTheLastApproximationThatSucceeded) {
   use("powersgd:2");
   const auto rights = [](const PlannedBucket& planned) {
     EXPECT_EQ(planned.low_rank.size(), 2U);
-    return std::pair(planned.low_rank[0].right, planned.low_rank[0].next_right);
+    return std::pair(planned.low_rank[0].right.data(), planned.low_rank[0].next_right.data());
   };
   const PlannedBucket first = begin_and_plan(0);
   EXPECT_TRUE(first.plan.pieces.empty());
   const auto [right, next] = rights(first);
-  EXPECT_EQ(right->size(), 2U * kSide);
+  EXPECT_EQ(first.low_rank[0].right.on_host(), first_right({kSide, kSide, 2}));
   succeed(first, 0);
   const std::pair turned(next, right);
   EXPECT_EQ(rights(begin_and_plan(1)), turned);
   changes.fail();
   EXPECT_EQ(changes.settle(), StepChanges::Outcome::kFailed);
   EXPECT_EQ(rights(begin_and_plan(1)), turned);
+}
+
+TEST_F(Planning, ApproximationsLieWhereTheGradientsDo) {
+  FakeMemory memory;
+  use("none");
+  parameters[0]->info.memory = &memory;
+  use("powersgd:2");
+  const PlannedBucket planned = begin_and_plan(0);
+  for (size_t i = 0; i < 2; ++i) {
+    GradientMemory* const expected = i == 0 ? &memory : &host_memory();
+    const LowRankInput& input = planned.low_rank[i];
+    EXPECT_EQ(input.right.memory(), expected);
+    EXPECT_EQ(input.next_right.memory(), expected);
+    EXPECT_EQ(parameters[i]->residual->values.memory(), expected);
+  }
 }
 
 }  // namespace

@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "codec/host_memory.h"
 #include "compress/bucket.h"
 #include "compress/cost_probe.h"
 
@@ -47,15 +49,46 @@ class FakeProbe final : public CostProbe {
     if (error) return error;
     return values;
   }
-  Result<double> latency() override { return 1e-4; }
+  Result<double> latency(GradientMemory& memory) override {
+    asked_of.insert(&memory);
+    return 1e-4;
+  }
   Result<std::vector<double>> codec_seconds(std::span<const std::string> codecs, double,
-                                            std::optional<bool>) override {
+                                            std::optional<bool>, GradientMemory& memory) override {
+    asked_of.insert(&memory);
     return std::vector<double>(codecs.size(), 1e-6);
   }
-  Result<double> low_rank_seconds() override { return 1e-6; }
+  Result<LowRankSeconds> low_rank_seconds(GradientMemory& memory) override {
+    asked_of.insert(&memory);
+    return LowRankSeconds{0, 1e-6};
+  }
 
   int asked = 0;
+  std::set<GradientMemory*> asked_of;
   Error error;
+};
+
+// A device's, whose memory is the host's.
+class FakeMemory final : public GradientMemory {
+ public:
+  std::optional<DevicePlace> place() const override { return DevicePlace{0, stream}; }
+  std::shared_ptr<float> zeros(int64_t count) override { return host_memory().zeros(count); }
+  void read(const float* from, std::span<float> to) override { host_memory().read(from, to); }
+  void write(std::span<const float> from, float* to) override { host_memory().write(from, to); }
+  double squared_norm(DType dtype, ConstBytes values, const float* residual) override {
+    return host_memory().squared_norm(dtype, values, residual);
+  }
+  bool all_zero(DType dtype, ConstBytes values) override {
+    return host_memory().all_zero(dtype, values);
+  }
+  void scale(DType dtype, Bytes values, double factor) override {
+    host_memory().scale(dtype, values, factor);
+  }
+  void pay(DType dtype, Bytes values, ResidualSpan residual) override {
+    host_memory().pay(dtype, values, residual);
+  }
+
+  void* stream = nullptr;
 };
 
 // A parameter that is its own key.

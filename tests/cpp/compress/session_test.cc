@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "compress/host_moment.h"
 #include "fakes.h"
 
 namespace ringdist {
@@ -29,12 +30,15 @@ class Sessions : public ::testing::Test {
                          return at_step;
                        },
                        [this](Flag flag) { passes.push_back(std::move(flag)); },
-                       [](const std::string&) {}, [this] { return now; }};
+                       [](const std::string&) {},
+                       [this] { return std::make_shared<HostMoment>(now); }};
     session = std::move(
         Session::create(probe, {4, 0, false, 1024}, std::move(options), std::move(owner)).value());
-    for (size_t i = 0; i < keys.size(); ++i)
-      ASSERT_FALSE(session->add_parameter(parameter_of(&keys[i], {32, kCount / 32}),
-                                          "p" + std::to_string(i), {}));
+    for (size_t i = 0; i < keys.size(); ++i) {
+      ParameterInfo info = parameter_of(&keys[i], {32, kCount / 32});
+      info.memory = parameter_memory;
+      ASSERT_FALSE(session->add_parameter(std::move(info), "p" + std::to_string(i), {}));
+    }
   }
 
   // Bucket `index` of two, of one parameter whose gradient is `value` everywhere.
@@ -69,6 +73,8 @@ class Sessions : public ::testing::Test {
   static double norm(double owed) { return owed * std::sqrt(2.0 * kCount); }
 
   FakeProbe probe;
+  FakeMemory of_device;
+  GradientMemory* parameter_memory = &host_memory();
   TimePoint now;
   std::pair<std::string, double> at_step;
   std::vector<int64_t> asked;
@@ -243,6 +249,21 @@ TEST_F(Sessions, AutoLeavesGradientsAloneUntilItHasChosen) {
   EXPECT_EQ(session->report().chosen.size(), 2U);
   EXPECT_NE(session->report().reason, "");
   EXPECT_GT(probe.asked, 0);
+  EXPECT_EQ(probe.asked_of, std::set<GradientMemory*>{&host_memory()});
+}
+
+TEST_F(Sessions, AutoAsksWhatOpsCostWhereTheGradientsAre) {
+  parameter_memory = &of_device;
+  open(options_of(kAuto));
+  for (int step = 0; step < 20 && session->report().chosen.empty(); ++step) {
+    ASSERT_FALSE(bring(0));
+    now += Milliseconds(1);
+    ASSERT_FALSE(bring(1));
+    now += Milliseconds(5);
+    end_all();
+  }
+  EXPECT_EQ(session->report().chosen.size(), 2U);
+  EXPECT_EQ(probe.asked_of, std::set<GradientMemory*>{&of_device});
 }
 
 // The group has failed, say: whoever handed the bucket in is told, and nothing has changed.

@@ -19,8 +19,10 @@ class StepChangesTest : public ::testing::Test {
     residual.values.assign(Values{1, 2});
     residual.owed = true;
     parameter.residual = &residual;
-    parameter.right = std::make_shared<Values>(Values{3});
-    parameter.next_right = std::make_shared<Values>(Values{4});
+    for (FloatBuffer* factor : {&parameter.right, &parameter.next_right})
+      *factor = FloatBuffer(host_memory(), 1);
+    parameter.right.assign(Values{3});
+    parameter.next_right.assign(Values{4});
   }
 
   void arrive(size_t index, bool last = false) {
@@ -41,7 +43,7 @@ class StepChangesTest : public ::testing::Test {
   }
   void expect(const Values& owed, float right) const {
     EXPECT_EQ(residual.values.on_host(), owed);
-    EXPECT_EQ(*parameter.right, Values{right});
+    EXPECT_EQ(parameter.right.on_host(), Values{right});
   }
 
   Residual residual;

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,6 +30,7 @@ std::unique_ptr<State>& state() {
 }
 
 thread_local StreamId current = 0;
+std::atomic<int64_t> turns = 0;
 
 void* handle_of(StreamId id) {
   std::lock_guard lock(state()->mutex);
@@ -55,21 +57,27 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const Stream stream) const override { return handle_of(stream.id()); }
   void recordDataPtrOnStream(const c10::DataPtr&, const Stream&) const override {}
 
-  using Reached = std::shared_ptr<std::atomic<bool>>;
+  // When an event was: its turn among all of them; 0 before.
+  using Reached = std::shared_ptr<std::atomic<int64_t>>;
   void record(void** event, const Stream& stream, const DeviceIndex,
               const c10::EventFlag) const override {
-    const Reached reached = std::make_shared<std::atomic<bool>>(false);
+    const Reached reached = std::make_shared<std::atomic<int64_t>>(0);
     destroyEvent(*event, 0);
     *event = new Reached(reached);
-    device_streams().push(handle_of(stream.id()), {{}, [reached] { *reached = true; }});
+    device_streams().push(handle_of(stream.id()), {{}, [reached] { *reached = ++turns; }});
   }
   void block(void* event, const Stream& stream) const override {
-    device_streams().push(
-        handle_of(stream.id()),
-        {[reached = *static_cast<Reached*>(event)] { return reached->load(); }, {}});
+    device_streams().push(handle_of(stream.id()),
+                          {[reached = *static_cast<Reached*>(event)] { return *reached > 0; }, {}});
   }
   bool queryEvent(void* event) const override {
-    return event == nullptr || (*static_cast<Reached*>(event))->load();
+    return event == nullptr || **static_cast<Reached*>(event) > 0;
+  }
+  void synchronizeEvent(void* event) const override {
+    while (!queryEvent(event)) device_streams().progress();
+  }
+  double elapsedTime(void* from, void* to, const DeviceIndex) const override {
+    return static_cast<double>(**static_cast<Reached*>(to) - **static_cast<Reached*>(from));
   }
   void destroyEvent(void* event, const DeviceIndex) const noexcept override {
     delete static_cast<Reached*>(event);

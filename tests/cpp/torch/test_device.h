@@ -1,5 +1,6 @@
 // A device of PyTorch's that is not there, of the type that it leaves to others: memory is the
-// host's, streams are support/fake_streams.h, and work runs when the test says so.
+// host's, streams are support/fake_streams.h, and work runs when the test says so. Of its events
+// each comes a millisecond after the one before.
 #pragma once
 
 #include <ATen/ATen.h>

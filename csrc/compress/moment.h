@@ -1,0 +1,22 @@
+// A point in time, for telling how long things took. One of a device is put on a stream, and comes
+// to pass when the device gets there. Immutable: any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace ringdist {
+
+class Moment {
+ public:
+  virtual ~Moment() = default;
+  virtual bool passed() const = 0;
+  // Seconds from an earlier one of the same clock. Both have passed.
+  virtual double since(const Moment& earlier) const = 0;
+};
+
+using MomentPtr = std::shared_ptr<const Moment>;
+// The present one, of one clock.
+using Now = std::function<MomentPtr()>;
+
+}  // namespace ringdist

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <c10/core/Event.h>
+
+#include <memory>
+
+#include "compress/moment.h"
+#include "torch/devices.h"
+
+namespace ringdist {
+
+// Of a device's clock: passed when the device has done what this thread's current stream holds now.
+class DeviceMoment final : public Moment {
+ public:
+  explicit DeviceMoment(c10::Device device)
+      : event_(device.type(), c10::EventFlag::BACKEND_DEFAULT) {  // one that tells the time
+    event_.record(current_stream(device));
+  }
+
+  bool passed() const override { return event_.query(); }
+  double since(const Moment& earlier) const override {
+    return 1e-3 * static_cast<const DeviceMoment&>(earlier).event_.elapsedTime(event_);
+  }
+
+ private:
+  c10::Event event_;
+};
+
+}  // namespace ringdist

@@ -1,0 +1,46 @@
+// PowerSGD's arithmetic by ATen, on whatever device the bucket is: what compress/low_rank.cc and
+// kernel/low_rank.h do in the host's memory, in other bits. Waits for nothing.
+//
+// Ranks whose devices compute alike, that is of one model and with the same libraries, get the same
+// bits of the same factors: nothing here depends on what a rank alone has, but for its own factors,
+// which are averaged, and its residual.
+#pragma once
+
+#include <vector>
+
+#include "compress/bucket.h"
+#include "torch/ddp/low_rank_stages.h"
+
+namespace ringdist {
+
+class LowRankTensors final : public LowRankStages {
+ public:
+  // `bucket`: float32, bfloat16 or float16, of one dimension. All memory outlives the work.
+  LowRankTensors(const at::Tensor& bucket, const std::vector<LowRankInput>& inputs);
+
+  at::Tensor lefts() override;
+  at::Tensor rights() override;
+  void finish() override;
+
+ private:
+  // Factors lie as in kernel/low_rank.h, column after column: here they are rows.
+  struct Matrix {
+    MatrixShape shape;
+    at::Tensor values;      // [rows, columns], of the bucket
+    at::Tensor residual;    // fp32, as values; not defined without error feedback
+    at::Tensor next;        // the same, what will be owed
+    at::Tensor from;        // [rank, columns]: the last right
+    at::Tensor next_right;  // the next one's beginning
+    at::Tensor whole;       // values + residual, fp32: `next` if there is one
+    at::Tensor silent;      // bool: all values are zero; sends zeros and keeps its residual
+    at::Tensor left;        // [rank, rows]
+    at::Tensor right;       // [rank, columns]
+    at::Tensor own_right;   // before it was averaged
+  };
+  static void write(Matrix& matrix);
+
+  std::vector<Matrix> matrices_;
+  at::Tensor lefts_, rights_;
+};
+
+}  // namespace ringdist

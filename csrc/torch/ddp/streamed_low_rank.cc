@@ -1,0 +1,89 @@
+#include "torch/ddp/streamed_low_rank.h"
+
+#include <c10/core/StreamGuard.h>
+
+#include <utility>
+
+#include "torch/ddp/pending_work.h"
+#include "torch/devices.h"
+
+namespace ringdist {
+namespace {
+
+// Records the event at the end, also where something was thrown.
+class RecordAtEnd {
+ public:
+  RecordAtEnd(c10::Event& event, c10::Stream stream) : event_(event), stream_(stream) {}
+  ~RecordAtEnd() {
+    try {
+      event_.recordOnce(stream_);
+    } catch (...) {  // of a device that is no more
+    }
+  }
+  RecordAtEnd(const RecordAtEnd&) = delete;
+  RecordAtEnd& operator=(const RecordAtEnd&) = delete;
+
+ private:
+  c10::Event& event_;
+  const c10::Stream stream_;
+};
+
+// Marked at once: who waits for it has a stream wait for the current one.
+FuturePtr future_of(const at::Tensor& bucket) {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(
+      c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{bucket.device()});
+  mark(*future, nullptr, {bucket});
+  return future;
+}
+
+}  // namespace
+
+StreamedLowRank::~StreamedLowRank() {
+  for (const Flight& flight : flights_) try {
+      flight.done->synchronize();
+    } catch (...) {  // a forked child, or the end of the process: there is no device any more
+    }
+}
+
+c10::Stream StreamedLowRank::stream_of(c10::Device device) {
+  const auto known = streams_.find(device.index());
+  if (known != streams_.end()) return known->second;
+  return streams_.emplace(device.index(), side_stream(device)).first->second;
+}
+
+void StreamedLowRank::forget_landed() {
+  while (!flights_.empty() && flights_.front().done->query()) flights_.pop_front();
+}
+
+StreamedLowRank::Running StreamedLowRank::run(const at::Tensor& bucket, PlannedBucket planned,
+                                              const StartRest& rest) {
+  const c10::Device device = bucket.device();
+  const c10::Stream caller = current_stream(device);
+  const c10::Stream stream = stream_of(device);
+  forget_landed();
+  flights_.push_back({std::make_shared<c10::Event>(device.type()), std::move(planned)});
+  const Flight& flight = flights_.back();
+  const RecordAtEnd at_end(*flight.done, stream);
+
+  c10::Event ready(device.type());
+  ready.record(caller);
+  ready.block(stream);
+  use_on(bucket, stream);
+  const c10::StreamGuard guard(stream);
+  const auto stages = make_(bucket, flight.planned.low_rank);
+  PendingWork::Works works{average_(stages->lefts())};
+  if (rest) {  // while the device is about to turn to the right factors
+    const c10::StreamGuard back(caller);
+    works.push_back(rest(flight.planned));
+  }
+  works[0]->wait();
+  works.push_back(average_(stages->rights()));
+  works.back()->wait();
+  stages->finish();
+  if (rest) works[1]->wait();
+  flight.done->record(stream);
+  auto future = future_of(bucket);
+  return {future, std::make_shared<PendingWork>(std::move(works), flight.done, future)};
+}
+
+}  // namespace ringdist
