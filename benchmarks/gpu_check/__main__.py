@@ -8,7 +8,9 @@ The kernels, on the first GPU: for every codec that has some, each also behind a
 bytes, residuals and decoded values are the CPU's, for tails, for blocks of zeros, tiny, huge and
 non-finite values; the speed of encoding, with and without a residual, and of decoding 64 Mi
 elements, as GB/s of what is read and written and as a share of a copy's within the device's memory,
-measured beside it; and what compute-sanitizer says of them. This needs nvcc, g++ and CMake.
+measured beside it; the time of a bucket of 160 parameters of 4 to 256 Ki elements, by a launch for
+each and by launches for many; and what compute-sanitizer says of them. This needs nvcc, g++ and
+CMake.
 
 Then ranks that share the GPUs there are, where PyTorch for CUDA is and this package with its
 library (`make cuda`): tests/python/test_gpu_*.py, random sequences of operations against exact
@@ -72,6 +74,24 @@ def table(head: dict, rows: list[dict]) -> str:
             cells += [f"{row[key]:.0f} GB/s", f"{row[key] / head['copy']:.2f}"]
         lines.append("| " + " | ".join(cells) + " |")
     lines += [f"\n{row['codec']}: {row['first']}" for row in rows if row["different"]]
+    return "\n".join(lines) + "\n"
+
+
+def bucket_table(rows: list[dict]) -> str:
+    """The report on buckets, as Markdown: microseconds; `each`: by a launch for each parameter."""
+    if not rows:
+        return ""
+    columns = ("codec", "same", "encode", "each", "decode", "each")
+    lines = [
+        f"\nBuckets of {rows[0]['parameters']} parameters, with a residual, added as decoded:\n",
+        "| " + " | ".join(columns) + " |",
+        "|" + "---|" * len(columns),
+    ]
+    for row in rows:
+        cells = [row["bucket"], "yes" if row["same"] else "NO"]
+        for key in ("encode", "encode_each", "decode", "decode_each"):
+            cells.append(f"{row[key]:.0f} us")
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -141,7 +161,8 @@ def main() -> int:
             print(rows[-1], flush=True)
     if running.returncode == NO_DEVICE or not rows:
         return running.returncode or 1
-    text, good = table(rows[0], rows[1:]), running.returncode == 0
+    kernels, buckets = ([row for row in rows[1:] if kind in row] for kind in ("codec", "bucket"))
+    text, good = table(rows[0], kernels) + bucket_table(buckets), running.returncode == 0
     for name, well, last in chain(sanitized(program), () if args.kernels else of_ranks()):
         text += f"\n## {name}{'' if well else ': FAILED'}\n\n{last}\n"
         good &= well

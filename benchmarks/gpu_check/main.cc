@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bucket.h"
 #include "codec/codec.h"
 #include "cuda/kernel/kernels.h"
 #include "cuda/stream/coding_of.h"
@@ -29,6 +30,9 @@ constexpr int kRounds = 20;
 class Check {
  public:
   Check(CodecPtr codec, gpu::Coding coding) : codec_(std::move(codec)), coding_(coding) {}
+
+  const Codec& codec() const { return *codec_; }
+  gpu::Coding coding() const { return coding_; }
 
   // How many of the cases differ from the CPU's; `first` becomes what the first of them is.
   int differences(std::mt19937& random, int& cases, std::string& first) {
@@ -148,6 +152,20 @@ double copy_speed() {
   return 2 * static_cast<double>(to.bytes()) / took / 1e9;
 }
 
+// True if many calls at once give what each by itself does.
+bool run_bucket(const Check& one, std::mt19937& random, bool measures) {
+  const Bucket bucket(one.codec(), one.coding(), random);
+  const Bucket::Seconds took = bucket.run(random, measures ? kRounds : 0);
+  std::printf(
+      "{\"bucket\": \"%s\", \"parameters\": %d, \"elements\": %lld, \"same\": %s, \"encode_each\": "
+      "%.1f, \"encode\": %.1f, \"decode_each\": %.1f, \"decode\": %.1f}\n",
+      std::string(one.codec().name()).c_str(), Bucket::kParameters,
+      static_cast<long long>(bucket.elements()), took.same ? "true" : "false",
+      took.encode_each * 1e6, took.encode * 1e6, took.decode_each * 1e6, took.decode * 1e6);
+  std::fflush(stdout);
+  return took.same;
+}
+
 int run(std::vector<std::string_view> names) {
   const bool measures = std::erase(names, "--no-speed") == 0;
   const auto wanted = [&](std::string_view name) {
@@ -188,6 +206,7 @@ int run(std::vector<std::string_view> names) {
             std::string(codec.value()->name()).c_str(), cases, different, first.c_str(),
             plain.encode, fed_back.encode, plain.decode);
         std::fflush(stdout);
+        if (std::string_view(rotation).empty()) all_same &= run_bucket(one, random, measures);
       }
   return all_same ? 0 : 1;
 }

@@ -180,6 +180,10 @@ void bind_backend(py::module_& module) {
       .def_property_readonly(
           "has_failed",
           [](ProcessGroupRing& it) { return it.getError() != c10d::ErrorType::SUCCESS; })
+      // Where the world has a bound device, new_group() calls it on ranks of no group, as it takes
+      // whoever can be split for NCCL. Our new groups split nothing.
+      .def(
+          "perform_nocolor_split", [](ProcessGroupRing&, const py::object&) {}, py::arg("device"))
       .def("admit", &ProcessGroupRing::admit, py::arg("job"), py::arg("note"),
            py::call_guard<py::gil_scoped_release>())
       .def("next_generation", &ProcessGroupRing::next_generation, py::arg("timeout"),

@@ -187,20 +187,20 @@ Error CudaRuntime::tell(Stream stream, uint32_t* flag, uint32_t value) {
   return call_on(kWrite, kName, stream, flag, value, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
-Error CudaRuntime::encode(Coding coding, const EncodeCall& call, Stream stream) {
-  return error_of(static_cast<cudaError_t>(gpu::encode(coding, call, stream)), "encode");
+Error CudaRuntime::encode(Coding coding, CallSpan<EncodeCall> calls, Stream stream) {
+  return error_of(static_cast<cudaError_t>(gpu::encode(coding, calls, stream)), "encode");
 }
 
-Error CudaRuntime::decode(Coding coding, const DecodeCall& call, Stream stream) {
-  return error_of(static_cast<cudaError_t>(gpu::decode(coding, call, stream)), "decode");
+Error CudaRuntime::decode(Coding coding, CallSpan<DecodeCall> calls, Stream stream) {
+  return error_of(static_cast<cudaError_t>(gpu::decode(coding, calls, stream)), "decode");
 }
 
 Error CudaRuntime::reduce(const ReduceCall& call, Stream stream) {
   return error_of(static_cast<cudaError_t>(gpu::reduce(call, stream)), "reduce");
 }
 
-Error CudaRuntime::run(const Elements& call, Stream stream) {
-  return error_of(static_cast<cudaError_t>(gpu::run(call, stream)), "run");
+Error CudaRuntime::run(CallSpan<Elements> calls, Stream stream) {
+  return error_of(static_cast<cudaError_t>(gpu::run(calls, stream)), "run");
 }
 
 }  // namespace ringdist::gpu

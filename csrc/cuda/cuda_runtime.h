@@ -28,10 +28,10 @@ class CudaRuntime final : public CudaApi {
   Error call(Stream stream, std::function<void()> fn) override;
   Error hold(Stream stream, const uint32_t* flag, uint32_t value) override;
   Error tell(Stream stream, uint32_t* flag, uint32_t value) override;
-  Error encode(Coding coding, const EncodeCall& call, Stream stream) override;
-  Error decode(Coding coding, const DecodeCall& call, Stream stream) override;
+  Error encode(Coding coding, CallSpan<EncodeCall> calls, Stream stream) override;
+  Error decode(Coding coding, CallSpan<DecodeCall> calls, Stream stream) override;
   Error reduce(const ReduceCall& call, Stream stream) override;
-  Error run(const Elements& call, Stream stream) override;
+  Error run(CallSpan<Elements> calls, Stream stream) override;
 };
 
 }  // namespace ringdist::gpu

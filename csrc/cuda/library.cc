@@ -81,8 +81,8 @@ Result<std::unique_ptr<Runner>> make_runner(RunnerGroup& group, const std::strin
   if (!found.problem.empty())
     return Error(ErrorKind::kNotSupported, "ringdist: CUDA: " + found.problem);
   const gpu::Ways ways{
-      [&group] { return std::make_shared<gpu::NcclWay>(cuda(), *nccl().value(), group); },
-      [&group] { return std::make_shared<gpu::HostWay>(cuda(), group); }};
+      [](RunnerGroup& of) { return std::make_shared<gpu::NcclWay>(cuda(), *nccl().value(), of); },
+      [](RunnerGroup& of) { return std::make_shared<gpu::HostWay>(cuda(), of); }};
   auto way = std::make_shared<gpu::ChosenWay>(cuda(), group, nccl_found(), ways, wanted_of(path));
   return std::unique_ptr<Runner>(
       std::make_unique<gpu::StreamRunner>(cuda(), shared_watch(), std::move(way)));

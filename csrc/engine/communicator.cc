@@ -227,8 +227,12 @@ Result<std::shared_ptr<Communicator>> Communicator::subgroup(const std::vector<i
                                                              std::shared_ptr<Store> store,
                                                              std::string name,
                                                              Milliseconds timeout) {
+  auto make_runner = devices_->split(ranks);
+  if (!make_runner.ok()) return make_runner.error();
+  if (std::ranges::count(ranks, rank()) == 0) return std::shared_ptr<Communicator>();
   auto options = options_.of(ranks, rank()).named(std::move(name), timeout, nullptr);
   options.store = std::move(store);
+  options.make_runner = std::move(make_runner.value());
   return create(context_, std::move(options));
 }
 
@@ -315,12 +319,6 @@ std::function<void(Error)> Communicator::when_ended(const std::shared_ptr<Op>& o
       executor.ended_on_device(seat, op, error);
     });
   };
-}
-
-void Communicator::handed_over(uint64_t number) {
-  if (context_->forked()) return;
-  Executor& executor = context_->lane().executor();
-  context_->lane().post([&executor, seat = seat_, number] { executor.handed_over(seat, number); });
 }
 
 void Communicator::fail(const Error& cause) {

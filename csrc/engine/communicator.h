@@ -52,8 +52,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   Result<std::shared_ptr<Communicator>> sibling(
       const std::string& suffix, std::shared_ptr<Correspondent> correspondent = nullptr);
 
-  // A group of some of these ranks, this one among them, with the same options; `store` is theirs
-  // alone. Those ranks call it alike.
+  // A group of some of these ranks, with the same options; `store` is theirs alone. Null where this
+  // one is not among them. Those ranks call it alike; all ranks of this group do, each with the
+  // ranks that it will be with, or others', in the order of its ops, where some were on devices:
+  // what those have made is split, for which it may wait, until this group's timeout. Errors: as of
+  // submit(), and of create().
   Result<std::shared_ptr<Communicator>> subgroup(const std::vector<int>& ranks,
                                                  std::shared_ptr<Store> store, std::string name,
                                                  Milliseconds timeout);
@@ -79,7 +82,13 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   }
 
   // Of an op that `hands_over`: its results are where the caller wants them, or never will be.
-  void handed_over(uint64_t number);
+  void handed_over(uint64_t number) {
+    if (context_->forked()) return;
+    Lane& lane = context_->lane();
+    lane.post([&executor = lane.executor(), seat = seat_, number] {
+      executor.handed_over(seat, number);
+    });
+  }
 
   // The number of the last op that was submitted.
   uint64_t sequence_number() const { return next_number_.load() - 1; }

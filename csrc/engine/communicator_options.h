@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,19 +9,13 @@
 #include "base/config.h"
 #include "base/error.h"
 #include "engine/group/correspondent.h"
+#include "engine/runner.h"
 #include "network/costs.h"
 #include "rendezvous/entry.h"
 #include "rendezvous/store.h"
 #include "rendezvous/store_home.h"
 
 namespace ringdist {
-
-class Runner;  // engine/runner.h
-class RunnerGroup;
-
-// Makes what runs a group's ops on devices; the RunnerGroup outlives it. An Error ends the op that
-// it was made for, and the next one tries again.
-using MakeRunner = std::function<Result<std::unique_ptr<Runner>>(RunnerGroup&)>;
 
 struct CommunicatorOptions {
   int rank = 0;

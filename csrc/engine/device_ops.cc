@@ -60,6 +60,24 @@ Error DeviceOps::prepare(const std::vector<const OpRequest*>& requests) {
   return {};
 }
 
+Result<MakeRunner> DeviceOps::split(const std::vector<int>& ranks) {
+  std::lock_guard one_at_a_time(order_);
+  if (Error error = host_.refusal()) return error;
+  std::shared_ptr<Made> held;
+  {
+    std::lock_guard lock(mutex_);
+    held = made_;
+  }
+  if (!held) return make_;
+  auto made = held->runner->split(ranks, Clock::now() + host_.timeout());
+  if (made.ok()) return made.value() ? made : make_;
+  const Error first = first_cause(made.error());
+  const ErrorKind kind = made.error().kind();
+  if (kind != ErrorKind::kInvalidArgument && kind != ErrorKind::kAborted)
+    host_.end_group("it could not be split: " + made.error().message());
+  return first;
+}
+
 Result<std::shared_ptr<Op>> DeviceOps::submit(OpRequest request) {
   std::lock_guard one_at_a_time(order_);
   const TimePoint deadline = deadline_of(request);

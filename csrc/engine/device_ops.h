@@ -50,6 +50,11 @@ class DeviceOps {
   // taken its number.
   Result<std::shared_ptr<Op>> submit(OpRequest request);
 
+  // What runs ops of a group of these ranks of the group on devices, null if nothing does. All
+  // ranks of the group call it alike, in the order of its ops: it may wait for the others, until
+  // the group's timeout. Errors: as of submit().
+  Result<MakeRunner> split(const std::vector<int>& ranks);
+
   // Aborts the runner, also one that is yet to be made. Once.
   void abort();
   // No op comes any more. Lets the runner go, aborted or not: it ends here, or where it is still

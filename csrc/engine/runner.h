@@ -42,6 +42,13 @@ class DeviceWork {
   virtual Error order(void* stream) = 0;
 };
 
+class Runner;
+class RunnerGroup;
+
+// Makes what runs a group's ops on devices; the RunnerGroup outlives it. An Error ends the op that
+// it was made for, and the next one tries again.
+using MakeRunner = std::function<Result<std::unique_ptr<Runner>>(RunnerGroup&)>;
+
 class Runner {
  public:
   // Ends what is in flight, and returns when no call of an `ended` is under way: none follows.
@@ -60,6 +67,13 @@ class Runner {
   // was started, and `ended` is not called. One thread at a time, in the order of the numbers.
   virtual Result<std::shared_ptr<DeviceWork>> start(DeviceOp op,
                                                     std::function<void(Error)> ended) = 0;
+
+  // Makes the runner of a group of these ranks of the group, from what this one has of them; null
+  // if it has nothing that would help, or this rank is not among them. All ranks of the group call
+  // it alike, in the order of its collectives; it waits for them, where that helps, until
+  // `deadline` at most. Errors: kInvalidArgument, ranks disagree, and nothing was done; else others
+  // may wait for this rank: the group has to end. Beside prepare(): one thread at a time.
+  virtual Result<MakeRunner> split(const std::vector<int>& ranks, TimePoint deadline) = 0;
 
   // The group has failed: nothing on the device waits for another rank any longer, nor prepare().
   // Whatever is in flight ends with an Error soon, and whatever is prepared or started later at

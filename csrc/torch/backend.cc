@@ -74,7 +74,6 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
       throw_error(invalid_argument("split_group", "ranks has rank " + std::to_string(rank) +
                                                       "; this group has 0 to " +
                                                       std::to_string(getSize() - 1)));
-  if (std::ranges::find(ranks, getRank()) == ranks.end()) return nullptr;
   std::string name = "split";
   for (const int rank : ranks) name += " " + std::to_string(rank);
   // Other ranks may be split off under the same prefix of the store.
@@ -85,6 +84,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
       now->communicator->subgroup(ranks, wrap_store(own, now->communicator->context()), name,
                                   opts ? opts->timeout : kBackendDefaultTimeout);
   throw_if(communicator.error());
+  if (!communicator.value()) return nullptr;
   return make_backend(communicator.value());
 }
 

@@ -37,7 +37,9 @@ class ProcessGroupRing final : public c10d::Backend {
   void shutdown() override { served_.shutdown(); }
 
   // A group of some of these ranks, given as ranks of this one; null on the others. All of `ranks`
-  // call it, in the same order as other splits.
+  // call it, in the same order as other splits; where collectives on devices went by NCCL before,
+  // all ranks of this group do, as split_group() does, in the same order as those. Raises: as such
+  // a collective.
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,

@@ -33,6 +33,16 @@ def test_the_report_says_what_differs() -> None:
     assert "int4: 33 elements: byte 4 of 60" in text
 
 
+def test_the_report_has_buckets() -> None:
+    row = {"bucket": "int4", "parameters": 160, "elements": 1000, "same": True}
+    row |= {"encode_each": 700.0, "encode": 40.0, "decode_each": 600.4, "decode": 39.6}
+    text = gpu_check.bucket_table([row, {**row, "bucket": "int8", "same": False}])
+    assert "Buckets of 160 parameters" in text
+    assert "| int4 | yes | 40 us | 700 us | 40 us | 600 us |" in text
+    assert "| int8 | NO |" in text
+    assert gpu_check.bucket_table([]) == ""
+
+
 def test_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda tool: None)
     with pytest.raises(SystemExit, match=r"CMake 3\.22 or newer and g\+\+"):

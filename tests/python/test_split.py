@@ -68,3 +68,21 @@ def test_the_codec_of_the_parent(pools):
     kept = pools(3).run(_with_codec)
     # At most a tenth of each of the two ranks' elements.
     assert kept[0] == kept[1] and 0 < kept[0] < 25_000, kept
+
+
+def _beside_a_bound_device() -> float:
+    """As init_process_group(device_id=) leaves it: then new_group() tells ranks of no group so."""
+    dist.group.WORLD.bound_device_id = torch.device("cuda", 0)
+    try:
+        group = dist.new_group([0, 2], backend="ringdist")
+    finally:
+        dist.group.WORLD.bound_device_id = None
+    total = torch.tensor([float(dist.get_rank())])
+    if dist.get_rank() != 1:
+        dist.all_reduce(total, group=group)
+        dist.destroy_process_group(group)
+    return float(total)
+
+
+def test_new_groups_of_a_group_with_a_bound_device(pools):
+    assert pools(3).run(_beside_a_bound_device) == [2.0, 1.0, 2.0]

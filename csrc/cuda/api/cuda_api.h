@@ -68,10 +68,10 @@ class CudaApi {
   virtual Error tell(Stream stream, uint32_t* flag, uint32_t value) = 0;
 
   // cuda/kernel/kernels.h
-  virtual Error encode(Coding coding, const EncodeCall& call, Stream stream) = 0;
-  virtual Error decode(Coding coding, const DecodeCall& call, Stream stream) = 0;
+  virtual Error encode(Coding coding, CallSpan<EncodeCall> calls, Stream stream) = 0;
+  virtual Error decode(Coding coding, CallSpan<DecodeCall> calls, Stream stream) = 0;
   virtual Error reduce(const ReduceCall& call, Stream stream) = 0;
-  virtual Error run(const Elements& call, Stream stream) = 0;
+  virtual Error run(CallSpan<Elements> calls, Stream stream) = 0;
 };
 
 }  // namespace ringdist::gpu

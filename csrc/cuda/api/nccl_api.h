@@ -20,7 +20,7 @@ class NcclApi {
   virtual int version() const = 0;
   // It reduces fp8, from 2.24 on.
   bool has_fp8() const { return version() >= 22400; }
-  // The oldest that is taken: communicators that do not block, with a config.
+  // The oldest that is taken: communicators that do not block, with a config, and can be split.
   static constexpr int kLeastVersion = 21801;
 
   // "unhandled system error (run with NCCL_DEBUG=INFO for details)", and what it said last of this
@@ -30,6 +30,11 @@ class NcclApi {
   virtual NcclResult unique_id(NcclUniqueId* out) = 0;
   // On the device that is current in this thread; does not block.
   virtual NcclResult init_rank(NcclComm* out, int size, const NcclUniqueId& id, int rank) = 0;
+  // A communicator of those ranks of `comm` that give the same color, at least 0, in the order of
+  // their keys; it shares nothing with `comm`. All ranks of `comm` call it, in one order with their
+  // other calls. `comm` is in progress until *out is there, then *out is; `out` stays until `comm`
+  // is no longer, or was aborted.
+  virtual NcclResult split(NcclComm comm, int color, int key, NcclComm* out) = 0;
   // Of what was started last: kInProgress until it has been.
   virtual NcclResult async_error(NcclComm comm, NcclResult* out) = 0;
   virtual NcclResult destroy(NcclComm comm) = 0;

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 
+#include "cuda/grid/device.h"
 #include "cuda/grid/device_warp.h"
 #include "cuda/kernel/calls.h"
+#include "cuda/kernel/segments.h"
 
 namespace ringdist::gpu {
 
@@ -15,7 +17,7 @@ inline constexpr int kWarps = 8;  // of a thread block
 inline constexpr int64_t kMostThreadBlocks = 1 << 13;
 
 template <typename Body>
-__global__ void __launch_bounds__(kWarps* kWarp) each_batch(int64_t count, Body body) {
+RINGDIST_DEVICE void do_batches(int64_t count, const Body& body) {
   constexpr int kEach = Body::kScratch == 0 ? 1 : Body::kScratch;
   __shared__ alignas(16) uint8_t scratch[kWarps][kEach];
   const int warp_index = static_cast<int>(threadIdx.x / kWarp);
@@ -25,15 +27,39 @@ __global__ void __launch_bounds__(kWarps* kWarp) each_batch(int64_t count, Body 
     body(warp, i);
 }
 
+template <typename Body>
+__global__ void __launch_bounds__(kWarps* kWarp) each_batch(int64_t count, Body body) {
+  do_batches(count, body);
+}
+
+// A table is read where the launch has it; of one body that would cost registers.
+template <typename Body>
+__global__ void __launch_bounds__(kWarps* kWarp)
+    each_batch_of_many(int64_t count, const __grid_constant__ Segments<Body> all) {
+  do_batches(count, all);
+}
+
+inline unsigned thread_blocks_for(int64_t batches) {
+  const int64_t wanted = (batches + kWarps - 1) / kWarps;
+  return static_cast<unsigned>(wanted < kMostThreadBlocks ? wanted : kMostThreadBlocks);
+}
+
 // body(warp, index) for every index below body.batches(), with Body::kScratch bytes for each warp.
 template <typename Body>
 LaunchError for_each_batch(void* stream, Body body) {
   const int64_t count = body.batches();
   if (count == 0) return cudaSuccess;
-  const int64_t wanted = (count + kWarps - 1) / kWarps;
-  const auto thread_blocks =
-      static_cast<unsigned>(wanted < kMostThreadBlocks ? wanted : kMostThreadBlocks);
-  each_batch<<<thread_blocks, kWarps * kWarp, 0, static_cast<cudaStream_t>(stream)>>>(count, body);
+  each_batch<<<thread_blocks_for(count), kWarps * kWarp, 0, static_cast<cudaStream_t>(stream)>>>(
+      count, body);
+  return cudaGetLastError();
+}
+
+template <typename Body>
+LaunchError for_each_batch(void* stream, const Segments<Body>& all) {
+  const int64_t count = all.batches();
+  if (count == 0) return cudaSuccess;
+  each_batch_of_many<<<thread_blocks_for(count), kWarps * kWarp, 0,
+                       static_cast<cudaStream_t>(stream)>>>(count, all);
   return cudaGetLastError();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/dtype.h"
 #include "cuda/kernel/owed.h"
@@ -29,7 +30,13 @@ struct Coding {
   bool stochastic = false;  // kBFloat and kInt8 only
   bool rotated = false;
   int k = 1;  // of 1024: of kTopk and kRandomk
+
+  bool operator==(const Coding&) const = default;
 };
+
+// Calls of one coding, which do not depend on each other.
+template <typename Call>
+using CallSpan = std::span<const Call>;
 
 struct EncodeCall {
   const float* in = nullptr;

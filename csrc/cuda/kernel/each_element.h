@@ -1,4 +1,4 @@
-// A kernel that gives each thread elements of its own, and its launch. nvcc only.
+// Kernels that give each thread elements of its own, and their launches. nvcc only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,11 +6,16 @@
 #include <cstdint>
 
 #include "cuda/kernel/calls.h"
+#include "cuda/kernel/elements.h"
+#include "cuda/kernel/segments.h"
 
 namespace ringdist::gpu {
 
-inline constexpr int kThreads = 256;  // of a thread block
 inline constexpr int64_t kMostGroups = 1 << 16;
+
+inline unsigned groups_for(int64_t batches) {
+  return static_cast<unsigned>(batches < kMostGroups ? batches : kMostGroups);
+}
 
 template <typename Body>
 __global__ void __launch_bounds__(kThreads) each_of(Body body) {
@@ -20,13 +25,31 @@ __global__ void __launch_bounds__(kThreads) each_of(Body body) {
     body(i);
 }
 
+template <typename Body>
+__global__ void __launch_bounds__(kThreads) each_of_many(const __grid_constant__ Body body) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int64_t i = blockIdx.x; i < body.batches(); i += gridDim.x) body(thread, i);
+}
+
 // body(i) for every i below body.count.
 template <typename Body>
 LaunchError for_each_element(const Body& body, void* stream) {
   if (body.count == 0) return cudaSuccess;
-  const int64_t wanted = (body.count + kThreads - 1) / kThreads;
-  const auto groups = static_cast<unsigned>(wanted < kMostGroups ? wanted : kMostGroups);
-  each_of<<<groups, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(body);
+  const int64_t batches = InBatches<Body>{body}.batches();
+  each_of<<<groups_for(batches), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(body);
+  return cudaGetLastError();
+}
+
+template <typename Each>
+LaunchError launch(const InBatches<Each>& body, void* stream) {
+  return for_each_element(body.each, stream);
+}
+
+template <typename Each>
+LaunchError launch(const Segments<InBatches<Each>>& body, void* stream) {
+  if (body.batches() == 0) return cudaSuccess;
+  each_of_many<<<groups_for(body.batches()), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      body);
   return cudaGetLastError();
 }
 

@@ -4,8 +4,8 @@
 
 namespace ringdist::gpu {
 
-LaunchError run(const Elements& call, void* stream) {
-  return std::visit([&](const auto& body) { return for_each_element(body, stream); }, call);
+LaunchError run(CallSpan<Elements> calls, void* stream) {
+  return with_bodies(calls, [&](const auto& body) { return launch(body, stream); });
 }
 
 }  // namespace ringdist::gpu

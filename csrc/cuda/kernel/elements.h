@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "cuda/grid/device.h"
 #include "cuda/kernel/owed.h"
+#include "cuda/kernel/segments.h"
 #include "cuda/kernel/values.h"
 #include "kernel/half.h"
 
@@ -102,15 +103,40 @@ struct Divide {
 
 // *found = 1 if any value is neither +0 nor -0; else it stays as it is.
 struct FindValues {
-  const float* in = nullptr;
+  DType dtype = DType::kFloat32;
+  const void* in = nullptr;
   uint32_t* found = nullptr;
   int64_t count = 0;
 
   RINGDIST_DEVICE void operator()(int64_t i) const {
-    if (magnitude_bits(in[i]) != 0) *found = 1;
+    if (magnitude_bits(stored_at(dtype, in, i)) != 0) *found = 1;
   }
 };
 
 using Elements = std::variant<Read, Write, Contribute, KeepLoss, Divide, FindValues>;
+
+inline constexpr int kThreads = 256;  // of a thread block
+
+// One of those as a body: a batch has an element for each thread.
+template <typename Each>
+struct InBatches {
+  Each each;
+
+  static constexpr int kScratch = 0;
+  constexpr int64_t batches() const { return (each.count + kThreads - 1) / kThreads; }
+  RINGDIST_DEVICE void operator()(const int& thread, int64_t index) const {
+    const int64_t i = index * kThreads + thread;
+    if (i < each.count) each(i);
+  }
+};
+
+// Calls launch(body) with the bodies of the kernels that serve calls (Gatherer).
+template <typename Launch, typename... Each>
+LaunchError with_bodies(CallSpan<std::variant<Each...>> calls, const Launch& launch) {
+  Gatherer gathered(BodyTypes<InBatches<Each>...>(), launch);
+  for (const auto& call : calls)
+    std::visit([&](const auto& each) { gathered.add(InBatches{each}); }, call);
+  return gathered.finish();
+}
 
 }  // namespace ringdist::gpu

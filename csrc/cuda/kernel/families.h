@@ -8,12 +8,12 @@ namespace ringdist::gpu {
 
 // Call: EncodeCall or DecodeCall.
 template <typename Call>
-LaunchError launch_round16(Coding coding, const Call& call, void* stream);
+LaunchError launch_round16(Coding coding, CallSpan<Call> calls, void* stream);
 template <typename Call>
-LaunchError launch_quantized(Coding coding, const Call& call, void* stream);
+LaunchError launch_quantized(Coding coding, CallSpan<Call> calls, void* stream);
 template <typename Call>
-LaunchError launch_sign(Coding coding, const Call& call, void* stream);
+LaunchError launch_sign(Coding coding, CallSpan<Call> calls, void* stream);
 template <typename Call>
-LaunchError launch_sparse(Coding coding, const Call& call, void* stream);
+LaunchError launch_sparse(Coding coding, CallSpan<Call> calls, void* stream);
 
 }  // namespace ringdist::gpu

@@ -8,34 +8,34 @@ namespace {
 constexpr LaunchError kUnknownCode = 1;  // cudaErrorInvalidValue
 
 template <typename Call>
-LaunchError launch_any(Coding coding, const Call& call, void* stream) {
+LaunchError launch_any(Coding coding, CallSpan<Call> calls, void* stream) {
   switch (coding.code) {
     case Code::kHalf:
     case Code::kBFloat:
-      return launch_round16(coding, call, stream);
+      return launch_round16(coding, calls, stream);
     case Code::kOnebit:
-      return launch_sign(coding, call, stream);
+      return launch_sign(coding, calls, stream);
     case Code::kTopk:
     case Code::kRandomk:
-      return launch_sparse(coding, call, stream);
+      return launch_sparse(coding, calls, stream);
     case Code::kFp8E4M3:
     case Code::kFp8E5M2:
     case Code::kInt8:
     case Code::kInt4:
     case Code::kInt2:
-      return launch_quantized(coding, call, stream);
+      return launch_quantized(coding, calls, stream);
   }
   return kUnknownCode;
 }
 
 }  // namespace
 
-LaunchError encode(Coding coding, const EncodeCall& call, void* stream) {
-  return launch_any(coding, call, stream);
+LaunchError encode(Coding coding, CallSpan<EncodeCall> calls, void* stream) {
+  return launch_any(coding, calls, stream);
 }
 
-LaunchError decode(Coding coding, const DecodeCall& call, void* stream) {
-  return launch_any(coding, call, stream);
+LaunchError decode(Coding coding, CallSpan<DecodeCall> calls, void* stream) {
+  return launch_any(coding, calls, stream);
 }
 
 }  // namespace ringdist::gpu

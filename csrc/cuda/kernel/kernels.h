@@ -2,8 +2,9 @@
 // else is done to an op's values.
 //
 // All memory is the device's; `stream` is a cudaStream_t of the device that is current in the
-// calling thread. A call launches one kernel, for any number of elements, none for none; the host
-// waits for nothing but, at its first launch, until the kernel is loaded. Returns a cudaError_t:
+// calling thread. A call launches one kernel, for any number of elements, none for none; many calls
+// that are alike share one, some fifty at most. The host waits for nothing but, at its first
+// launch, until the kernel is loaded. Returns a cudaError_t:
 // the launch's, or one that an earlier call of CUDA left in this thread. Floats and `malformed` lie
 // at multiples of 4 bytes, bytes anywhere. Any thread.
 #pragma once
@@ -13,13 +14,19 @@
 
 namespace ringdist::gpu {
 
-LaunchError encode(Coding coding, const EncodeCall& call, void* stream);
+LaunchError encode(Coding coding, CallSpan<EncodeCall> calls, void* stream);
+inline LaunchError encode(Coding coding, const EncodeCall& call, void* stream) {
+  return encode(coding, CallSpan<EncodeCall>(&call, 1), stream);
+}
 
-LaunchError decode(Coding coding, const DecodeCall& call, void* stream);
+LaunchError decode(Coding coding, CallSpan<DecodeCall> calls, void* stream);
+inline LaunchError decode(Coding coding, const DecodeCall& call, void* stream) {
+  return decode(coding, CallSpan<DecodeCall>(&call, 1), stream);
+}
 
 // is_reducible(dtype, op) (base/dtype.h).
 LaunchError reduce(const ReduceCall& call, void* stream);
 
-LaunchError run(const Elements& call, void* stream);
+LaunchError run(CallSpan<Elements> calls, void* stream);
 
 }  // namespace ringdist::gpu

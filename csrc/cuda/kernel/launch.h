@@ -8,14 +8,14 @@
 namespace ringdist::gpu {
 
 template <bool kRotated, typename Coder, typename Call>
-LaunchError launch(Coder coder, const Call& call, void* stream) {
-  return with_body<kRotated>(coder, call,
-                             [&](const auto& body) { return for_each_batch(stream, body); });
+LaunchError launch(Coder coder, CallSpan<Call> calls, void* stream) {
+  return with_bodies<kRotated>(coder, calls,
+                               [&](const auto& body) { return for_each_batch(stream, body); });
 }
 
 template <typename Coder, typename Call>
-LaunchError launch(Coding coding, Coder coder, const Call& call, void* stream) {
-  return coding.rotated ? launch<true>(coder, call, stream) : launch<false>(coder, call, stream);
+LaunchError launch(Coding coding, Coder coder, CallSpan<Call> calls, void* stream) {
+  return coding.rotated ? launch<true>(coder, calls, stream) : launch<false>(coder, calls, stream);
 }
 
 }  // namespace ringdist::gpu

@@ -6,22 +6,22 @@
 namespace ringdist::gpu {
 
 template <typename Call>
-LaunchError launch_quantized(Coding coding, const Call& call, void* stream) {
+LaunchError launch_quantized(Coding coding, CallSpan<Call> calls, void* stream) {
   switch (coding.code) {
     case Code::kFp8E4M3:
-      return launch(coding, QuantizedCoder<Fp8<E4M3>>(), call, stream);
+      return launch(coding, QuantizedCoder<Fp8<E4M3>>(), calls, stream);
     case Code::kFp8E5M2:
-      return launch(coding, QuantizedCoder<Fp8<E5M2>>(), call, stream);
+      return launch(coding, QuantizedCoder<Fp8<E5M2>>(), calls, stream);
     case Code::kInt8:
-      return launch(coding, QuantizedCoder<Int8>{coding.stochastic}, call, stream);
+      return launch(coding, QuantizedCoder<Int8>{coding.stochastic}, calls, stream);
     case Code::kInt4:
-      return launch(coding, QuantizedCoder<Signed<4>>(), call, stream);
+      return launch(coding, QuantizedCoder<Signed<4>>(), calls, stream);
     default:
-      return launch(coding, QuantizedCoder<Signed<2>>(), call, stream);
+      return launch(coding, QuantizedCoder<Signed<2>>(), calls, stream);
   }
 }
 
-template LaunchError launch_quantized(Coding, const EncodeCall&, void*);
-template LaunchError launch_quantized(Coding, const DecodeCall&, void*);
+template LaunchError launch_quantized(Coding, CallSpan<EncodeCall>, void*);
+template LaunchError launch_quantized(Coding, CallSpan<DecodeCall>, void*);
 
 }  // namespace ringdist::gpu

@@ -6,15 +6,15 @@
 namespace ringdist::gpu {
 
 template <typename Call>
-LaunchError launch_round16(Coding coding, const Call& call, void* stream) {
+LaunchError launch_round16(Coding coding, CallSpan<Call> calls, void* stream) {
   if (coding.code == Code::kHalf)
-    return launch(coding, Round16Coder<rounding16::Half>(), call, stream);
+    return launch(coding, Round16Coder<rounding16::Half>(), calls, stream);
   if (coding.stochastic)
-    return launch(coding, Round16Coder<rounding16::StochasticBFloat>(), call, stream);
-  return launch(coding, Round16Coder<rounding16::BFloat>(), call, stream);
+    return launch(coding, Round16Coder<rounding16::StochasticBFloat>(), calls, stream);
+  return launch(coding, Round16Coder<rounding16::BFloat>(), calls, stream);
 }
 
-template LaunchError launch_round16(Coding, const EncodeCall&, void*);
-template LaunchError launch_round16(Coding, const DecodeCall&, void*);
+template LaunchError launch_round16(Coding, CallSpan<EncodeCall>, void*);
+template LaunchError launch_round16(Coding, CallSpan<DecodeCall>, void*);
 
 }  // namespace ringdist::gpu

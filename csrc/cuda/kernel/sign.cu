@@ -6,11 +6,11 @@
 namespace ringdist::gpu {
 
 template <typename Call>
-LaunchError launch_sign(Coding coding, const Call& call, void* stream) {
-  return launch(coding, SignCoder(), call, stream);
+LaunchError launch_sign(Coding coding, CallSpan<Call> calls, void* stream) {
+  return launch(coding, SignCoder(), calls, stream);
 }
 
-template LaunchError launch_sign(Coding, const EncodeCall&, void*);
-template LaunchError launch_sign(Coding, const DecodeCall&, void*);
+template LaunchError launch_sign(Coding, CallSpan<EncodeCall>, void*);
+template LaunchError launch_sign(Coding, CallSpan<DecodeCall>, void*);
 
 }  // namespace ringdist::gpu

@@ -7,12 +7,12 @@
 namespace ringdist::gpu {
 
 template <typename Call>
-LaunchError launch_sparse(Coding coding, const Call& call, void* stream) {
-  if (coding.code == Code::kTopk) return launch(coding, TopkCoder{{coding.k}}, call, stream);
-  return launch(coding, RandomkCoder{{coding.k}}, call, stream);
+LaunchError launch_sparse(Coding coding, CallSpan<Call> calls, void* stream) {
+  if (coding.code == Code::kTopk) return launch(coding, TopkCoder{{coding.k}}, calls, stream);
+  return launch(coding, RandomkCoder{{coding.k}}, calls, stream);
 }
 
-template LaunchError launch_sparse(Coding, const EncodeCall&, void*);
-template LaunchError launch_sparse(Coding, const DecodeCall&, void*);
+template LaunchError launch_sparse(Coding, CallSpan<EncodeCall>, void*);
+template LaunchError launch_sparse(Coding, CallSpan<DecodeCall>, void*);
 
 }  // namespace ringdist::gpu

@@ -25,6 +25,7 @@
 #include "cuda/kernel/calls.h"
 #include "cuda/kernel/coding.h"
 #include "cuda/kernel/quads.h"
+#include "cuda/kernel/segments.h"
 
 namespace ringdist::gpu {
 
@@ -124,6 +125,33 @@ auto with_body(Coder coder, const DecodeCall& call, const Run& run) {
     }
   }
   return run(Decoding<Coder, kRotated>{coder, in, seed, adds, out, count, malformed});
+}
+
+// What with_body() may call run() with.
+template <bool kRotated, typename Coder>
+auto bodies_of(const EncodeCall&) {
+  if constexpr (!kRotated && Coder::kEncodesWide)
+    return BodyTypes<WideEncoding<Coder>, Encoding<Coder, kRotated>>();
+  else
+    return BodyTypes<Encoding<Coder, kRotated>>();
+}
+
+template <bool kRotated, typename Coder>
+auto bodies_of(const DecodeCall&) {
+  if constexpr (!kRotated && Coder::kDecodesWide)
+    return BodyTypes<WideDecoding<Coder, true>, WideDecoding<Coder, false>,
+                     Decoding<Coder, kRotated>>();
+  else
+    return BodyTypes<Decoding<Coder, kRotated>>();
+}
+
+// Calls launch(body) with the bodies of the kernels that serve calls (Gatherer).
+template <bool kRotated, typename Coder, typename Call, typename Launch>
+LaunchError with_bodies(Coder coder, CallSpan<Call> calls, const Launch& launch) {
+  Gatherer gathered(bodies_of<kRotated, Coder>(Call()), launch);
+  for (const Call& call : calls)
+    with_body<kRotated>(coder, call, [&](const auto& body) { gathered.add(body); });
+  return gathered.finish();
 }
 
 }  // namespace ringdist::gpu

@@ -26,6 +26,15 @@ void* open_library(std::string& why) {
   return nullptr;
 }
 
+// Of all communicators. What one shares with that which it was split off is aborted with it;
+// whether it does is its parent's to say.
+NcclConfig config() {
+  NcclConfig out;
+  out.blocking = 0;
+  out.split_share = 0;
+  return out;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<NcclApi>> LoadedNccl::load() {
@@ -56,6 +65,7 @@ Error LoadedNccl::find_functions(void* library) {
   find(nccl_.ncclGetLastError, "ncclGetLastError");
   find(nccl_.ncclGetUniqueId, "ncclGetUniqueId");
   find(nccl_.ncclCommInitRankConfig, "ncclCommInitRankConfig");
+  find(nccl_.ncclCommSplit, "ncclCommSplit");
   find(nccl_.ncclCommGetAsyncError, "ncclCommGetAsyncError");
   find(nccl_.ncclCommDestroy, "ncclCommDestroy");
   find(nccl_.ncclCommAbort, "ncclCommAbort");
@@ -83,9 +93,13 @@ std::string LoadedNccl::describe(NcclResult result, NcclComm comm) const {
 NcclResult LoadedNccl::unique_id(NcclUniqueId* out) { return nccl_.ncclGetUniqueId(out); }
 
 NcclResult LoadedNccl::init_rank(NcclComm* out, int size, const NcclUniqueId& id, int rank) {
-  NcclConfig config;
-  config.blocking = 0;
-  return nccl_.ncclCommInitRankConfig(out, size, id, rank, &config);
+  NcclConfig how = config();
+  return nccl_.ncclCommInitRankConfig(out, size, id, rank, &how);
+}
+
+NcclResult LoadedNccl::split(NcclComm comm, int color, int key, NcclComm* out) {
+  NcclConfig how = config();
+  return nccl_.ncclCommSplit(comm, color, key, out, &how);
 }
 
 NcclResult LoadedNccl::async_error(NcclComm comm, NcclResult* out) {

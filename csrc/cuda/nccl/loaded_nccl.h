@@ -18,6 +18,7 @@ class LoadedNccl final : public NcclApi {
   std::string describe(NcclResult result, NcclComm comm) const override;
   NcclResult unique_id(NcclUniqueId* out) override;
   NcclResult init_rank(NcclComm* out, int size, const NcclUniqueId& id, int rank) override;
+  NcclResult split(NcclComm comm, int color, int key, NcclComm* out) override;
   NcclResult async_error(NcclComm comm, NcclResult* out) override;
   NcclResult destroy(NcclComm comm) override;
   NcclResult abort(NcclComm comm) override;
@@ -46,6 +47,7 @@ class LoadedNccl final : public NcclApi {
     const char* (*ncclGetLastError)(NcclComm);
     NcclResult (*ncclGetUniqueId)(NcclUniqueId*);
     NcclResult (*ncclCommInitRankConfig)(NcclComm*, int, NcclUniqueId, int, NcclConfig*);
+    NcclResult (*ncclCommSplit)(NcclComm, int, int, NcclComm*, NcclConfig*);
     NcclResult (*ncclCommGetAsyncError)(NcclComm, NcclResult*);
     NcclResult (*ncclCommDestroy)(NcclComm);
     NcclResult (*ncclCommAbort)(NcclComm);

@@ -83,19 +83,81 @@ Error NcclComms::keep(Key key, NcclComm comm) {
   return {};
 }
 
+Result<NcclComm> NcclComms::take_split(int device, TimePoint deadline) {
+  const auto mine = std::byte{split_->device() == device};
+  const auto all = group_.exchange(ranks_with(group_, kNoPeer), std::span(&mine, 1), deadline);
+  if (!all.ok()) return all.error();
+  const auto split = std::exchange(split_, nullptr);
+  const bool fits = std::ranges::all_of(
+      all.value(), [](const auto& theirs) { return theirs.front() == std::byte{true}; });
+  return fits ? split->take() : nullptr;
+}
+
+Result<NcclComm> NcclComms::for_all(int device, TimePoint deadline) {
+  if (split_) {
+    const auto comm = take_split(device, deadline);
+    if (!comm.ok() || comm.value() != nullptr) return comm;
+  }
+  const auto ids = agree_on_ids(ranks_with(group_, kNoPeer), deadline);
+  if (!ids.ok()) return ids.error();
+  return init(ids.value()[0], group_.size(), group_.rank(), deadline);
+}
+
+Result<NcclComm> NcclComms::split_off(int device, SplitPart part, TimePoint deadline) {
+  const std::string what = "ncclCommSplit for " + std::to_string(part.size) + " ranks";
+  const auto calls = hold();
+  const NcclComm parent = find(device, kNoPeer, Use::kCollectives);
+  if (parent == nullptr) return has_ended();
+  NcclComm out = nullptr;
+  const NcclResult begun = nccl_.split(parent, part.color, part.key, &out);
+  Error error = goes_on(begun) ? await(parent, what, deadline) : failed(begun, parent, what);
+  if (!error) error = await(out, what, deadline);
+  if (!error) return out;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(comms_, [&](const auto& one) { return one.second == parent; });
+  }
+  (void)nccl_.abort(parent);  // first: until then it may write to `out`
+  if (out != nullptr) (void)nccl_.abort(out);
+  return error;
+}
+
+Result<std::shared_ptr<SplitComm>> NcclComms::split(const std::vector<int>& ranks,
+                                                    TimePoint deadline) {
+  const SplitPart mine = part_of(group_.rank(), group_.size(), ranks);
+  const auto all =
+      group_.exchange(ranks_with(group_, kNoPeer), std::as_bytes(std::span(&mine, 1)), deadline);
+  if (!all.ok()) return all.error();
+  std::vector<SplitPart> parts(all.value().size());
+  for (size_t i = 0; i < parts.size(); ++i)
+    std::memcpy(&parts[i], all.value()[i].data(), sizeof(SplitPart));
+  if (Error error = check_parts(parts)) return error;
+  const int device = first_device_.value();
+  const auto comm = split_off(device, mine, deadline);
+  if (!comm.ok()) return comm.error();
+  auto out = std::make_shared<SplitComm>(nccl_, comm.value(), device);
+  // Nobody goes on with a part that another rank has not: who failed ends the group, not this.
+  const std::byte good{1};
+  const auto done = group_.exchange(ranks_with(group_, kNoPeer), std::span(&good, 1), deadline);
+  if (!done.ok()) return done.error();
+  return std::ranges::count(ranks, group_.rank()) > 0 ? std::move(out) : nullptr;
+}
+
 Error NcclComms::make(int device, int peer, TimePoint deadline) {
   const bool alone = peer == kNoPeer;
   if (find(device, peer, alone ? Use::kCollectives : Use::kReceives) != nullptr) return {};
   if (aborted_) return has_ended();
+  if (alone) {
+    const auto comm = for_all(device, deadline);
+    if (!comm.ok()) return comm.error();
+    if (Error error = keep({device, peer, Use::kCollectives}, comm.value())) return error;
+    if (!first_device_) first_device_ = device;
+    return {};
+  }
   const std::vector<int> ranks = ranks_with(group_, peer);
   const auto ids = agree_on_ids(ranks, deadline);
   if (!ids.ok()) return ids.error();
   const int size = static_cast<int>(ranks.size());
-  if (alone) {
-    const auto comm = init(ids.value()[0], size, group_.rank(), deadline);
-    if (!comm.ok()) return comm.error();
-    return keep({device, peer, Use::kCollectives}, comm.value());
-  }
   // First that in which the lower rank sends.
   const bool lower = group_.rank() < peer;
   const auto first = init(ids.value()[0], size, lower ? kSender : kReceiver, deadline);
@@ -116,11 +178,17 @@ NcclComm NcclComms::find(int device, int peer, Use use) const {
   return it == comms_.end() ? nullptr : it->second;
 }
 
+// By one thread at a time: it completes what was begun.
+NcclResult NcclComms::ask(NcclComm comm, NcclResult& state) const {
+  std::lock_guard lock(mutex_);
+  return nccl_.async_error(comm, &state);
+}
+
 // Until what was begun last for the communicator has been.
 Error NcclComms::await(NcclComm comm, std::string_view what, TimePoint deadline) const {
   for (;;) {
     NcclResult state = NcclResult::kInProgress;
-    const NcclResult asked = nccl_.async_error(comm, &state);
+    const NcclResult asked = ask(comm, state);
     if (asked != NcclResult::kSuccess) return failed(asked, comm, what);
     if (state == NcclResult::kSuccess) return {};
     if (state != NcclResult::kInProgress) return failed(state, comm, what);

@@ -8,10 +8,13 @@
 #include <array>
 #include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -19,6 +22,8 @@
 #include "base/thread_annotations.h"
 #include "cuda/api/nccl_api.h"
 #include "cuda/nccl/peers.h"
+#include "cuda/nccl/split_comm.h"
+#include "cuda/nccl/split_part.h"
 #include "engine/runner.h"
 
 namespace ringdist::gpu {
@@ -31,8 +36,10 @@ class NcclComms {
   static constexpr int kSender = 0;
   static constexpr int kReceiver = 1;
 
-  // Both outlive it.
-  NcclComms(NcclApi& nccl, RunnerGroup& group) : nccl_(nccl), group_(group) {}
+  // Both outlive it. `split`: of this group's ranks, in their order, split off that of another
+  // group, on each of them; or null on all.
+  NcclComms(NcclApi& nccl, RunnerGroup& group, std::shared_ptr<SplitComm> split = nullptr)
+      : nccl_(nccl), group_(group), split_(std::move(split)) {}
   // Waits for nothing: what is still under way must have ended, or been aborted.
   ~NcclComms();
   NcclComms(const NcclComms&) = delete;
@@ -43,6 +50,14 @@ class NcclComms {
   // pairs of ranks in their order, lower ranks first, lest ranks wait for each other in a ring.
   // Errors: kTimeout, kAborted, what NCCL or another rank says; then nothing is left of them.
   Error make(int device, int peer, TimePoint deadline);
+  // The device of the first communicator for collectives that was made: of one on each rank, as all
+  // call those in one order, or of none on any.
+  std::optional<int> first_device() const { return first_device_; }
+  // Splits that for a group of `ranks`; null where this one is not among them. All ranks call it
+  // alike, in the order of their collectives, the device being current; it is there. Errors:
+  // kInvalidArgument, ranks disagree, and nothing was done; else as of make(), and the communicator
+  // that was split is aborted, as other ranks may be in it for good: the group has to end.
+  Result<std::shared_ptr<SplitComm>> split(const std::vector<int>& ranks, TimePoint deadline);
   // One that was made; null once it was aborted.
   NcclComm find(int device, int peer, Use use) const;
 
@@ -71,14 +86,21 @@ class NcclComms {
   using Ids = std::array<NcclUniqueId, kDirections>;
 
   Result<Ids> agree_on_ids(const std::vector<int>& ranks, TimePoint deadline);
+  // What was split off, if each rank has it for this device; else null on all.
+  Result<NcclComm> take_split(int device, TimePoint deadline);
+  Result<NcclComm> for_all(int device, TimePoint deadline);
+  Result<NcclComm> split_off(int device, SplitPart part, TimePoint deadline);
   // One of so many ranks, this one being `rank` in it.
   Result<NcclComm> init(const NcclUniqueId& id, int size, int rank, TimePoint deadline);
   Error keep(Key key, NcclComm comm);
+  NcclResult ask(NcclComm comm, NcclResult& state) const;
   Error await(NcclComm comm, std::string_view what, TimePoint deadline) const;
   Error failed(NcclResult result, NcclComm comm, std::string_view what) const;
 
   NcclApi& nccl_;
   RunnerGroup& group_;
+  std::shared_ptr<SplitComm> split_;  // until the first is made
+  std::optional<int> first_device_;
   std::atomic<bool> aborted_{false};
   mutable std::mutex calls_;  // before mutex_
   mutable std::mutex mutex_;  // a leaf

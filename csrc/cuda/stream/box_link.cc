@@ -29,17 +29,27 @@ Error BoxLink::receive(int peer, void* data, size_t bytes, Stream) {
   return {};
 }
 
-// One turn of all peers after another, what is left before what is taken: a rank that waits until
-// its box is free waits for what others do two turns before.
-Error BoxLink::end() {
+// One turn of all peers after another, what is left before what is taken, as both streams may be
+// one queue of the device: a rank that waits until its box is free waits for what others do some
+// turns before.
+Error BoxLink::move(Stream takes) {
   while (!sends_.empty() || !receives_.empty()) {
     for (auto& [peer, row] : sends_)
       if (Error error = boxes_.leave(peer, row.cut(boxes_.most()), stream_)) return error;
     for (auto& [peer, row] : receives_)
-      if (Error error = boxes_.take(peer, row.cut(boxes_.most()), stream_)) return error;
+      if (Error error = boxes_.take(peer, row.cut(boxes_.most()), takes)) return error;
     for (Rows* rows : {&sends_, &receives_})
       std::erase_if(*rows, [](const auto& one) { return one.second.empty(); });
   }
+  return {};
+}
+
+Error BoxLink::end() {
+  const auto takes = boxes_.fork(stream_);
+  if (!takes.ok()) return takes.error();
+  const Error error = move(takes.value());
+  const Error joined = boxes_.join(stream_);  // also of a part: its memory is in use until then
+  if (error || joined) return error ? error : joined;
   return boxes_.used(stream_);
 }
 

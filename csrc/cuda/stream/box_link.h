@@ -32,6 +32,8 @@ class BoxLink final : public Link {
   };
   using Rows = std::map<int, Row>;
 
+  Error move(Stream takes);
+
   Boxes& boxes_;
   const Stream stream_;
   Rows sends_, receives_;

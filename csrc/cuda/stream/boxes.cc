@@ -11,10 +11,10 @@ namespace ringdist::gpu {
 namespace {
 
 constexpr size_t kBytes = size_t{32} << 20;  // of boxes, of each rank
-constexpr size_t kLeast = size_t{64} << 10;  // of half a box
+constexpr size_t kLeast = size_t{64} << 10;  // of a slot
 constexpr size_t kPage = 4096;
 constexpr size_t kLine = 64;  // a word has one of its own
-constexpr uint32_t kHalves = 2;
+constexpr uint32_t kSlots = 4;
 // More than is ever under way, less than what counts as behind.
 constexpr uint32_t kFar = uint32_t{1} << 30;
 
@@ -22,9 +22,7 @@ size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 size_t words_of(int size) { return round_up((2 * static_cast<size_t>(size) + 1) * kLine); }
 
-size_t half_of(int size) {
-  return kBytes / kHalves / static_cast<size_t>(size - 1) / kPage * kPage;
-}
+size_t slot_of(int size) { return kBytes / kSlots / static_cast<size_t>(size - 1) / kPage * kPage; }
 
 // Whether all ranks say so.
 Result<bool> all_say(RunnerGroup& group, bool mine, TimePoint deadline) {
@@ -41,8 +39,8 @@ Result<bool> all_say(RunnerGroup& group, bool mine, TimePoint deadline) {
 Result<std::shared_ptr<Boxes>> Boxes::make(CudaApi& cuda, RunnerGroup& group, TimePoint deadline) {
   const auto none = std::shared_ptr<Boxes>();
   const int size = group.size();
-  if (size == 1 || half_of(size) < kLeast) return none;
-  const size_t boxes = half_of(size) * kHalves * static_cast<size_t>(size - 1);
+  if (size == 1 || slot_of(size) < kLeast) return none;
+  const size_t boxes = slot_of(size) * kSlots * static_cast<size_t>(size - 1);
   auto memory = group.share(words_of(size) + boxes, deadline);
   if (!memory.ok()) return memory.error();
   if (!memory.value()) return none;
@@ -58,10 +56,11 @@ Boxes::Boxes(CudaApi& cuda, RunnerGroup& group, std::shared_ptr<CommonMemory> me
       size_(group.size()),
       memory_(std::move(memory)),
       begin_(words_of(size_)),
-      most_(half_of(size_)),
+      most_(slot_of(size_)),
       counts_(static_cast<size_t>(size_)) {}
 
 Boxes::~Boxes() {
+  for (const auto& [stream, side] : sides_) cuda_.free_stream(side.stream);
   for (int rank = 0; rank < pinned_; ++rank) cuda_.unpin(memory_->of_rank(rank).data());
 }
 
@@ -78,10 +77,10 @@ uint32_t* Boxes::word(int owner, int number) const {
                                      static_cast<size_t>(number) * kLine);
 }
 
-std::byte* Boxes::half(int owner, int peer, uint32_t turn) const {
+std::byte* Boxes::slot(int owner, int peer, uint32_t turn) const {
   const int box = peer < owner ? peer : peer - 1;  // none for itself
   return memory_->of_rank(owner).data() + begin_ +
-         (static_cast<size_t>(box) * kHalves + turn % kHalves) * most_;
+         (static_cast<size_t>(box) * kSlots + turn % kSlots) * most_;
 }
 
 Result<Boxes::Count> Boxes::next(int peer, bool leaves) {
@@ -96,8 +95,8 @@ Error Boxes::leave(int peer, const Pieces& pieces, Stream stream) {
   const auto count = next(peer, /*leaves=*/true);
   if (!count.ok()) return count.error();
   const uint32_t turn = count.value().left;
-  if (Error error = cuda_.hold(stream, taken_word(peer, rank_), turn - kHalves)) return error;
-  std::byte* to = half(rank_, peer, turn);
+  if (Error error = cuda_.hold(stream, taken_word(peer, rank_), turn - kSlots)) return error;
+  std::byte* to = slot(rank_, peer, turn);
   for (const auto& piece : pieces) {
     if (Error error = cuda_.copy(to, piece.data(), piece.size(), stream)) return error;
     to += piece.size();
@@ -110,7 +109,7 @@ Error Boxes::take(int peer, const Pieces& pieces, Stream stream) {
   if (!count.ok()) return count.error();
   const uint32_t turn = count.value().taken;
   if (Error error = cuda_.hold(stream, left_word(peer, rank_), turn)) return error;
-  const std::byte* from = half(peer, rank_, turn);
+  const std::byte* from = slot(peer, rank_, turn);
   for (const auto& piece : pieces) {
     if (Error error = cuda_.copy(piece.data(), from, piece.size(), stream)) return error;
     from += piece.size();
@@ -123,12 +122,47 @@ Error Boxes::use(Stream stream) {
   return cuda_.wait(stream, uses_.at(last_).get());
 }
 
+Result<std::shared_ptr<void>> Boxes::make_event() {
+  const Result<Event> event = cuda_.make_event();
+  if (!event.ok()) return event.error();
+  return std::shared_ptr<void>(event.value(),
+                               [cuda = &cuda_](Event one) { cuda->free_event(one); });
+}
+
+Result<Boxes::Side> Boxes::make_side() {
+  auto begun = make_event(), done = make_event();
+  if (!begun.ok()) return begun.error();
+  if (!done.ok()) return done.error();
+  const Result<Stream> stream = cuda_.make_stream();
+  if (!stream.ok()) return stream.error();
+  return Side{stream.value(), std::move(begun.value()), std::move(done.value())};
+}
+
+Result<Stream> Boxes::fork(Stream stream) {
+  auto it = sides_.find(stream);
+  if (it == sides_.end()) {  // of the stream's device, which is current
+    auto made = make_side();
+    if (!made.ok()) return made.error();
+    it = sides_.emplace(stream, std::move(made.value())).first;
+  }
+  const Side& side = it->second;
+  if (Error error = cuda_.record(side.begun.get(), stream)) return error;
+  if (Error error = cuda_.wait(side.stream, side.begun.get())) return error;
+  return side.stream;
+}
+
+Error Boxes::join(Stream stream) {
+  const Side& side = sides_.at(stream);
+  const Error error = cuda_.record(side.done.get(), side.stream);
+  return error ? error : cuda_.wait(stream, side.done.get());
+}
+
 Error Boxes::used(Stream stream) {
   auto& use = uses_[stream];
   if (!use) {  // of the stream's device, which is current
-    const Result<Event> event = cuda_.make_event();
+    auto event = make_event();
     if (!event.ok()) return event.error();
-    use = {event.value(), [cuda = &cuda_](Event one) { cuda->free_event(one); }};
+    use = std::move(event.value());
   }
   last_ = stream;
   return cuda_.record(use.get(), stream);

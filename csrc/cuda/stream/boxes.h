@@ -1,5 +1,5 @@
 // What the ranks of a group on one host leave for each other, in memory that all of them see and
-// that copies of their devices reach: a rank has a box for each other, of two halves that take
+// that copies of their devices reach: a rank has a box for each other, of a few slots that take
 // turns, and says in words beside it how much it has left, and how much it has taken from theirs.
 // Streams write and await these words: no thread of a host is asked in between.
 #pragma once
@@ -39,6 +39,10 @@ class Boxes {
   // What is left and taken on this stream comes after what was on another.
   Error use(Stream stream);
   Error used(Stream stream);
+  // A stream beside `stream`, where work comes after what that holds: what is taken, while more is
+  // left, as a device copies both ways at once. `stream` goes on after both from join() on.
+  Result<Stream> fork(Stream stream);
+  Error join(Stream stream);
 
   // Nothing waits for another rank from now on, nor is anything left or taken. Any thread.
   void abort();
@@ -52,14 +56,20 @@ class Boxes {
     uint32_t left = 0;   // pieces of work for a peer
     uint32_t taken = 0;  // from it
   };
+  struct Side {
+    Stream stream;
+    std::shared_ptr<void> begun, done;  // Events
+  };
   Boxes(CudaApi& cuda, RunnerGroup& group, std::shared_ptr<CommonMemory> memory);
+  Result<std::shared_ptr<void>> make_event();
+  Result<Side> make_side();
   Error pin();
   uint32_t* left_word(int owner, int peer) const { return word(owner, 2 * peer); }
   uint32_t* taken_word(int owner, int peer) const { return word(owner, 2 * peer + 1); }
   uint32_t* ended_word(int owner) const { return word(owner, 2 * size_); }
   bool has_ended(int owner) const;  // our own word changes under the mutex
   uint32_t* word(int owner, int number) const;
-  std::byte* half(int owner, int peer, uint32_t turn) const;
+  std::byte* slot(int owner, int peer, uint32_t turn) const;
   Result<Count> next(int peer, bool leaves);
 
   CudaApi& cuda_;
@@ -70,7 +80,8 @@ class Boxes {
   const size_t most_;
   int pinned_ = 0;  // so many ranks' memory
   Stream last_ = nullptr;
-  std::map<Stream, std::shared_ptr<void>> uses_;           // Events: the last use on each
+  std::map<Stream, std::shared_ptr<void>> uses_;  // Events: the last use on each
+  std::map<Stream, Side> sides_;
   std::mutex mutex_;                                       // a leaf
   std::vector<Count> counts_ RINGDIST_GUARDED_BY(mutex_);  // by peer
 };

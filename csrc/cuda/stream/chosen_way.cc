@@ -52,7 +52,7 @@ void ChosenWay::use(int peer, bool nccl) {
   {
     std::lock_guard lock(mutex_);
     std::shared_ptr<Way>& made = made_[nccl];
-    if (!made) made = nccl ? ways_.nccl() : ways_.host();
+    if (!made) made = (nccl ? ways_.nccl : ways_.host)(group_);
     chosen_[peer] = made;
     if (!aborted_) return;
     way = made;
@@ -114,6 +114,23 @@ Error ChosenWay::prepare(const DevicePlace& place, const Request& request, TimeP
   if (!way_of(request))
     if (Error error = choose(place.device, key_of(request), deadline)) return error;
   return way_of(request)->prepare(place, request, deadline);
+}
+
+// The other group chooses, too, by NCCL from what was split off.
+Result<MakeWay> ChosenWay::split(const std::vector<int>& ranks, TimePoint deadline) {
+  std::shared_ptr<Way> by_nccl;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = made_.find(true);
+    if (it == made_.end()) return MakeWay();
+    by_nccl = it->second;
+  }
+  auto split = by_nccl->split(ranks, deadline);
+  if (!split.ok() || !split.value()) return split;
+  return MakeWay([&cuda = cuda_, nccl = nccl_, ways = Ways{split.value(), ways_.host},
+                  wanted = wanted_](RunnerGroup& group) {
+    return std::make_shared<ChosenWay>(cuda, group, nccl, ways, wanted);
+  });
 }
 
 Error ChosenWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {

@@ -3,7 +3,6 @@
 // has it and a device of its own; else by way of the host.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,8 +23,8 @@ struct NcclFound {
 };
 
 struct Ways {
-  std::function<std::shared_ptr<Way>()> nccl;  // called where each rank has it
-  std::function<std::shared_ptr<Way>()> host;
+  MakeWay nccl;  // called where each rank has it
+  MakeWay host;
 };
 
 class ChosenWay final : public Way {
@@ -37,6 +36,7 @@ class ChosenWay final : public Way {
   // The first collective, and the first send or receive between two ranks, exchanges what they
   // have. Error (kNotSupported): NCCL is wanted, and a rank cannot.
   Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
+  Result<MakeWay> split(const std::vector<int>& ranks, TimePoint deadline) override;
   Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
   Error check() override;
   bool captures(const Request& request) const override;

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "codec/block_map.h"
-#include "cuda/stream/coding_of.h"
+#include "cuda/stream/call_batch.h"
 #include "cuda/stream/stream_arithmetic.h"
 #include "plan/part_pieces.h"
 
@@ -61,12 +61,17 @@ class CodedStreamArithmetic final : public StreamArithmetic {
   }
   Result<float*> floats(int64_t count);
   Result<const float*> read(const Range& range);
+  // body(values, at, count): where elements of the range lie, each piece of them.
+  template <typename Body>
+  void for_each(const Range& range, const Body& body) const;
   Error read_into(const Range& range, float* out);
   Error write(const Range& range, const float* values);
 
-  Error encode(const PartPiece& piece, EdgeMark mark, const float* in, Owed owed, std::byte* out);
-  Error decode(const PartPiece& piece, EdgeMark mark, const std::byte* in, bool accumulate,
-               float* out);
+  void encode(const PartPiece& piece, EdgeMark mark, const float* in, Owed owed, std::byte* out,
+              CallBatch& to) const;
+  void decode(const PartPiece& piece, EdgeMark mark, const std::byte* in, bool accumulate,
+              float* out, CallBatch& to) const;
+  Error enqueue(const CallBatch& calls) { return calls.enqueue(op_.cuda, op_.stream); }
   Error decode(const Pieces& pieces, EdgeMark mark, const std::byte* in, bool accumulate,
                float* out);
   enum class Pays : bool { kNothing, kWhatIsOwed };
@@ -77,7 +82,7 @@ class CodedStreamArithmetic final : public StreamArithmetic {
   Error copy(int step);
   Error reduce(int step, std::span<const DeviceBytes> arrived);
   Error add_up(int step, std::span<const DeviceBytes> arrived, float* sum);
-  Error add_own(const PartPiece& piece, bool first, bool raw, const float* own, float* sum);
+  Error add_own(const Pieces& pieces, const Step& what, bool first, const float* own, float* sum);
   // Makes of a sum what all others will have, and of `step` what its messages are.
   Error round_sum(int step, const float* sum, float* values);
   Error keep_losses(int step, const float* sum, const float* stored);
@@ -101,16 +106,16 @@ Error CodedStreamArithmetic::begin() {
   if (Error error = op_.cuda.clear(flags.value(), bytes, op_.stream)) return error;
   auto* const found = reinterpret_cast<uint32_t*>(flags.value());
   awake_.resize(map_.parts.size());
+  CallBatch calls;
   for (size_t p = 0; p < map_.parts.size(); ++p) {
     const BlockPart& part = map_.parts[p];
     if (part.residual == nullptr || part.count == 0) continue;
-    const auto values = read({own, part.offset, part.count});
-    if (!values.ok()) return values.error();
     awake_[p] = found + p;
-    if (Error error = op_.cuda.run(FindValues{values.value(), found + p, part.count}, op_.stream))
-      return error;
+    for_each({own, part.offset, part.count}, [&](std::byte* values, int64_t, int64_t count) {
+      calls.run(FindValues{dtype_, values, found + p, count});
+    });
   }
-  return {};
+  return enqueue(calls);
 }
 
 size_t CodedStreamArithmetic::incoming_bytes(int step, int slot) const {
@@ -154,56 +159,59 @@ Result<const float*> CodedStreamArithmetic::read(const Range& range) {
   return static_cast<const float*>(out.value());
 }
 
-Error CodedStreamArithmetic::read_into(const Range& range, float* out) {
-  Error error;
+template <typename Body>
+void CodedStreamArithmetic::for_each(const Range& range, const Body& body) const {
+  int64_t at = 0;
   op_.buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
     const auto count = static_cast<int64_t>(piece.size() / dtype_size(dtype_));
-    if (!error) error = op_.cuda.run(Read{dtype_, piece.data(), false, out, count}, op_.stream);
-    out += count;
+    body(piece.data(), at, count);
+    at += count;
   });
-  return error;
+}
+
+Error CodedStreamArithmetic::read_into(const Range& range, float* out) {
+  CallBatch calls;
+  for_each(range, [&](const std::byte* stored, int64_t at, int64_t count) {
+    calls.run(Read{dtype_, stored, false, out + at, count});
+  });
+  return enqueue(calls);
 }
 
 Error CodedStreamArithmetic::write(const Range& range, const float* values) {
-  Error error;
-  op_.buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
-    const auto count = static_cast<int64_t>(piece.size() / dtype_size(dtype_));
-    if (!error) error = op_.cuda.run(Write{dtype_, values, {}, piece.data(), count}, op_.stream);
-    values += count;
+  CallBatch calls;
+  for_each(range, [&](std::byte* stored, int64_t at, int64_t count) {
+    calls.run(Write{dtype_, values + at, {}, stored, count});
   });
-  return error;
+  return enqueue(calls);
 }
 
-Error CodedStreamArithmetic::encode(const PartPiece& piece, EdgeMark mark, const float* in,
-                                    Owed owed, std::byte* out) {
-  const Codec& codec = codec_of(mark, piece.part->codecs);
-  if (codec.exact()) return op_.cuda.run(Write{dtype_, in, owed, out, piece.count}, op_.stream);
-  const auto coding = coding_of(codec);
-  check(coding.has_value(), "a codec without kernels");
-  return op_.cuda.encode(
-      *coding, {in, owed, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)}, op_.stream);
-}
-
-Error CodedStreamArithmetic::decode(const PartPiece& piece, EdgeMark mark, const std::byte* in,
-                                    bool accumulate, float* out) {
+void CodedStreamArithmetic::encode(const PartPiece& piece, EdgeMark mark, const float* in,
+                                   Owed owed, std::byte* out, CallBatch& to) const {
   const Codec& codec = codec_of(mark, piece.part->codecs);
   if (codec.exact())
-    return op_.cuda.run(Read{dtype_, in, accumulate, out, piece.count}, op_.stream);
-  const auto coding = coding_of(codec);
-  check(coding.has_value(), "a codec without kernels");
-  return op_.cuda.decode(
-      *coding,
-      {reinterpret_cast<const uint8_t*>(in), seed(piece), accumulate, out, piece.count, malformed_},
-      op_.stream);
+    to.run(Write{dtype_, in, owed, out, piece.count});
+  else
+    to.encode(codec, {in, owed, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)});
+}
+
+void CodedStreamArithmetic::decode(const PartPiece& piece, EdgeMark mark, const std::byte* in,
+                                   bool accumulate, float* out, CallBatch& to) const {
+  const Codec& codec = codec_of(mark, piece.part->codecs);
+  if (codec.exact())
+    to.run(Read{dtype_, in, accumulate, out, piece.count});
+  else
+    to.decode(codec, {reinterpret_cast<const uint8_t*>(in), seed(piece), accumulate, out,
+                      piece.count, malformed_});
 }
 
 Error CodedStreamArithmetic::decode(const Pieces& pieces, EdgeMark mark, const std::byte* in,
                                     bool accumulate, float* out) {
+  CallBatch calls;
   for (const PartPiece& piece : pieces) {
-    if (Error error = decode(piece, mark, in, accumulate, out + piece.at)) return error;
+    decode(piece, mark, in, accumulate, out + piece.at, calls);
     in += bytes_of(piece, mark);
   }
-  return {};
+  return enqueue(calls);
 }
 
 Result<DeviceBytes> CodedStreamArithmetic::encode(const Pieces& pieces, EdgeMark mark,
@@ -211,12 +219,14 @@ Result<DeviceBytes> CodedStreamArithmetic::encode(const Pieces& pieces, EdgeMark
   const size_t bytes = bytes_of(pieces, mark);
   const auto out = op_.scratch.take(bytes);
   if (!out.ok()) return out.error();
+  CallBatch calls;
   std::byte* to = out.value();
   for (const PartPiece& piece : pieces) {
     const Owed owes = pays == Pays::kWhatIsOwed ? owed(piece) : Owed{};
-    if (Error error = encode(piece, mark, in + piece.at, owes, to)) return error;
+    encode(piece, mark, in + piece.at, owes, to, calls);
     to += bytes_of(piece, mark);
   }
+  if (Error error = enqueue(calls)) return error;
   return DeviceBytes{out.value(), bytes};
 }
 
@@ -250,17 +260,32 @@ Error CodedStreamArithmetic::copy(int step) {
   return store(step, bytes.value().data);
 }
 
-Error CodedStreamArithmetic::add_own(const PartPiece& piece, bool first, bool raw, const float* own,
-                                     float* sum) {
-  if (raw)
-    return op_.cuda.run(Contribute{own + piece.at, owed(piece), first, sum + piece.at, piece.count},
-                        op_.stream);
-  const auto bytes = op_.scratch.take(bytes_of(piece, EdgeMark::kContribution));
-  if (!bytes.ok()) return bytes.error();
-  if (Error error =
-          encode(piece, EdgeMark::kContribution, own + piece.at, owed(piece), bytes.value()))
-    return error;
-  return decode(piece, EdgeMark::kContribution, bytes.value(), !first, sum + piece.at);
+// What goes in encoded is, so that it loses what the others' lose.
+Error CodedStreamArithmetic::add_own(const Pieces& pieces, const Step& what, bool first,
+                                     const float* own, float* sum) {
+  constexpr EdgeMark kMark = EdgeMark::kContribution;
+  const auto is_raw = [&](const PartPiece& piece) {
+    return adds_own_raw(what, *piece.part, op_.size);
+  };
+  size_t bytes = 0;
+  for (const PartPiece& piece : pieces) bytes += is_raw(piece) ? 0 : bytes_of(piece, kMark);
+  const auto memory = op_.scratch.take(bytes);
+  if (!memory.ok()) return memory.error();
+  std::byte* coded = memory.value();
+  CallBatch encodes, sums;
+  for (const PartPiece& piece : pieces) {
+    const float* const in = own + piece.at;
+    float* const out = sum + piece.at;
+    if (is_raw(piece)) {
+      sums.run(Contribute{in, owed(piece), first, out, piece.count});
+      continue;
+    }
+    encode(piece, kMark, in, owed(piece), coded, encodes);
+    decode(piece, kMark, coded, !first, out, sums);
+    coded += bytes_of(piece, kMark);
+  }
+  const Error error = enqueue(encodes);
+  return error ? error : enqueue(sums);
 }
 
 Error CodedStreamArithmetic::add_up(int step, std::span<const DeviceBytes> arrived, float* sum) {
@@ -275,13 +300,12 @@ Error CodedStreamArithmetic::add_up(int step, std::span<const DeviceBytes> arriv
     }
     const auto own = read(source.range);
     if (!own.ok()) return own.error();
-    for (const PartPiece& piece : parts)
-      if (Error error =
-              add_own(piece, s == 0, adds_own_raw(what, *piece.part, op_.size), own.value(), sum))
-        return error;
+    if (Error error = add_own(parts, what, s == 0, own.value(), sum)) return error;
   }
   if (!what.finish || op_.op.request.reduce_op != ReduceOp::kAvg) return {};
-  return op_.cuda.run(Divide{sum, static_cast<float>(op_.size), what.range.count}, op_.stream);
+  CallBatch dividing;
+  dividing.run(Divide{sum, static_cast<float>(op_.size), what.range.count});
+  return enqueue(dividing);
 }
 
 Error CodedStreamArithmetic::round_sum(int step, const float* sum, float* values) {
@@ -318,18 +342,15 @@ Error CodedStreamArithmetic::reduce(int step, std::span<const DeviceBytes> arriv
 Error CodedStreamArithmetic::keep_losses(int step, const float* sum, const float* stored) {
   const Step& what = op_.step(step).step;
   const bool averaged = what.finish && op_.op.request.reduce_op == ReduceOp::kAvg;
+  CallBatch calls;
   for (const PartPiece& piece : pieces(step)) {
     const Owed residual = owed(piece);
     if (residual.empty()) continue;
-    const KeepLoss call{residual,
-                        adds_own_raw(what, *piece.part, op_.size),
-                        averaged ? static_cast<float>(op_.size) : 1.0f,
-                        sum + piece.at,
-                        stored + piece.at,
-                        piece.count};
-    if (Error error = op_.cuda.run(call, op_.stream)) return error;
+    calls.run(KeepLoss{residual, adds_own_raw(what, *piece.part, op_.size),
+                       averaged ? static_cast<float>(op_.size) : 1.0f, sum + piece.at,
+                       stored + piece.at, piece.count});
   }
-  return {};
+  return enqueue(calls);
 }
 
 }  // namespace

@@ -1,19 +1,21 @@
 #include "cuda/stream/nccl_way.h"
 
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "cuda/nccl/nccl_reduction.h"
+#include "cuda/stream/current_device.h"
 #include "cuda/stream/nccl_link.h"
 
 namespace ringdist::gpu {
 
-NcclWay::NcclWay(CudaApi& cuda, NcclApi& nccl, RunnerGroup& group)
+NcclWay::NcclWay(CudaApi& cuda, NcclApi& nccl, RunnerGroup& group, std::shared_ptr<SplitComm> split)
     : cuda_(cuda),
       nccl_(nccl),
       rank_(group.rank()),
       size_(group.size()),
-      comms_(nccl, group),
+      comms_(nccl, group, std::move(split)),
       schedules_(cuda, group.rank(), group.size()) {}
 
 Error NcclWay::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
@@ -28,6 +30,19 @@ Error NcclWay::prepare(const DevicePlace& place, const Request& request, TimePoi
   if (request.blocks || !reduces_by_nccl(request))
     if (Error error = schedules_.prepare(request)) return error;
   return comms_.make(place.device, kNoPeer, deadline);
+}
+
+Result<MakeWay> NcclWay::split(const std::vector<int>& ranks, TimePoint deadline) {
+  const auto device = comms_.first_device();
+  if (!device) return MakeWay();
+  const CurrentDevice current(cuda_, *device);
+  if (current.error()) return current.error();
+  auto comm = comms_.split(ranks, deadline);
+  if (!comm.ok()) return comm.error();
+  if (!comm.value()) return MakeWay();
+  return MakeWay([&cuda = cuda_, &nccl = nccl_, comm = comm.value()](RunnerGroup& group) {
+    return std::make_shared<NcclWay>(cuda, nccl, group, comm);
+  });
 }
 
 bool NcclWay::reduces_by_nccl(const Request& request) const {

@@ -13,10 +13,12 @@ namespace ringdist::gpu {
 
 class NcclWay final : public Way {
  public:
-  // All outlive it.
-  NcclWay(CudaApi& cuda, NcclApi& nccl, RunnerGroup& group);
+  // All outlive it; `split` as of NcclComms.
+  NcclWay(CudaApi& cuda, NcclApi& nccl, RunnerGroup& group,
+          std::shared_ptr<SplitComm> split = nullptr);
 
   Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
+  Result<MakeWay> split(const std::vector<int>& ranks, TimePoint deadline) override;
   Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
   Error check() override;
   bool captures(const Request&) const override { return true; }

@@ -80,6 +80,16 @@ Error StreamRunner::prepare(const DevicePlace& place, const Request& request, Ti
   return make_lane(key);
 }
 
+Result<MakeRunner> StreamRunner::split(const std::vector<int>& ranks, TimePoint deadline) {
+  auto way = way_->split(ranks, deadline);
+  if (!way.ok()) return way.error();
+  if (!way.value()) return MakeRunner();
+  return MakeRunner([&cuda = cuda_, watch = watch_, make = way.value()](RunnerGroup& group) {
+    return Result(
+        std::unique_ptr<Runner>(std::make_unique<StreamRunner>(cuda, watch, make(group))));
+  });
+}
+
 Result<std::shared_ptr<DeviceWork>> StreamRunner::enqueue(const DeviceOp& op, const Lane& lane,
                                                           Watched& watched) {
   auto made = make_event();

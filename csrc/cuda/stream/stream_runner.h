@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "cuda/api/cuda_api.h"
 #include "cuda/stream/event_watch.h"
@@ -28,6 +29,7 @@ class StreamRunner final : public Runner {
   // such an op must have been called before.
   Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
   Result<std::shared_ptr<DeviceWork>> start(DeviceOp op, std::function<void(Error)> ended) override;
+  Result<MakeRunner> split(const std::vector<int>& ranks, TimePoint deadline) override;
   void abort() override { way_->abort(); }
 
  private:

@@ -1,6 +1,7 @@
 // How the ops of a group run on its devices: by NCCL (nccl_way.h), or by way of the host.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,9 @@
 
 namespace ringdist::gpu {
 
+class Way;
+// Makes that of another group.
+using MakeWay = std::function<std::shared_ptr<Way>(RunnerGroup&)>;
 using Held = std::vector<std::shared_ptr<void>>;
 
 class Way {
@@ -19,6 +23,10 @@ class Way {
 
   // As Runner::prepare(); the place's device is the thread's.
   virtual Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) = 0;
+  // As Runner::split().
+  virtual Result<MakeWay> split(const std::vector<int>& /*ranks*/, TimePoint /*deadline*/) {
+    return MakeWay();
+  }
   // Puts a prepared op on the stream, which is the same for all collectives of a device, for all
   // sends to a rank, and for all receives from it. Waits for nothing. Memory that must stay until
   // the stream has done it is added to `held`, also where it ends with an Error: that may leave the

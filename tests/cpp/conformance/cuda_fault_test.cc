@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/prefixed_store.h"
 #include "support/compressed.h"
 #include "support/fake_devices.h"
 #include "support/ranks.h"
@@ -16,7 +17,7 @@ namespace {
 constexpr int kFaultRanks = 2;
 using Values = std::vector<int32_t>;
 
-// Two ranks and what a program of theirs does: each operation once, by NCCL.
+// Two ranks and what a program of theirs does: each operation once, and a split, by NCCL.
 class CudaFault : public testing::Test {
  protected:
   static RanksOptions options(FakeDevices& devices) {
@@ -66,6 +67,24 @@ class CudaFault : public testing::Test {
     return run_compressed(devices, communicator);
   }
 
+  // Also a part of all ranks, in another order.
+  static Error run_split(FakeDevices& devices, Ranks& ranks, Communicator& whole, int rank) {
+    const std::string name = whole.name() + " split";
+    const auto store = std::make_shared<PrefixedStore>(ranks.store(), name);
+    const auto made = whole.subgroup({1, 0}, store, name, Milliseconds(20000));
+    if (!made.ok()) return made.error();
+    const auto values = std::make_shared<Values>(1, rank);
+    const Error error = run_op(
+        *made.value(), devices.on_device(request(Collective::kBroadcast, 1, nullptr, values)));
+    EXPECT_TRUE(error || *values == Values{1}) << "rank " << rank;
+    if (!error) made.value()->close();
+    return error;
+  }
+  static Error run_all(FakeDevices& devices, Ranks& ranks, Communicator& communicator, int rank) {
+    const Error error = run_program(devices, communicator, rank);
+    return error ? error : run_split(devices, ranks, communicator, rank);
+  }
+
   static Error run_compressed(FakeDevices& devices, Communicator& communicator) {
     const auto tensor = std::make_shared<Tensor>(DType::kFloat32, 700);
     tensor->set(std::vector<float>(700, 2.0f));
@@ -85,7 +104,7 @@ TEST_F(CudaFault, AnyCallThatFailsEndsTheGroup) {
   {
     FakeDevices devices;
     Ranks ranks(options(devices));
-    ranks.run([&](int rank) { ASSERT_FALSE(run_program(devices, ranks[rank], rank)); });
+    ranks.run([&](int rank) { ASSERT_FALSE(run_all(devices, ranks, ranks[rank], rank)); });
     calls = devices.nccl.calls();
   }
   ASSERT_GT(calls, 20);
@@ -97,7 +116,7 @@ TEST_F(CudaFault, AnyCallThatFailsEndsTheGroup) {
       Ranks ranks(options(devices));
       std::vector<Error> errors(kFaultRanks);
       ranks.run([&](int rank) {
-        errors[static_cast<size_t>(rank)] = run_program(devices, ranks[rank], rank);
+        errors[static_cast<size_t>(rank)] = run_all(devices, ranks, ranks[rank], rank);
       });
       for (const Error& error : errors) {
         if (!error) continue;
@@ -108,7 +127,7 @@ TEST_F(CudaFault, AnyCallThatFailsEndsTheGroup) {
       if (failing >= devices.nccl.calls()) continue;  // fewer calls than the first time
       const auto others = ranks.another("afterwards");
       ranks.run([&](int rank) {
-        const Error error = run_program(devices, *others[static_cast<size_t>(rank)], rank);
+        const Error error = run_all(devices, ranks, *others[static_cast<size_t>(rank)], rank);
         ASSERT_FALSE(error) << error.what();
       });
     }
@@ -121,7 +140,7 @@ TEST_F(CudaFault, CallsMayTakeTheirTime) {
   devices.nccl.set_lag(5);
   Ranks ranks(options(devices));
   ranks.run([&](int rank) {
-    const Error error = run_program(devices, ranks[rank], rank);
+    const Error error = run_all(devices, ranks, ranks[rank], rank);
     ASSERT_FALSE(error) << error.what();
   });
 }

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/fake_runner.h"
+#include "rendezvous/prefixed_store.h"
 #include "support/compressed.h"
 
 namespace ringdist::test {
@@ -119,6 +120,70 @@ TEST(DeviceOps, WhatCannotBePreparedTakesNoNumber) {
     EXPECT_FALSE(host_op(ranks[rank]));
     EXPECT_FALSE(run_op(ranks[rank], on_device(data)));
     EXPECT_EQ(ranks[rank].sequence_number(), 2u);
+  });
+}
+
+TEST(DeviceOps, ASplitHasWhatTheRunnerMakesOfIt) {
+  DeviceRanks ranks(ranks_of(3));
+  const std::vector<int> part{2, 0};
+  ranks.ranks().run([&](int rank) {
+    FakeDevice& device = ranks.device(rank);
+    device.captures = true;
+    const auto of_part = std::make_shared<FakeDevice>();
+    of_part->captures = true;
+    int splits = 0;
+    device.split = [&](const std::vector<int>& named) -> Result<MakeRunner> {
+      EXPECT_EQ(named, part);
+      ++splits;
+      return rank == 1 ? MakeRunner() : FakeDevice::maker(of_part);
+    };
+    const auto split = [&](const std::string& name) {
+      const auto store = std::make_shared<PrefixedStore>(ranks.ranks().store(), name);
+      auto made = ranks[rank].subgroup(part, store, name, Milliseconds(20000));
+      EXPECT_TRUE(made.ok()) << text_of(made.error());
+      return made.value();
+    };
+    std::vector<float> data(16, 1.0f);
+    const auto before = split("before");
+    EXPECT_EQ(splits, 0) << "of a group that has used no device";
+    EXPECT_FALSE(run_op(ranks[rank], on_device(data)));
+    const auto after = split("after");
+    EXPECT_EQ(splits, 1);
+    EXPECT_EQ(after == nullptr, rank == 1);
+    if (!after) return;
+    EXPECT_FALSE(run_op(*before, on_device(data)));
+    EXPECT_EQ(device.made(), 2) << "its own runner and that of `before`";
+    EXPECT_FALSE(run_op(*after, on_device(data)));
+    EXPECT_EQ(of_part->made(), 1);
+    EXPECT_EQ(after->rank(), rank == 2 ? 0 : 1);
+    after->close();
+    before->close();
+  });
+}
+
+TEST(DeviceOps, ASplitThatFailsEndsTheGroup) {
+  DeviceRanks ranks(ranks_of(2));
+  ranks.ranks().run([&](int rank) {
+    FakeDevice& device = ranks.device(rank);
+    device.captures = true;
+    ErrorKind kind = ErrorKind::kInvalidArgument;
+    device.split = [&](const std::vector<int>&) -> Result<MakeRunner> {
+      return Error(kind, "the split went wrong");
+    };
+    std::vector<float> data(16, 1.0f);
+    EXPECT_FALSE(run_op(ranks[rank], on_device(data)));
+    const auto split = [&] {
+      return ranks[rank].subgroup({0}, nullptr, "part", Milliseconds(20000)).error();
+    };
+    EXPECT_TRUE(says(split(), "the split went wrong"));
+    EXPECT_FALSE(run_op(ranks[rank], on_device(data))) << "what all refuse alike";
+    kind = ErrorKind::kNotSupported;
+    if (rank == 0) {
+      EXPECT_TRUE(says(split(), "the split went wrong"));
+    }
+    EXPECT_TRUE(device.await_abort(Clock::now() + kHang));
+    const Error later = host_op(ranks[rank]);
+    EXPECT_TRUE(says(later, "it could not be split: the split went wrong")) << text_of(later);
   });
 }
 

@@ -28,10 +28,11 @@ class FakeDevice {
   using Prepare = std::function<Error(RunnerGroup&, const Request&, TimePoint deadline)>;
 
   // The test's, before the op that it is for.
-  Prepare prepare;        // null: nothing to be done
-  Error start_error;      // of the next op
-  Error make_error;       // of the next runner
-  bool captures = false;  // ops end within start()
+  Prepare prepare;  // null: nothing to be done
+  std::function<Result<MakeRunner>(const std::vector<int>& ranks)> split;  // null: nothing helps
+  Error start_error;                                                       // of the next op
+  Error make_error;                                                        // of the next runner
+  bool captures = false;                                                   // ops end within start()
 
   // Ops in the order in which they were started. False: they did not come.
   bool await_started(size_t count) {
@@ -107,6 +108,9 @@ class FakeDevice {
       });
       if (device_->captures) device_->end(which);
       return std::shared_ptr<DeviceWork>(std::make_shared<FakeWork>());
+    }
+    Result<MakeRunner> split(const std::vector<int>& ranks, TimePoint) override {
+      return device_->split ? device_->split(ranks) : MakeRunner();
     }
     void abort() override {
       device_->change([&] { ++device_->aborts_; });

@@ -128,20 +128,34 @@ Error FakeCuda::tell(gpu::Stream stream, uint32_t* flag, uint32_t value) {
   return push("tell", stream, {{}, [=] { std::atomic_ref(*flag).store(value); }});
 }
 
-Error FakeCuda::encode(gpu::Coding coding, const gpu::EncodeCall& call, gpu::Stream stream) {
-  return push("encode", stream, {{}, [=] { host_kernels::encode(coding, call); }});
+// A launch carries what it is given.
+template <typename Call>
+static std::vector<Call> copy_of(gpu::CallSpan<Call> calls) {
+  return {calls.begin(), calls.end()};
 }
 
-Error FakeCuda::decode(gpu::Coding coding, const gpu::DecodeCall& call, gpu::Stream stream) {
-  return push("decode", stream, {{}, [=] { host_kernels::decode(coding, call); }});
+Error FakeCuda::encode(gpu::Coding coding, gpu::CallSpan<gpu::EncodeCall> calls,
+                       gpu::Stream stream) {
+  ++launches_;
+  return push("encode", stream,
+              {{}, [coding, all = copy_of(calls)] { host_kernels::encode(coding, all); }});
+}
+
+Error FakeCuda::decode(gpu::Coding coding, gpu::CallSpan<gpu::DecodeCall> calls,
+                       gpu::Stream stream) {
+  ++launches_;
+  return push("decode", stream,
+              {{}, [coding, all = copy_of(calls)] { host_kernels::decode(coding, all); }});
 }
 
 Error FakeCuda::reduce(const gpu::ReduceCall& call, gpu::Stream stream) {
+  ++launches_;
   return push("reduce", stream, {{}, [=] { host_kernels::reduce(call); }});
 }
 
-Error FakeCuda::run(const gpu::Elements& call, gpu::Stream stream) {
-  return push("run", stream, {{}, [=] { host_kernels::run(call); }});
+Error FakeCuda::run(gpu::CallSpan<gpu::Elements> calls, gpu::Stream stream) {
+  ++launches_;
+  return push("run", stream, {{}, [all = copy_of(calls)] { host_kernels::run(all); }});
 }
 
 }  // namespace ringdist

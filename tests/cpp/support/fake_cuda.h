@@ -36,6 +36,8 @@ class FakeCuda final : public gpu::CudaApi {
     capturing_.insert(stream);
   }
   void end_capture();
+  // Calls that would launch kernels.
+  int launches() const { return launches_; }
   // Memory and events that are still there.
   size_t alive() const {
     std::lock_guard lock(mutex_);
@@ -65,10 +67,12 @@ class FakeCuda final : public gpu::CudaApi {
   Error call(gpu::Stream stream, std::function<void()> fn) override;
   Error hold(gpu::Stream stream, const uint32_t* flag, uint32_t value) override;
   Error tell(gpu::Stream stream, uint32_t* flag, uint32_t value) override;
-  Error encode(gpu::Coding coding, const gpu::EncodeCall& call, gpu::Stream stream) override;
-  Error decode(gpu::Coding coding, const gpu::DecodeCall& call, gpu::Stream stream) override;
+  Error encode(gpu::Coding coding, gpu::CallSpan<gpu::EncodeCall> calls,
+               gpu::Stream stream) override;
+  Error decode(gpu::Coding coding, gpu::CallSpan<gpu::DecodeCall> calls,
+               gpu::Stream stream) override;
   Error reduce(const gpu::ReduceCall& call, gpu::Stream stream) override;
-  Error run(const gpu::Elements& call, gpu::Stream stream) override;
+  Error run(gpu::CallSpan<gpu::Elements> calls, gpu::Stream stream) override;
 
  private:
   struct Event {
@@ -101,6 +105,7 @@ class FakeCuda final : public gpu::CudaApi {
   std::set<void*> capturing_;
   std::set<std::string> fails_;
   std::atomic<int> device_{0};
+  std::atomic<int> launches_{0};
 };
 
 }  // namespace ringdist

@@ -11,6 +11,7 @@
 #include "cuda/stream/nccl_way.h"
 #include "cuda/stream/stream_runner.h"
 #include "engine/communicator_options.h"
+#include "engine/op/op.h"
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
 #include "support/fake_streams.h"

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "kernel/reduce.h"
+#include "support/fake_nccl_parts.h"
 
 namespace ringdist {
 
@@ -15,82 +16,6 @@ using gpu::NcclReduce;
 using gpu::NcclResult;
 using gpu::NcclType;
 using gpu::NcclUniqueId;
-
-namespace {
-
-DType dtype_of(NcclType type) {
-  static const std::map<NcclType, DType> kAll{{NcclType::kInt8, DType::kInt8},
-                                              {NcclType::kUint8, DType::kUInt8},
-                                              {NcclType::kInt32, DType::kInt32},
-                                              {NcclType::kUint32, DType::kUInt32},
-                                              {NcclType::kInt64, DType::kInt64},
-                                              {NcclType::kUint64, DType::kUInt64},
-                                              {NcclType::kFloat16, DType::kFloat16},
-                                              {NcclType::kFloat32, DType::kFloat32},
-                                              {NcclType::kFloat64, DType::kFloat64},
-                                              {NcclType::kBfloat16, DType::kBFloat16},
-                                              {NcclType::kFloat8E4M3, DType::kFloat8E4M3FN},
-                                              {NcclType::kFloat8E5M2, DType::kFloat8E5M2}};
-  return kAll.at(type);
-}
-
-ReduceOp op_of(NcclReduce op) {
-  static const std::map<NcclReduce, ReduceOp> kAll{{NcclReduce::kSum, ReduceOp::kSum},
-                                                   {NcclReduce::kProd, ReduceOp::kProduct},
-                                                   {NcclReduce::kMax, ReduceOp::kMax},
-                                                   {NcclReduce::kMin, ReduceOp::kMin},
-                                                   {NcclReduce::kAvg, ReduceOp::kAvg}};
-  return kAll.at(op);
-}
-
-}  // namespace
-
-struct FakeNccl::Comm {
-  std::shared_ptr<Ring> ring;
-  int rank = 0;
-  bool aborted = false;
-  NcclResult broken = NcclResult::kSuccess;
-  size_t collectives = 0;  // called
-  int lag = 0;             // questions to come that are answered by "in progress"
-};
-
-struct FakeNccl::Part {
-  enum Kind { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter, kSend, kRecv };
-
-  Kind kind;
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  size_t count = 0;
-  NcclType type = NcclType::kUint8;
-  NcclReduce op = NcclReduce::kSum;
-  int root = 0;  // or the peer
-  std::shared_ptr<Comm> comm = nullptr;
-  void* stream = nullptr;
-  size_t number = 0;  // of a collective
-  bool done = false;
-
-  size_t bytes() const { return count * dtype_size(dtype_of(type)); }
-  bool like(const Part& other) const {
-    return kind == other.kind && count == other.count && type == other.type && op == other.op &&
-           root == other.root;
-  }
-};
-
-struct FakeNccl::Ring {
-  std::string id;
-  size_t size = 0;
-  std::set<int> joined;
-  std::map<size_t, std::vector<PartPtr>> collectives;                  // by number
-  std::map<std::pair<int, int>, std::deque<PartPtr>> sends, receives;  // from, to
-
-  // What a rank that aborts has there meets nobody any more: its memory may go.
-  void drop(const std::shared_ptr<Comm>& gone) {
-    const auto is_of = [&](const PartPtr& part) { return part && part->comm == gone; };
-    for (auto& [number, parts] : collectives) std::ranges::replace_if(parts, is_of, PartPtr());
-    for (auto* waiting : {&sends, &receives})
-      for (auto& [pair, parts] : *waiting) std::erase_if(parts, is_of);
-  }
-};
 
 namespace {
 
@@ -156,13 +81,51 @@ NcclResult FakeNccl::init_rank(NcclComm* out, int size, const NcclUniqueId& id, 
   if (!ring) ring = std::make_shared<Ring>();
   ring->size = static_cast<size_t>(size);
   EXPECT_TRUE(rank >= 0 && rank < size && ring->joined.insert(rank).second) << "rank " << rank;
+  *out = make_comm(ring, rank);
+  return NcclResult::kInProgress;
+}
+
+NcclComm FakeNccl::make_comm(const std::shared_ptr<Ring>& ring, int rank) {
   auto comm = std::make_shared<Comm>();
   comm->ring = ring;
   comm->rank = rank;
   comm->lag = lag_;
-  *out = comm.get();
-  comms_[*out] = std::move(comm);
+  const NcclComm out = comm.get();
+  comms_[out] = std::move(comm);
+  return out;
+}
+
+NcclResult FakeNccl::split(NcclComm comm, int color, int key, NcclComm* out) {
+  std::lock_guard lock(mutex_);
+  if (const NcclResult result = enter("split"); result != NcclResult::kSuccess) return result;
+  const auto mine = find(comm);
+  if (!mine || color < 0) return NcclResult::kInvalidArgument;
+  EXPECT_EQ(mine->ring->joined.size(), mine->ring->size) << "not ready yet";
+  EXPECT_FALSE(mine->is_split) << "by another call";
+  mine->is_split = true;
+  mine->lag = lag_;
+  *out = nullptr;
+  const size_t number = mine->splits++;
+  auto& all = mine->ring->splits[number];
+  all.push_back({mine, color, key, out});
+  if (all.size() == mine->ring->size) {
+    finish(std::move(all));
+    mine->ring->splits.erase(number);
+  }
   return NcclResult::kInProgress;
+}
+
+void FakeNccl::finish(std::vector<Split> all) {
+  const auto place = [](const Split& one) { return std::pair(one.color, one.key); };
+  std::ranges::sort(all, {}, place);
+  std::shared_ptr<Ring> ring;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i == 0 || all[i].color != all[i - 1].color) ring = std::make_shared<Ring>();
+    const int rank = static_cast<int>(ring->size++);
+    ring->joined.insert(rank);
+    *all[i].out = make_comm(ring, rank);
+    all[i].comm->is_split = false;
+  }
 }
 
 NcclResult FakeNccl::async_error(NcclComm comm, NcclResult* out) {
@@ -170,7 +133,8 @@ NcclResult FakeNccl::async_error(NcclComm comm, NcclResult* out) {
   if (const NcclResult result = enter("async_error"); result != NcclResult::kSuccess) return result;
   const auto mine = find(comm);
   if (!mine) return NcclResult::kInvalidArgument;
-  const bool complete = mine->ring->joined.size() == mine->ring->size && mine->lag-- <= 0;
+  const bool complete =
+      mine->ring->joined.size() == mine->ring->size && !mine->is_split && mine->lag-- <= 0;
   *out = mine->broken != NcclResult::kSuccess ? mine->broken
          : complete                           ? NcclResult::kSuccess
                                               : NcclResult::kInProgress;
@@ -227,6 +191,7 @@ NcclResult FakeNccl::check(Part& part, NcclComm comm, void* stream) {
   part.stream = stream;
   if (!part.comm || stream == nullptr) return NcclResult::kInvalidArgument;
   EXPECT_EQ(part.comm->ring->joined.size(), part.comm->ring->size) << "not ready yet";
+  EXPECT_FALSE(part.comm->is_split) << "in progress";
   const int size = static_cast<int>(part.comm->ring->size);
   if (part.root < 0 || part.root >= size) return NcclResult::kInvalidArgument;
   const bool fp8 = part.type == NcclType::kFloat8E4M3 || part.type == NcclType::kFloat8E5M2;

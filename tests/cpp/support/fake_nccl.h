@@ -54,6 +54,7 @@ class FakeNccl final : public gpu::NcclApi {
   gpu::NcclResult unique_id(gpu::NcclUniqueId* out) override;
   gpu::NcclResult init_rank(gpu::NcclComm* out, int size, const gpu::NcclUniqueId& id,
                             int rank) override;
+  gpu::NcclResult split(gpu::NcclComm comm, int color, int key, gpu::NcclComm* out) override;
   gpu::NcclResult async_error(gpu::NcclComm comm, gpu::NcclResult* out) override;
   gpu::NcclResult destroy(gpu::NcclComm comm) override;
   gpu::NcclResult abort(gpu::NcclComm comm) override;
@@ -78,6 +79,7 @@ class FakeNccl final : public gpu::NcclApi {
   struct Ring;  // a communicator, of all its ranks
   struct Comm;  // of one rank
   struct Part;  // a call
+  struct Split;
   using PartPtr = std::shared_ptr<Part>;
 
   gpu::NcclResult enter(const std::string& call);
@@ -89,6 +91,8 @@ class FakeNccl final : public gpu::NcclApi {
   void meet(const PartPtr& part);
   void join(const PartPtr& part);
   static void compute(const std::vector<PartPtr>& by_rank);
+  gpu::NcclComm make_comm(const std::shared_ptr<Ring>& ring, int rank);
+  void finish(std::vector<Split> all);
   std::shared_ptr<Comm> find(gpu::NcclComm comm) const;
   gpu::NcclResult let_go(gpu::NcclComm comm, bool aborts);
 

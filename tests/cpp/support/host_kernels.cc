@@ -45,17 +45,20 @@ void with_coder(gpu::Coding coding, Run run) {
 }
 
 template <bool kRotated, typename Coder, typename Call>
-void launch(Coder coder, const Call& call) {
-  gpu::with_body<kRotated>(coder, call, [](const auto& body) { for_each_batch(body); });
+void launch(Coder coder, gpu::CallSpan<Call> calls) {
+  (void)gpu::with_bodies<kRotated>(coder, calls, [](const auto& body) {
+    for_each_batch(body);
+    return gpu::LaunchError{0};
+  });
 }
 
 template <typename Call>
-void launch_any(gpu::Coding coding, const Call& call) {
+void launch_any(gpu::Coding coding, gpu::CallSpan<Call> calls) {
   with_coder(coding, [&](auto coder) {
     if (coding.rotated)
-      launch<true>(coder, call);
+      launch<true>(coder, calls);
     else
-      launch<false>(coder, call);
+      launch<false>(coder, calls);
   });
 }
 
@@ -66,9 +69,9 @@ void for_each_element(const Body& body) {
 
 }  // namespace
 
-void encode(gpu::Coding coding, const gpu::EncodeCall& call) { launch_any(coding, call); }
+void encode(gpu::Coding coding, gpu::CallSpan<gpu::EncodeCall> calls) { launch_any(coding, calls); }
 
-void decode(gpu::Coding coding, const gpu::DecodeCall& call) { launch_any(coding, call); }
+void decode(gpu::Coding coding, gpu::CallSpan<gpu::DecodeCall> calls) { launch_any(coding, calls); }
 
 void reduce(const gpu::ReduceCall& call) {
   const ReduceLoop loop = reduce_loop(call.dtype, call.op, static_cast<size_t>(call.count));
@@ -79,8 +82,12 @@ void reduce(const gpu::ReduceCall& call) {
   check(known, "a reduction without a loop");
 }
 
-void run(const gpu::Elements& call) {
-  std::visit([](const auto& body) { for_each_element(body); }, call);
+void run(gpu::CallSpan<gpu::Elements> calls) {
+  (void)gpu::with_bodies(calls, [](const auto& body) {
+    for (int64_t i = 0; i < body.batches(); ++i)
+      for (int thread = 0; thread < gpu::kThreads; ++thread) body(thread, i);
+    return gpu::LaunchError{0};
+  });
 }
 
 }  // namespace ringdist::host_kernels

@@ -6,9 +6,10 @@
 
 namespace ringdist::host_kernels {
 
-void encode(gpu::Coding coding, const gpu::EncodeCall& call);
-void decode(gpu::Coding coding, const gpu::DecodeCall& call);
+void encode(gpu::Coding coding, gpu::CallSpan<gpu::EncodeCall> calls);
+void decode(gpu::Coding coding, gpu::CallSpan<gpu::DecodeCall> calls);
 void reduce(const gpu::ReduceCall& call);
-void run(const gpu::Elements& call);
+void run(gpu::CallSpan<gpu::Elements> calls);
+inline void run(const gpu::Elements& call) { run(gpu::CallSpan<gpu::Elements>(&call, 1)); }
 
 }  // namespace ringdist::host_kernels

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "engine/runner.h"
 #include "torch/test_device.h"
@@ -46,6 +47,7 @@ class DoublingRunner final : public Runner {
                                  }});
     return std::shared_ptr<DeviceWork>(std::make_shared<DoublingWork>(done));
   }
+  Result<MakeRunner> split(const std::vector<int>&, TimePoint) override { return MakeRunner(); }
   void abort() override {}
 
  private:

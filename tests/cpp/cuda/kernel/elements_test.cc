@@ -107,10 +107,10 @@ TEST_F(CudaElements, FindValuesSeesNoZeroOfEitherSign) {
   Floats in(kCount);
   in[3] = -0.0f;
   uint32_t found = 0;
-  host_kernels::run(gpu::FindValues{in.data(), &found, kWhole});
+  host_kernels::run(gpu::FindValues{DType::kFloat32, in.data(), &found, kWhole});
   EXPECT_EQ(found, 0u);
   in[kCount - 1] = std::numeric_limits<float>::denorm_min();
-  host_kernels::run(gpu::FindValues{in.data(), &found, kWhole});
+  host_kernels::run(gpu::FindValues{DType::kFloat32, in.data(), &found, kWhole});
   EXPECT_EQ(found, 1u);
 }
 

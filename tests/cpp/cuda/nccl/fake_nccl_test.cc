@@ -86,6 +86,37 @@ TEST_F(FakeNcclTest, CommunicatorsAreThereWhenAllRanksHaveCome) {
   EXPECT_EQ(nccl_.alive(), kSize + 1);
 }
 
+TEST_F(FakeNcclTest, IsSplitWhenAllRanksHaveCome) {
+  std::vector<NcclComm> parts(kSize);
+  const auto split = [&](size_t rank, int color, int key) {
+    return nccl_.split(comms_[rank], color, key, &parts[rank]);
+  };
+  EXPECT_TRUE(goes_on(split(0, 5, 1)));
+  EXPECT_TRUE(goes_on(split(2, 5, 0)));
+  EXPECT_EQ(state(comms_[0]), NcclResult::kInProgress);
+  EXPECT_EQ(parts[0], nullptr);
+  EXPECT_TRUE(goes_on(split(1, 7, 0)));
+  for (const NcclComm comm : comms_) EXPECT_EQ(state(comm), NcclResult::kSuccess);
+  EXPECT_EQ(nccl_.alive(), 2 * kSize);
+  // Rank 2 is the first of its part.
+  std::vector<Values> values{{1}, {2}, {3}};
+  for (const size_t rank : {0u, 2u})
+    EXPECT_TRUE(goes_on(nccl_.broadcast(values[rank].data(), values[rank].data(), 1,
+                                        NcclType::kInt32, 0, parts[rank], streams_of_[rank])));
+  EXPECT_FALSE(streams_.progress());
+  EXPECT_EQ(values, (std::vector<Values>{{3}, {2}, {3}}));
+}
+
+TEST_F(FakeNcclTest, IsNeverSplitWhereARankWasAborted) {
+  std::vector<NcclComm> parts(kSize);
+  EXPECT_TRUE(goes_on(nccl_.split(comms_[0], 0, 0, &parts[0])));
+  (void)nccl_.abort(comms_[0]);
+  for (const size_t rank : {1u, 2u})
+    EXPECT_TRUE(goes_on(nccl_.split(comms_[rank], 0, static_cast<int>(rank), &parts[rank])));
+  EXPECT_EQ(state(comms_[1]), NcclResult::kInProgress);
+  EXPECT_EQ(parts, (std::vector<NcclComm>(kSize, nullptr)));
+}
+
 TEST_F(FakeNcclTest, CollectivesWaitForAllRanksInTheOrderOfTheirCalls) {
   std::vector<Values> a{{1}, {2}, {3}}, b{{10}, {20}, {30}};
   for (const size_t rank : {0u, 1u}) ASSERT_TRUE(goes_on(sum(rank, a[rank])));

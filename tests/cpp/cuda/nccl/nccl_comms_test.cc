@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -169,6 +170,173 @@ TEST_F(NcclCommsTest, AreGoneOnceAborted) {
   EXPECT_EQ(of(0).find(0, 1, Use::kSends), nullptr);
   EXPECT_FALSE(of(0).check());
   EXPECT_EQ(nccl_.alive(), 2u);
+}
+
+// ---- splits
+
+// What each rank names as the ranks that it will be with.
+using Named = std::vector<std::vector<int>>;
+
+class NcclSplitTest : public NcclCommsTest {
+ protected:
+  using Split = Result<std::shared_ptr<SplitComm>>;
+
+  void make_all() {
+    each({0, 1, 2}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, kNoPeer, soon())); });
+  }
+  std::vector<Split> split(const Named& named) {
+    std::vector<Split> out(kSize, Split(std::shared_ptr<SplitComm>()));
+    each({0, 1, 2}, [&](int rank) {
+      const auto i = static_cast<size_t>(rank);
+      out[i] = of(rank).split(named[i], soon());
+    });
+    return out;
+  }
+  // A group of these ranks, whose rank 0 is ranks[0], with what was split off.
+  void begin(const std::vector<int>& ranks, const std::vector<Split>& split,
+             const std::vector<int>& devices) {
+    const int size = static_cast<int>(ranks.size());
+    part_groups_.clear();
+    parts_.clear();
+    for (int rank = 0; rank < size; ++rank) {
+      part_groups_.push_back(std::make_unique<TableGroup>(part_table_, rank, size));
+      parts_.push_back(std::make_unique<NcclComms>(
+          nccl_, *part_groups_.back(),
+          split[static_cast<size_t>(ranks[static_cast<size_t>(rank)])].value()));
+    }
+    std::vector<int> all(ranks.size());
+    std::iota(all.begin(), all.end(), 0);
+    each(all, [&](int rank) {
+      const auto i = static_cast<size_t>(rank);
+      const Error error = parts_[i]->make(devices[i], kNoPeer, soon());
+      EXPECT_FALSE(error) << error.what();
+    });
+  }
+  size_t alive_in_parts() { return nccl_.alive() - kSize; }
+
+  Table part_table_;
+  std::vector<std::unique_ptr<TableGroup>> part_groups_;
+  std::vector<std::unique_ptr<NcclComms>> parts_;
+};
+
+TEST_F(NcclSplitTest, IsWhatTheOthersFirstOpTakes) {
+  make_all();
+  nccl_.set_lag(3);
+  const auto made = split({{2, 0}, {1}, {2, 0}});
+  for (const Split& one : made) {
+    ASSERT_TRUE(one.ok()) << one.error().what();
+    ASSERT_NE(one.value(), nullptr);
+    EXPECT_EQ(one.value()->device(), 0);
+  }
+  const int inits = nccl_.calls("init_rank");
+  begin({2, 0}, made, {0, 0});
+  EXPECT_EQ(nccl_.calls("init_rank"), inits);
+  EXPECT_EQ(alive_in_parts(), 3u);
+  each({0, 1}, [&](int rank) {
+    EXPECT_FALSE(parts_[static_cast<size_t>(rank)]->make(7, kNoPeer, soon())) << "another device";
+  });
+  EXPECT_EQ(nccl_.calls("init_rank"), inits + 2);
+}
+
+TEST_F(NcclSplitTest, LeavesARankOfNoPartWithNothing) {
+  make_all();
+  const auto made = split({{0, 2}, {0, 2}, {0, 2}});
+  ASSERT_TRUE(made[1].ok());
+  EXPECT_EQ(made[1].value(), nullptr);
+  EXPECT_EQ(alive_in_parts(), 2u);
+  EXPECT_EQ(nccl_.calls("split"), kSize);
+}
+
+TEST_F(NcclSplitTest, IsMadeAnewWhereARankHasAnotherDevice) {
+  make_all();
+  const auto made = split({{0, 1}, {0, 1}, {2}});
+  const int inits = nccl_.calls("init_rank");
+  begin({0, 1}, made, {0, 1});
+  EXPECT_EQ(nccl_.calls("init_rank"), inits + 2);
+  EXPECT_NE(parts_[1]->find(1, kNoPeer, Use::kCollectives), nullptr);
+}
+
+TEST_F(NcclSplitTest, IsGoneWithWhomItWasFor) {
+  make_all();
+  auto made = split({{0, 1}, {0, 1}, {2}});
+  made.clear();
+  EXPECT_EQ(alive_in_parts(), 0u);
+}
+
+TEST_F(NcclSplitTest, NamesWhoCallsOtherParts) {
+  make_all();
+  for (const Split& one : split({{0, 1}, {1, 2}, {1, 2}})) {
+    ASSERT_FALSE(one.ok());
+    EXPECT_EQ(one.error().kind(), ErrorKind::kInvalidArgument);
+    EXPECT_NE(one.error().message().find("rank 0 is in one of 2 ranks"), std::string::npos)
+        << one.error().message();
+  }
+  EXPECT_EQ(nccl_.calls("split"), 0);
+  for (const Split& one : split({{0, 1}, {0, 1}, {2}})) EXPECT_TRUE(one.ok()) << "again";
+}
+
+TEST_F(NcclSplitTest, NamesTheCallWhereARankFails) {
+  make_all();
+  nccl_.fail_next("split", NcclResult::kSystemError);
+  std::atomic<int> failures{0}, ended{0};
+  each({0, 1, 2}, [&](int rank) {
+    const auto made = of(rank).split({0, 1, 2}, soon());
+    ASSERT_FALSE(made.ok());
+    if (made.error().kind() == ErrorKind::kAborted) {
+      ++ended;
+      return;
+    }
+    ++failures;
+    EXPECT_NE(made.error().message().find("ncclCommSplit for 3 ranks: NCCL's error 2"),
+              std::string::npos)
+        << made.error().message();
+    for (int other = 0; other < kSize; ++other) of(other).abort();  // as the group does it
+  });
+  EXPECT_EQ(failures, 1);
+  EXPECT_EQ(ended, kSize - 1);
+  EXPECT_EQ(nccl_.alive(), 0u);
+}
+
+TEST_F(NcclSplitTest, EndsAtTheDeadlineWhereARankGoesNoFurther) {
+  make_all();
+  each({0, 1, 2}, [&](int rank) {
+    if (rank != 0) {
+      const SplitPart part = part_of(rank, kSize, {0, 1, 2});
+      (void)table_.exchange(rank, {0, 1, 2}, std::as_bytes(std::span(&part, 1)), soon());
+      return;
+    }
+    const auto made = of(0).split({0, 1, 2}, Clock::now() + std::chrono::seconds(1));
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().kind(), ErrorKind::kTimeout);
+    EXPECT_NE(made.error().message().find("ncclCommSplit for 3 ranks"), std::string::npos)
+        << made.error().message();
+  });
+  EXPECT_EQ(nccl_.alive(), kSize - 1u) << "it waits in none that the others have left";
+  EXPECT_EQ(of(0).find(0, kNoPeer, Use::kCollectives), nullptr);
+}
+
+TEST_F(NcclSplitTest, EndsWhereTheGroupDoesMeanwhile) {
+  make_all();
+  const NcclComm broken = of(2).find(0, kNoPeer, Use::kCollectives);
+  nccl_.break_comm(broken, NcclResult::kRemoteError);  // so that it does not go on there
+  nccl_.set_lag(1 << 30);
+  std::thread aborts([&] {
+    while (nccl_.calls("split") < kSize) std::this_thread::yield();
+    for (const int rank : {0, 1}) of(rank).abort();
+  });
+  const auto made = split({{0, 1, 2}, {0, 1, 2}, {0, 1, 2}});
+  aborts.join();
+  for (const size_t rank : {0u, 1u}) EXPECT_EQ(made[rank].error().kind(), ErrorKind::kAborted);
+  EXPECT_EQ(made[2].error().kind(), ErrorKind::kPeerLost);
+  EXPECT_EQ(nccl_.alive(), 0u);
+}
+
+TEST_F(NcclSplitTest, OutlivesWhatItWasSplitOff) {
+  make_all();
+  const auto made = split({{0, 1}, {0, 1}, {2}});
+  for (int rank = 0; rank < kSize; ++rank) of(rank).abort();
+  begin({0, 1}, made, {0, 0});
+  EXPECT_EQ(nccl_.alive(), 3u) << "two of one part, one that nobody took";
 }
 
 TEST_F(NcclCommsTest, MakeErrorsOfResults) {

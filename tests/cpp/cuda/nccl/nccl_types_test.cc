@@ -64,6 +64,8 @@ static_assert(offsetof(NcclConfig, split_share) == offsetof(ncclConfig_t, splitS
 static_assert(std::is_pointer_v<ncclComm_t> && std::is_pointer_v<cudaStream_t>);
 static_assert(std::is_same_v<decltype(&ncclCommInitRankConfig),
                              ncclResult_t (*)(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*)>);
+static_assert(std::is_same_v<decltype(&ncclCommSplit),
+                             ncclResult_t (*)(ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*)>);
 static_assert(
     std::is_same_v<decltype(&ncclCommGetAsyncError), ncclResult_t (*)(ncclComm_t, ncclResult_t*)>);
 static_assert(std::is_same_v<decltype(&ncclGetLastError), const char* (*)(ncclComm_t)>);

@@ -94,6 +94,31 @@ TEST_F(BoxLinkTest, MovesMessagesOfAnySizeInAnyNumber) {
   }
 }
 
+// So that a device copies both ways at once.
+TEST_F(BoxLinkTest, WhatIsTakenDoesNotKeepBackWhatIsLeft) {
+  make(2);
+  Message sent(3 * at(0).boxes->most(), std::byte{5}), got(sent.size());
+  Message answer(100, std::byte{6}), answered(100);
+  BoxLink first(*at(0).boxes, at(0).stream);
+  ASSERT_FALSE(first.begin());
+  ASSERT_FALSE(first.send(1, sent.data(), sent.size(), nullptr));
+  ASSERT_FALSE(first.receive(1, answered.data(), answered.size(), nullptr));
+  ASSERT_FALSE(first.end());
+  BoxLink second(*at(1).boxes, at(1).stream);
+  ASSERT_FALSE(second.begin());
+  ASSERT_FALSE(second.receive(0, got.data(), got.size(), nullptr));
+  ASSERT_FALSE(second.end());
+  EXPECT_TRUE(streams_.progress()) << "the answer is yet to come";
+  EXPECT_TRUE(streams_.idle(at(1).stream));
+  EXPECT_EQ(got, sent);
+  BoxLink third(*at(1).boxes, at(1).stream);
+  ASSERT_FALSE(third.begin());
+  ASSERT_FALSE(third.send(0, answer.data(), answer.size(), nullptr));
+  ASSERT_FALSE(third.end());
+  EXPECT_FALSE(streams_.progress());
+  EXPECT_EQ(answered, answer);
+}
+
 TEST_F(BoxLinkTest, AnAbortEndsWhatWaitsAndWhatComesLater) {
   make(2);
   Message message(100);

@@ -18,9 +18,11 @@ struct NoWay final : Way {
   }
   Error enqueue(const DeviceOp&, Stream, Held&) override { return {}; }
   Error check() override { return {}; }
+  Result<MakeWay> split(const std::vector<int>&, TimePoint) override { return of_a_split; }
   bool captures(const Request&) const override { return true; }
   void abort() override { aborted = true; }
 
+  MakeWay of_a_split;
   int prepared = 0;
   bool aborted = false;
 };
@@ -29,9 +31,10 @@ class ChosenWayTest : public testing::Test {
  protected:
   std::shared_ptr<ChosenWay> make(NcclFound found,
                                   ChosenWay::Wanted wanted = ChosenWay::Wanted::kAny) {
-    return std::make_shared<ChosenWay>(cuda_, group_, std::move(found),
-                                       Ways{[this] { return nccl_; }, [this] { return host_; }},
-                                       wanted);
+    return std::make_shared<ChosenWay>(cuda_, group_, std::move(found), ways(), wanted);
+  }
+  Ways ways() {
+    return {[this](RunnerGroup&) { return nccl_; }, [this](RunnerGroup&) { return host_; }};
   }
   static Error prepare(Way& way) { return way.prepare({}, {}, TimePoint::max()); }
   // Rank 1 has another device, its number being the first byte of what it gives.
@@ -99,9 +102,8 @@ TEST_F(ChosenWayTest, IsTheHostWhereThatIsWanted) {
 TEST_F(ChosenWayTest, IsChosenForEachPeerByItself) {
   FakeRunnerGroup three(0, 3);
   three.others = [](FakeRunnerGroup::Exchanged& all) { all[1][0] = std::byte{1}; };
-  const auto way = std::make_shared<ChosenWay>(
-      cuda_, three, NcclFound{22907, "", false},
-      Ways{[this] { return nccl_; }, [this] { return host_; }}, ChosenWay::Wanted::kAny);
+  const auto way = std::make_shared<ChosenWay>(cuda_, three, NcclFound{22907, "", false}, ways(),
+                                               ChosenWay::Wanted::kAny);
   Request send;
   send.kind = Collective::kPointToPoint;
   send.endpoint = Endpoint{1, 0, true};
@@ -123,6 +125,30 @@ TEST_F(ChosenWayTest, IsOneForAllOpsOfTwoRanks) {
   ASSERT_FALSE(prepare(*way));
   EXPECT_EQ(host_->prepared, 2);
   EXPECT_EQ(group_.exchanges, 1);
+}
+
+TEST_F(ChosenWayTest, IsChosenAgainByAGroupThatIsSplitOff) {
+  give_each_its_own();
+  const auto way = make({22907, "", false});
+  const auto split = [&] { return way->split({0, 1}, TimePoint::max()).value(); };
+  const auto theirs = std::make_shared<NoWay>();
+  nccl_->of_a_split = [theirs](RunnerGroup&) { return theirs; };
+  EXPECT_EQ(split(), nullptr) << "nothing was called yet";
+  ASSERT_FALSE(prepare(*way));
+  const auto other = split()(group_);
+  ASSERT_FALSE(prepare(*other));
+  EXPECT_EQ(theirs->prepared, 1);
+  EXPECT_EQ(group_.exchanges, 2);
+  group_.others = nullptr;  // which now share a device
+  ASSERT_FALSE(prepare(*split()(group_)));
+  EXPECT_EQ(host_->prepared, 1);
+}
+
+TEST_F(ChosenWayTest, HasNothingToSplitWhereItIsTheHost) {
+  const auto way = make({22907, "", false});
+  host_->of_a_split = nccl_->of_a_split = [this](RunnerGroup&) { return host_; };
+  ASSERT_FALSE(prepare(*way));
+  EXPECT_EQ(way->split({0, 1}, TimePoint::max()).value(), nullptr);
 }
 
 TEST_F(ChosenWayTest, NeedsASource) {

@@ -45,10 +45,10 @@ class Events final : public CudaApi {
   Error call(Stream, std::function<void()>) override { return unused(); }
   Error hold(Stream, const uint32_t*, uint32_t) override { return unused(); }
   Error tell(Stream, uint32_t*, uint32_t) override { return unused(); }
-  Error encode(Coding, const EncodeCall&, Stream) override { return unused(); }
-  Error decode(Coding, const DecodeCall&, Stream) override { return unused(); }
+  Error encode(Coding, CallSpan<EncodeCall>, Stream) override { return unused(); }
+  Error decode(Coding, CallSpan<DecodeCall>, Stream) override { return unused(); }
   Error reduce(const ReduceCall&, Stream) override { return unused(); }
-  Error run(const Elements&, Stream) override { return unused(); }
+  Error run(CallSpan<Elements>, Stream) override { return unused(); }
 
  private:
   static Error unused() { return Error(ErrorKind::kNotSupported, "not of this test"); }

@@ -24,7 +24,7 @@ struct HalvingWay final : Way {
     held.push_back(std::make_shared<int>(0));
     last_held = held.back();
     used.push_back(stream);
-    return cuda.run(Divide{at, 2.0f, 1}, stream);
+    return cuda.run({{Divide{at, 2.0f, 1}}}, stream);
   }
   Error check() override { return wrong; }
   bool captures(const Request&) const override { return may_capture; }

@@ -1,0 +1,36 @@
+// Calls for an op's pieces that do not depend on each other, put on its stream by few launches:
+// those of one coding share one, and so do those that do the same to elements.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "codec/codec.h"
+#include "cuda/api/cuda_api.h"
+
+namespace ringdist::gpu {
+
+class CallBatch {
+ public:
+  // Of a codec with kernels.
+  void encode(const Codec& codec, const EncodeCall& call) { add(encodes_, codec, call); }
+  void decode(const Codec& codec, const DecodeCall& call) { add(decodes_, codec, call); }
+  void run(Elements call) { elements_.push_back(call); }
+
+  // All of them, in any order.
+  Error enqueue(CudaApi& cuda, Stream stream) const;
+
+ private:
+  template <typename Call>
+  using ByCoding = std::vector<std::pair<Coding, std::vector<Call>>>;
+
+  template <typename Call>
+  static void add(ByCoding<Call>& to, const Codec& codec, const Call& call);
+
+  ByCoding<EncodeCall> encodes_;
+  ByCoding<DecodeCall> decodes_;
+  std::vector<Elements> elements_;
+};
+
+}  // namespace ringdist::gpu

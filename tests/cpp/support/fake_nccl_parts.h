@@ -1,0 +1,76 @@
+// What a FakeNccl is made of.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "support/fake_nccl.h"
+#include "support/nccl_types_of.h"
+
+namespace ringdist {
+
+struct FakeNccl::Comm {
+  std::shared_ptr<Ring> ring;
+  int rank = 0;
+  bool aborted = false;
+  gpu::NcclResult broken = gpu::NcclResult::kSuccess;
+  size_t collectives = 0;  // called
+  size_t splits = 0;
+  bool is_split = false;  // until all ranks have called that
+  int lag = 0;            // questions to come that are answered by "in progress"
+};
+
+struct FakeNccl::Part {
+  enum Kind { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter, kSend, kRecv };
+
+  Kind kind;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  size_t count = 0;
+  gpu::NcclType type = gpu::NcclType::kUint8;
+  gpu::NcclReduce op = gpu::NcclReduce::kSum;
+  int root = 0;  // or the peer
+  std::shared_ptr<Comm> comm = nullptr;
+  void* stream = nullptr;
+  size_t number = 0;  // of a collective
+  bool done = false;
+
+  size_t bytes() const { return count * dtype_size(dtype_of(type)); }
+  bool like(const Part& other) const {
+    return kind == other.kind && count == other.count && type == other.type && op == other.op &&
+           root == other.root;
+  }
+};
+
+// A rank's call.
+struct FakeNccl::Split {
+  std::shared_ptr<Comm> comm;
+  int color;
+  int key;
+  gpu::NcclComm* out;
+};
+
+struct FakeNccl::Ring {
+  size_t size = 0;
+  std::set<int> joined;
+  std::map<size_t, std::vector<PartPtr>> collectives;                  // by number
+  std::map<size_t, std::vector<Split>> splits;                         // so, too
+  std::map<std::pair<int, int>, std::deque<PartPtr>> sends, receives;  // from, to
+
+  // What a rank that aborts has there meets nobody any more: its memory may go.
+  void drop(const std::shared_ptr<Comm>& gone) {
+    const auto is_of = [&](const PartPtr& part) { return part && part->comm == gone; };
+    for (auto& [number, parts] : collectives) std::ranges::replace_if(parts, is_of, PartPtr());
+    for (auto* waiting : {&sends, &receives})
+      for (auto& [pair, parts] : *waiting) std::erase_if(parts, is_of);
+    for (auto& [number, parts] : splits)
+      std::erase_if(parts, [&](const Split& part) { return part.comm == gone; });
+  }
+};
+
+}  // namespace ringdist
