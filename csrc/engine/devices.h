@@ -25,7 +25,7 @@ struct DevicesFound {
 
 // Raised with every change of what is above and below, down to load_cuda(): a library that an
 // earlier build left is then refused.
-inline constexpr int kCudaInterface = 2;
+inline constexpr int kCudaInterface = 3;
 
 // What libringdist_cuda.so exports.
 struct CudaLibrary {
