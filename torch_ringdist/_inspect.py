@@ -11,10 +11,11 @@ def info() -> dict[str, Any]:
     """What this build and this process can do, and how they are set.
 
     Keys: version, torch (built for), ucx (version, path, origin), cuda (built_for:
-    architectures; state), transports, algorithms, codecs, operations, limits, variables, costs
-    (origin; inside and between, the constants that a group of which this process is rank 0 would
-    plan by). ``python -m torch_ringdist info`` prints it, and the GPUs that there are: to look for
-    those starts CUDA in a process, whose forked children then cannot use it, so this does not.
+    architectures; state), gpus (of this host: problem, driver, devices, pairs, rdma, ucx_for_cuda;
+    docs/gpu.md), transports, algorithms, codecs, operations, limits, variables, costs (origin;
+    inside and between, the constants that a group of which this process is rank 0 would plan by).
+    ``python -m torch_ringdist info`` prints it, and which of the GPUs CUDA sees, and how: to ask
+    starts CUDA in a process, whose forked children then cannot use it, so this does not.
 
     Raises:
         ImportError: the native module is missing or was built for another torch.
@@ -22,12 +23,14 @@ def info() -> dict[str, Any]:
 
     Any thread may call it.
     """
-    from torch_ringdist._costs import Costs  # not with every `import torch`
+    from torch_ringdist import _devices  # not with every `import torch`
+    from torch_ringdist._costs import Costs
 
     out = _native.load().info()
     named = next((row[1] for row in out["variables"] if row[0] == "RINGDIST_COSTS"), "")
     costs, origin = Costs.in_force(named)
-    return {**out, "costs": {"origin": origin, **costs.numbers()}}
+    gpus = {**_devices.survey(), "ucx_for_cuda": _devices.ucx_for_cuda(out["ucx"]["path"])}
+    return {**out, "gpus": gpus, "costs": {"origin": origin, **costs.numbers()}}
 
 
 def info_with_devices() -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from torch_ringdist import _devices_text
+
 # Key of info() -> names of the columns of its rows, for the JSON keys and the table's order.
 _TABLES = {
     "transports": ("name", "description", "state"),
@@ -56,6 +58,7 @@ def as_text(info: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "\n".join(head),
+            "\n  ".join(["GPUs", *_devices_text.lines(info["gpus"], info["cuda"])]),
             _section("transports", transports),
             _section("algorithms", info["algorithms"]),
             _section("codecs", [*info["codecs"], *_MORE_CODECS]),

@@ -3,11 +3,16 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <cstring>
 #include <memory>
 #include <string>
 
 #include "cuda/kernel/kernels.h"
+#include "os/cpu_set.h"
+#include "os/runs_near.h"
 
 namespace ringdist::gpu {
 namespace {
@@ -83,6 +88,14 @@ Result<std::array<uint8_t, 16>> CudaRuntime::identity(int device) {
   return out;
 }
 
+Result<std::string> CudaRuntime::address(int device) {
+  std::array<char, 32> out{};
+  const cudaError_t code = cudaDeviceGetPCIBusId(out.data(), out.size(), device);
+  // As the kernel writes it.
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return result_of(code, "cudaDeviceGetPCIBusId", std::string(out.data()));
+}
+
 Result<int> CudaRuntime::use(int device) {
   int before = 0;
   if (Error error = error_of(cudaGetDevice(&before), "cudaGetDevice")) return error;
@@ -144,6 +157,10 @@ Result<void*> CudaRuntime::allocate(size_t bytes, Stream stream) {
 void CudaRuntime::free(void* memory, Stream stream) { (void)cudaFreeAsync(memory, of(stream)); }
 
 Result<void*> CudaRuntime::allocate_pinned(size_t bytes) {
+  int device = 0;
+  if (Error error = error_of(cudaGetDevice(&device), "cudaGetDevice")) return error;
+  const auto where = address(device);
+  const RunsNear near(where.ok() ? CpuSet::near(where.value()) : CpuSet());
   void* memory = nullptr;
   const cudaError_t code =
       cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped);

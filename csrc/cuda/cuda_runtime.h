@@ -8,6 +8,7 @@ namespace ringdist::gpu {
 class CudaRuntime final : public CudaApi {
  public:
   Result<std::array<uint8_t, 16>> identity(int device) override;
+  Result<std::string> address(int device) override;
   Result<int> use(int device) override;
   Result<Stream> make_stream() override;
   void free_stream(Stream stream) override;

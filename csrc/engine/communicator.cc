@@ -297,6 +297,7 @@ std::unique_ptr<RunnerGroup> Communicator::runner_group() {
     return group ? group->submit(std::move(request), /*will_wait=*/false) : gone();
   };
   const auto await = [&lane = context_->lane()](const Op& op) { lane.wait(op, TimePoint::max()); };
+  const auto move = [&lane = context_->lane()](const CpuSet& cpus) { lane.stay_on(cpus); };
   const auto make = [weak = weak_from_this(), await](const std::string& suffix) -> Result<HostOps> {
     const auto group = weak.lock();
     if (!group) return gone();
@@ -307,7 +308,7 @@ std::unique_ptr<RunnerGroup> Communicator::runner_group() {
                    },
                    await};
   };
-  return std::make_unique<DeviceGroup>(rank(), size(), HostOps{of_us, await}, make);
+  return std::make_unique<DeviceGroup>(rank(), size(), HostOps{of_us, await}, make, move);
 }
 
 std::function<void(Error)> Communicator::when_ended(const std::shared_ptr<Op>& op) {

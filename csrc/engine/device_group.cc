@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "engine/mapped_memory.h"
+#include "os/runs_near.h"
 
 namespace ringdist {
 namespace {
@@ -53,6 +54,7 @@ Result<std::vector<std::vector<std::byte>>> DeviceGroup::exchange(const std::vec
 }
 
 Result<std::shared_ptr<CommonMemory>> DeviceGroup::share(size_t bytes, TimePoint deadline) {
+  const RunsNear near(near_);
   return MappedMemory::make(rank_, bytes,
                             [&](ConstBytes mine) { return exchange_all(mine, deadline); });
 }

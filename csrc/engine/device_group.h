@@ -5,7 +5,7 @@
 // what devices call. Sends and receives are internal ones of the group itself: a sibling would wait
 // for those that do not take part.
 //
-// exchange(): one thread at a time; run_on_host(): any.
+// run_on_host(): any thread; the rest: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@
 #include "base/thread_annotations.h"
 #include "engine/op/op.h"
 #include "engine/runner.h"
+#include "os/cpu_set.h"
 
 namespace ringdist {
 
@@ -34,8 +35,15 @@ class DeviceGroup final : public RunnerGroup {
   // Makes the sibling of a suffix.
   using MakeSibling = std::function<Result<HostOps>(const std::string& suffix)>;
 
-  DeviceGroup(int rank, int size, HostOps group, MakeSibling sibling)
-      : rank_(rank), size_(size), group_(std::move(group)), sibling_(std::move(sibling)) {}
+  // Has the thread that runs those ops stay on CPUs.
+  using MoveThread = std::function<void(const CpuSet& cpus)>;
+
+  DeviceGroup(int rank, int size, HostOps group, MakeSibling sibling, MoveThread move)
+      : rank_(rank),
+        size_(size),
+        group_(std::move(group)),
+        sibling_(std::move(sibling)),
+        move_(std::move(move)) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -43,6 +51,11 @@ class DeviceGroup final : public RunnerGroup {
                                                        ConstBytes mine,
                                                        TimePoint deadline) override;
   Result<std::shared_ptr<CommonMemory>> share(size_t bytes, TimePoint deadline) override;
+  void stay_near(const std::string& address) override { stay_on(CpuSet::near(address)); }
+  void stay_on(const CpuSet& cpus) {
+    near_ = cpus;
+    move_(near_);
+  }
   Error run_on_host(HostOp op, std::function<void(Error)> ended) override;
 
  private:
@@ -56,6 +69,8 @@ class DeviceGroup final : public RunnerGroup {
   const int size_;
   const HostOps group_;
   const MakeSibling sibling_;
+  const MoveThread move_;
+  CpuSet near_;  // empty: anywhere
   std::mutex mutex_;
   std::map<std::string, HostOps> siblings_ RINGDIST_GUARDED_BY(mutex_);
 };

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "base/error.h"
 #include "cuda/kernel/calls.h"
@@ -26,6 +27,8 @@ class CudaApi {
   // Which device it is, whatever number it has in this process: the same for two ranks that share
   // it.
   virtual Result<std::array<uint8_t, 16>> identity(int device) = 0;
+  // Where it is on the PCI bus, as the kernel writes it: "0000:1f:00.0".
+  virtual Result<std::string> address(int device) = 0;
   // The device is the calling thread's from now on; returns the one that was.
   virtual Result<int> use(int device) = 0;
 
@@ -46,7 +49,8 @@ class CudaApi {
   // Of the device's memory, in the order of the stream.
   virtual Result<void*> allocate(size_t bytes, Stream stream) = 0;
   virtual void free(void* memory, Stream stream) = 0;
-  // Of the host's, which copies reach without a detour. They may wait for the device.
+  // Of the host's, near the current device, which copies reach without a detour. They may wait for
+  // the device.
   virtual Result<void*> allocate_pinned(size_t bytes) = 0;
   virtual void free_pinned(void* memory) = 0;
   // Memory of the host that others made becomes such, until unpin().

@@ -76,7 +76,15 @@ bool HostWay::suits_boxes(const Request& request) const {
   return !parts && bytes >= kLeastByBoxes && !schedules_.refusal(request);
 }
 
-Error HostWay::prepare(const DevicePlace&, const Request& request, TimePoint deadline) {
+// Of several devices of a group the first has its way. It is for speed only: no matter if it fails.
+void HostWay::stay_near(int device) {
+  if (std::exchange(near_, true)) return;
+  if (const auto address = staging_.cuda.address(device); address.ok())
+    group_.stay_near(address.value());
+}
+
+Error HostWay::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
+  stay_near(place.device);
   if (suits_boxes(request))
     if (Error error = make_boxes(deadline)) return error;
   return request.blocks ? schedules_.prepare(request) : Error();

@@ -31,6 +31,7 @@ class HostWay final : public Way {
   // None until the first op that suits them is prepared, and where there are none.
   std::shared_ptr<Boxes> boxes() const;
   Error make_boxes(TimePoint deadline);
+  void stay_near(int device);
   bool suits_boxes(const Request& request) const;
   Error enqueue_by_boxes(const DeviceOp& op, Stream stream, Held& held);
   Error enqueue_plain(const DeviceOp& op, Stream stream, Held& held);
@@ -39,6 +40,7 @@ class HostWay final : public Way {
   const Staging staging_;
   RunnerGroup& group_;
   StreamSchedules schedules_;
+  bool near_ = false;         // the host's side has been told where the device is
   bool asked_ = false;        // for boxes
   mutable std::mutex mutex_;  // a leaf
   std::shared_ptr<Boxes> boxes_ RINGDIST_GUARDED_BY(mutex_);

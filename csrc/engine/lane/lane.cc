@@ -165,6 +165,11 @@ bool Lane::call_until(std::function<bool()> condition, TimePoint deadline) {
   return false;
 }
 
+void Lane::stay_on(const CpuSet& cpus) {
+  std::lock_guard lock(mutex_);  // it is joined later
+  if (!stopping_ && !mark_.forked()) (void)cpus.narrow(thread_.native_handle());
+}
+
 bool Lane::stopped() {
   std::lock_guard lock(mutex_);
   return stopping_;

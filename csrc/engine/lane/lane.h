@@ -28,6 +28,7 @@
 #include "engine/lane/driver.h"
 #include "engine/lane/executor.h"
 #include "engine/lane/token.h"
+#include "os/cpu_set.h"
 #include "os/epoll.h"
 #include "os/eventfd.h"
 #include "os/fork_guard.h"
@@ -77,6 +78,10 @@ class Lane {
   // Drives until the op has finished; false if the deadline passed first. Any thread, without the
   // GIL.
   bool wait(const Op& op, TimePoint deadline);
+
+  // Its own thread does from now on, as far as it may (CpuSet::narrow): the first that takes has
+  // its way. Callers that drive run where they like. Any thread.
+  void stay_on(const CpuSet& cpus);
 
   bool stopped();
   // Something that was posted has not run.

@@ -2,6 +2,8 @@
 #include "engine/device_group.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <future>
@@ -25,12 +27,14 @@ HostOps ops_of(std::shared_ptr<Communicator> one) {
 }
 
 std::unique_ptr<RunnerGroup> group_of(Communicator& one) {
-  return std::make_unique<DeviceGroup>(one.rank(), one.size(), ops_of(one.shared_from_this()),
-                                       [&one](const std::string& suffix) -> Result<HostOps> {
-                                         auto made = one.sibling(suffix);
-                                         EXPECT_TRUE(made.ok());
-                                         return ops_of(made.value());
-                                       });
+  return std::make_unique<DeviceGroup>(
+      one.rank(), one.size(), ops_of(one.shared_from_this()),
+      [&one](const std::string& suffix) -> Result<HostOps> {
+        auto made = one.sibling(suffix);
+        EXPECT_TRUE(made.ok());
+        return ops_of(made.value());
+      },
+      [](const CpuSet&) {});
 }
 
 void expect_exchanged(RunnerGroup& group, const std::vector<int>& ranks, size_t count = 128) {
@@ -158,6 +162,32 @@ TEST(DeviceGroup, EndsWithItsGroup) {
           << all.error().message();
     });
   }
+}
+
+TEST(DeviceGroup, SharesMemoryNearItsDevice) {
+  Ranks ranks(ranks_of(2));
+  ranks.run([&](int rank) {
+    const auto here = [] { return CpuSet::of(pthread_self()); };
+    const CpuSet before = here();
+    const CpuSet one = CpuSet::parse(std::to_string(sched_getcpu())).value();
+    CpuSet moved;
+    std::vector<CpuSet> seen;
+    const auto make = [&](const std::string& suffix) -> Result<HostOps> {
+      const HostOps ops = ops_of(ranks[rank].sibling(suffix).value());
+      return HostOps{ops.submit, [&seen, here, ops](const Op& op) {
+                       seen.push_back(here());
+                       ops.await(op);
+                     }};
+    };
+    DeviceGroup group(rank, 2, ops_of(ranks[rank].shared_from_this()), make,
+                      [&](const CpuSet& cpus) { moved = cpus; });
+    group.stay_on(one);
+    EXPECT_EQ(moved, one);
+    EXPECT_TRUE(group.share(100, Clock::now() + kHang).ok());
+    ASSERT_FALSE(seen.empty());
+    for (const CpuSet& cpus : seen) EXPECT_EQ(cpus, one);
+    EXPECT_EQ(here(), before);
+  });
 }
 
 // An op of the host that a device asks for; what became of it.

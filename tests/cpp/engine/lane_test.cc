@@ -1,6 +1,7 @@
 // The lane where something goes wrong on it: exceptions, and tensors whose last owner it would be.
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <latch>
 #include <thread>
@@ -75,6 +76,24 @@ TEST(Lane, AnExceptionOfATaskKeepsNoOtherFromRunning) {
   lane.post([&] { ran.count_down(); });  // of the same batch
   go_on.count_down();
   ran.wait();
+}
+
+TEST(Lane, ItsThreadStaysWhereItIsTold) {
+  Ranks ranks({});
+  Lane& lane = ranks.context(0).lane();
+  const CpuSet one = CpuSet::parse(std::to_string(sched_getcpu())).value();
+  const auto expect_there = [&] {
+    CpuSet seen;
+    ASSERT_TRUE(lane.call([&] { seen = CpuSet::of(pthread_self()); }, Clock::now() + kHang));
+    EXPECT_EQ(seen, one);
+  };
+  lane.stay_on(one);
+  expect_there();
+  lane.stay_on(CpuSet());
+  lane.stay_on(CpuSet::of(pthread_self()));
+  expect_there();
+  lane.stop();
+  lane.stay_on(one);  // its thread is gone
 }
 
 // Frees what an op holds; notes in which thread. A tensor may need the GIL for that.

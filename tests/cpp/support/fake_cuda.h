@@ -47,6 +47,9 @@ class FakeCuda final : public gpu::CudaApi {
   Result<std::array<uint8_t, 16>> identity(int device) override {
     return std::array<uint8_t, 16>{static_cast<uint8_t>(device)};
   }
+  Result<std::string> address(int device) override {
+    return "fake:" + std::to_string(device);  // no machine has one there
+  }
   Result<int> use(int device) override;
   Result<gpu::Stream> make_stream() override;
   void free_stream(gpu::Stream) override {}

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@ class FakeRunnerGroup final : public RunnerGroup {
     return out;
   }
   Result<std::shared_ptr<CommonMemory>> share(size_t, TimePoint) override { return memory; }
+  void stay_near(const std::string& address) override { near.push_back(address); }
   Error run_on_host(HostOp op, std::function<void(Error)> ended) override {
     if (fails) return fails;
     started.push_back({std::move(op), std::move(ended)});
@@ -41,6 +43,7 @@ class FakeRunnerGroup final : public RunnerGroup {
   std::function<void(Exchanged&)> others;  // alters what all ranks gave, which is what this one did
   std::vector<Started> started;
   std::shared_ptr<CommonMemory> memory;
+  std::vector<std::string> near;  // what stay_near() was called with
 
  private:
   const int rank_;

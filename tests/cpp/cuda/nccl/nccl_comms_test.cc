@@ -59,6 +59,7 @@ class TableGroup final : public RunnerGroup {
   Result<std::shared_ptr<CommonMemory>> share(size_t, TimePoint) override {
     return std::shared_ptr<CommonMemory>();
   }
+  void stay_near(const std::string&) override {}
   Error run_on_host(HostOp, std::function<void(Error)>) override {
     return Error(ErrorKind::kNotSupported, "not of this test");
   }

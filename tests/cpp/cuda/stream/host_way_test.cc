@@ -75,6 +75,13 @@ TEST_F(HostWayTest, AnAllreduceGoesToTheHostAndBack) {
   EXPECT_FALSE(way_->check());
 }
 
+TEST_F(HostWayTest, TheHostIsToldOnceWhereTheDeviceIs) {
+  Ints values{1, 2, 3};
+  const Request request = op(Collective::kAllreduce, nullptr, &values).request;
+  for (const int device : {1, 0}) ASSERT_FALSE(way_->prepare({device}, request, TimePoint::max()));
+  EXPECT_EQ(group_.near, std::vector<std::string>{"fake:1"});
+}
+
 TEST_F(HostWayTest, WhatIsNotReadStaysWhereItIs) {
   Ints from{1, 2, 3}, to{4, 5, 6, 7, 8, 9};
   enqueue(op(Collective::kAllgather, &from, &to));
