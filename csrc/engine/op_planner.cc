@@ -13,10 +13,16 @@ Error OpPlanner::prepare(Op& op) {
   return {};
 }
 
+Error OpPlanner::prepare_called(Op& op) {
+  if (Error error = prepare(op)) return error;
+  op.called = op.fingerprint;
+  return {};
+}
+
 Error OpPlanner::plan(const std::shared_ptr<Op>& op) {
-  if (settled_.load(std::memory_order_acquire)) return prepare(*op);
+  if (settled_.load(std::memory_order_acquire)) return prepare_called(*op);
   std::lock_guard lock(mutex_);
-  if (Error error = prepare(*op)) return error;
+  if (Error error = prepare_called(*op)) return error;
   // A send or a receive depends on no topology.
   if (!settled_ && !forgets_ && !op->request.endpoint) early_.push_back(op);
   return {};

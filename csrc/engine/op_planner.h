@@ -35,6 +35,7 @@ class OpPlanner {
 
  private:
   Error prepare(Op& op);
+  Error prepare_called(Op& op);  // the first time
 
   // From then on only plan() uses the planner, without the mutex.
   std::atomic<bool> settled_;

@@ -12,9 +12,9 @@ std::string Op::describe() const {
     return (endpoint->sends ? "send to " : "recv from ") + other + ", tag " +
            std::to_string(endpoint->tag) + " (" + std::string(dtype_name(request.dtype)) + ", " +
            std::to_string(request.count) + (request.count == 1 ? " element" : " elements") +
-           (fingerprint.on_device() ? ", on cuda)" : ")");
+           (called.on_device() ? ", on cuda)" : ")");
   }
-  const std::string text = fingerprint.describe();
+  const std::string text = called.describe();
   const std::string name = text.substr(0, text.find('('));
   const std::string rest = text.substr(name.size());  // a barrier has none
   return name + " #" + std::to_string(number) + (rest.empty() ? "" : " ") + rest;

@@ -51,7 +51,9 @@ class Op {
   uint64_t number = 0;
   Plan plan;
   std::shared_ptr<const CompiledSchedule> schedule;
-  Fingerprint fingerprint{};
+  Fingerprint fingerprint{};  // what the other ranks are told
+  // As planned when it was called: what describe() tells of, while the lane may plan it anew.
+  Fingerprint called{};
   TimePoint started;
   TimePoint deadline;
   bool warned = false;  // the lane's: how long it waits has been logged
@@ -63,7 +65,7 @@ class Op {
   int source() const { return source_.load(std::memory_order_acquire); }
   void set_source(int rank) { source_.store(rank, std::memory_order_release); }
 
-  // "all_reduce #12 (float32, 1000 elements, SUM)"
+  // "all_reduce #12 (float32, 1000 elements, SUM)". Any thread, once it has been called.
   std::string describe() const;
 
   bool finished() const { return state_.load(std::memory_order_acquire) == State::kFinished; }

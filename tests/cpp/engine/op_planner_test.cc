@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 
 namespace ringdist {
 namespace {
@@ -41,6 +42,18 @@ TEST(OpPlanner, PlansAnewWhatWasCalledBeforeTheTopologyWasKnown) {
   EXPECT_EQ(early->schedule, later->schedule);
   EXPECT_EQ(early->fingerprint, later->fingerprint);
   EXPECT_NE(early->fingerprint, before) << "others are told of another plan";
+}
+
+// As a wait with a short limit does, on the caller's thread.
+TEST(OpPlanner, AnEarlyOpMayBeDescribedWhileItIsPlannedAnew) {
+  OpPlanner planner = planner_of(4);
+  const auto early = planned_op(planner);
+  const std::string text = early->describe();
+  std::thread caller([&] {
+    for (int i = 0; i < 1000; ++i) EXPECT_EQ(early->describe(), text);
+  });
+  planner.settle(kPairs, kCosts);
+  caller.join();
 }
 
 TEST(OpPlanner, OnOneHostThePlansStay) {

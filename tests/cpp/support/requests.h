@@ -44,7 +44,7 @@ inline std::shared_ptr<Op> planned_op(Planner& planner, OpRequest request, uint6
   const PreparedPlan prepared = planner.prepare(op->request).value();
   op->plan = prepared.plan;
   op->schedule = prepared.schedule;
-  op->fingerprint = prepared.fingerprint;
+  op->fingerprint = op->called = prepared.fingerprint;
   op->number = number;
   return op;
 }
