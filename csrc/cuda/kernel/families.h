@@ -15,5 +15,7 @@ template <typename Call>
 LaunchError launch_sign(Coding coding, const Call& call, void* stream);
 template <typename Call>
 LaunchError launch_sparse(Coding coding, const Call& call, void* stream);
+template <typename Call>
+LaunchError launch_lossless(Coding coding, const Call& call, void* stream);
 
 }  // namespace ringdist::gpu
