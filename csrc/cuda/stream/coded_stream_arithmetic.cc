@@ -22,7 +22,7 @@ class CodedStreamArithmetic final : public StreamArithmetic {
       : op_(op), map_(*op.op.request.blocks), dtype_(op.op.request.dtype), malformed_(malformed) {}
 
   Error begin() override;
-  size_t incoming_bytes(int step, int slot) const override;
+  DeviceBytes incoming(int step, int slot) const override;
   std::byte* landing(int) const override { return nullptr; }
   Result<DeviceBytes> run(int step, std::span<const DeviceBytes> arrived) override;
 
@@ -40,11 +40,8 @@ class CodedStreamArithmetic final : public StreamArithmetic {
     const size_t bytes = codec_of(mark, piece.part->codecs).max_bytes(piece.count, dtype_);
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }
-  size_t bytes_of(const Pieces& pieces, EdgeMark mark) const {
-    size_t out = 0;
-    for (const PartPiece& piece : pieces) out += bytes_of(piece, mark);
-    return out;
-  }
+  // A message of these, or a place for it; where that is is not said.
+  DeviceBytes message_of(const Pieces& pieces, EdgeMark mark) const;
   Seed seed(const PartPiece& piece) const {
     const CodingSeed of_op = piece.seed(op_.op.number, op_.rank);
     return {of_op.shared, of_op.own};
@@ -113,11 +110,22 @@ Error CodedStreamArithmetic::begin() {
   return {};
 }
 
-size_t CodedStreamArithmetic::incoming_bytes(int step, int slot) const {
+DeviceBytes CodedStreamArithmetic::message_of(const Pieces& pieces, EdgeMark mark) const {
+  DeviceBytes out;
+  for (const PartPiece& piece : pieces) {
+    const size_t room = bytes_of(piece, mark);
+    const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
+    if (coding && coding->code == Code::kLossless) out.varying.push_back({out.size, room});
+    out.size += room;
+  }
+  return out;
+}
+
+DeviceBytes CodedStreamArithmetic::incoming(int step, int slot) const {
   const CompiledStep& compiled = op_.step(step);
-  if (compiled.step.kind != StepKind::kReduce) return bytes_of(pieces(step), compiled.step.mark);
+  if (compiled.step.kind != StepKind::kReduce) return message_of(pieces(step), compiled.step.mark);
   const int source = compiled.source_of_in[static_cast<size_t>(slot)];
-  return bytes_of(pieces(step), compiled.step.sources[static_cast<size_t>(source)].mark);
+  return message_of(pieces(step), compiled.step.sources[static_cast<size_t>(source)].mark);
 }
 
 Result<DeviceBytes> CodedStreamArithmetic::run(int step, std::span<const DeviceBytes> arrived) {
@@ -176,21 +184,16 @@ Error CodedStreamArithmetic::write(const Range& range, const float* values) {
 
 Error CodedStreamArithmetic::encode(const PartPiece& piece, EdgeMark mark, const float* in,
                                     Owed owed, std::byte* out) {
-  const Codec& codec = codec_of(mark, piece.part->codecs);
-  if (codec.exact()) return op_.cuda.run(Write{dtype_, in, owed, out, piece.count}, op_.stream);
-  const auto coding = coding_of(codec);
-  check(coding.has_value(), "a codec without kernels");
+  const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
+  if (!coding) return op_.cuda.run(Write{dtype_, in, owed, out, piece.count}, op_.stream);
   return op_.cuda.encode(
       *coding, {in, owed, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)}, op_.stream);
 }
 
 Error CodedStreamArithmetic::decode(const PartPiece& piece, EdgeMark mark, const std::byte* in,
                                     bool accumulate, float* out) {
-  const Codec& codec = codec_of(mark, piece.part->codecs);
-  if (codec.exact())
-    return op_.cuda.run(Read{dtype_, in, accumulate, out, piece.count}, op_.stream);
-  const auto coding = coding_of(codec);
-  check(coding.has_value(), "a codec without kernels");
+  const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
+  if (!coding) return op_.cuda.run(Read{dtype_, in, accumulate, out, piece.count}, op_.stream);
   return op_.cuda.decode(
       *coding,
       {reinterpret_cast<const uint8_t*>(in), seed(piece), accumulate, out, piece.count, malformed_},
@@ -208,16 +211,16 @@ Error CodedStreamArithmetic::decode(const Pieces& pieces, EdgeMark mark, const s
 
 Result<DeviceBytes> CodedStreamArithmetic::encode(const Pieces& pieces, EdgeMark mark,
                                                   const float* in, Pays pays) {
-  const size_t bytes = bytes_of(pieces, mark);
-  const auto out = op_.scratch.take(bytes);
+  DeviceBytes message = message_of(pieces, mark);
+  const auto out = op_.scratch.take(message.size);
   if (!out.ok()) return out.error();
-  std::byte* to = out.value();
+  std::byte* to = message.data = out.value();
   for (const PartPiece& piece : pieces) {
     const Owed owes = pays == Pays::kWhatIsOwed ? owed(piece) : Owed{};
     if (Error error = encode(piece, mark, in + piece.at, owes, to)) return error;
     to += bytes_of(piece, mark);
   }
-  return DeviceBytes{out.value(), bytes};
+  return message;
 }
 
 Result<DeviceBytes> CodedStreamArithmetic::send(int step) {
