@@ -31,7 +31,7 @@ chosen=()
 if [ "$sanitizer" = thread ]; then
   targets=("${folders[@]/%/_test}" mutants)
   chosen=(-R "^($(IFS='|' && echo "${folders[*]}"))/"
-    -E 'MembershipWorld|CodecConformance|CudaCodec|CodedStream|Codecs/Compressed.*/(fp|bf|int2|onebit|randomk|lossless|.*_h_)|RingOverUcx')
+    -E 'MembershipWorld|CodecConformance|CudaCodec|LosslessKernels|CodedStream|Codecs/Compressed.*/(fp|bf|int2|onebit|randomk|lossless|.*_h_)|RingOverUcx')
 fi
 cmake --build "$build" --target "${targets[@]}" --parallel "$(tools/jobs.sh)"
 if [ -n "$only_build" ]; then exit 0; fi

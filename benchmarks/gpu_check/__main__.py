@@ -36,7 +36,7 @@ ROOT = HERE.parent.parent
 NEEDED = {"cmake": "CMake 3.22 or newer", "g++": "g++ 12 or newer"}
 NO_DEVICE = 2
 SHARE = "of a copy"
-SANITIZED = ("fp16", "int8", "int4", "int4+h", "onebit", "topk:40", "randomk:10")
+SANITIZED = ("fp16", "int8", "int4", "int4+h", "onebit", "topk:40", "randomk:10", "lossless")
 LAST_LINES = 30  # of what a part printed, for the report
 COLUMNS = ("codec", "cases", "differ", "encode", SHARE, "with residual", SHARE, "decode", SHARE)
 

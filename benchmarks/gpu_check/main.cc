@@ -35,10 +35,11 @@ class Check {
   gpu::Coding coding() const { return coding_; }
 
   // How many of the cases differ from the CPU's; `first` becomes what the first of them is.
-  int differences(std::mt19937& random, int& cases, std::string& first) {
+  int differences(std::mt19937& random, int& cases, std::string& first) const {
     int out = 0;
-    const auto block = static_cast<size_t>(codec_->block());
-    std::vector<size_t> counts{1, 2, 31, 32, 33, 100, 127, 128, 129, 255, 256, 257, 1023, 1025};
+    const auto block = std::max<size_t>(static_cast<size_t>(codec_->block()), 256);
+    std::vector<size_t> counts{1,   2,   31,  32,   33,   100,  127,  128, 129,
+                               255, 256, 257, 1023, 1025, 8191, 8192, 8193};
     for (int i = 0; i < 20; ++i) counts.push_back(1 + random() % (300 * block));
     counts.push_back(1 << 20);
     for (const size_t count : counts)
@@ -57,7 +58,7 @@ class Check {
   };
   Speed speed(bool feedback) const {
     const auto count = static_cast<size_t>(kLarge);
-    const size_t size = codec_->max_bytes(kLarge, DType::kFloat32);
+    const size_t size = codec_->max_bytes(kLarge, coding_.dtype);
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     Floats values(count);
@@ -87,20 +88,27 @@ class Check {
  private:
   static constexpr gpu::Seed kSeed{.shared = 17, .own = 42};
 
+  // Of all kinds, or as gradients are.
+  static Floats values(size_t count, std::mt19937& random) {
+    if (random() % 2 == 0) return block_values(count, kQuantizeBlock, random);
+    std::normal_distribution<float> normal;
+    Floats out(count);
+    for (float& x : out) x = normal(random);
+    return out;
+  }
+
   // "" or what differs.
   std::string compare(size_t count, bool feedback, std::mt19937& random) const {
-    const Floats in = block_values(count, kQuantizeBlock, random),
-                 owed = block_values(count, kQuantizeBlock, random);
+    const Floats in = values(count, random), owed = values(count, random);
     const CodingSeed seed{random(), random()};
     const gpu::Seed device_seed{seed.shared, seed.own};
     const std::string what =
         std::to_string(count) + " elements" + (feedback ? " and a residual: " : ": ");
-    Coded expected(codec_->max_bytes(static_cast<int64_t>(count), DType::kFloat32));
+    Coded expected(codec_->max_bytes(static_cast<int64_t>(count), coding_.dtype));
     Floats lost(count);
     const ResidualSpan residual =
         feedback ? ResidualSpan(owed.data(), lost.data(), count) : ResidualSpan();
-    codec_->encode(in, DType::kFloat32, residual, seed,
-                   std::as_writable_bytes(std::span(expected)));
+    codec_->encode(in, coding_.dtype, residual, seed, std::as_writable_bytes(std::span(expected)));
 
     const auto elements = static_cast<int64_t>(count);
     const DeviceMemory<float> device_in(in), from(owed), to(count);
@@ -123,10 +131,10 @@ class Check {
       Floats values = in;
       const DeviceMemory<float> out(in);
       const DeviceMemory<int> malformed(1);
-      const bool good = codec_
-                            ->decode(std::as_bytes(std::span(expected)), DType::kFloat32, seed,
-                                     accumulate, values)
-                            .ok();
+      const bool good =
+          codec_
+              ->decode(std::as_bytes(std::span(expected)), coding_.dtype, seed, accumulate, values)
+              .ok();
       check(gpu::decode(
                 coding_,
                 {coded.data(), device_seed, accumulate, out.data(), elements, malformed.data()},
@@ -166,6 +174,21 @@ bool run_bucket(const Check& one, std::mt19937& random, bool measures) {
   return took.same;
 }
 
+// Prints what a check finds; false if something differs.
+bool report(const std::string& name, const Check& one, bool measures, std::mt19937& random) {
+  int cases = 0;
+  std::string first;
+  const int different = one.differences(random, cases, first);
+  Check::Speed plain{}, fed_back{};
+  if (measures) plain = one.speed(false), fed_back = one.speed(true);
+  std::printf(
+      "{\"codec\": \"%s\", \"cases\": %d, \"different\": %d, \"first\": \"%s\", \"encode\": "
+      "%.1f, \"encode_feedback\": %.1f, \"decode\": %.1f}\n",
+      name.c_str(), cases, different, first.c_str(), plain.encode, fed_back.encode, plain.decode);
+  std::fflush(stdout);
+  return different == 0;
+}
+
 int run(std::vector<std::string_view> names) {
   const bool measures = std::erase(names, "--no-speed") == 0;
   const auto wanted = [&](std::string_view name) {
@@ -191,22 +214,18 @@ int run(std::vector<std::string_view> names) {
         auto codec = parse_codec(std::string(example) + rotation);
         if (!codec.ok()) continue;  // exact ones take no rotation
         if (!wanted(codec.value()->name())) continue;
-        const auto coding = gpu::coding_of(*codec.value());
-        if (!coding) continue;
-        Check one(codec.value(), *coding);
-        int cases = 0;
-        std::string first;
-        const int different = one.differences(random, cases, first);
-        all_same &= different == 0;
-        Check::Speed plain{}, fed_back{};
-        if (measures) plain = one.speed(false), fed_back = one.speed(true);
-        std::printf(
-            "{\"codec\": \"%s\", \"cases\": %d, \"different\": %d, \"first\": \"%s\", \"encode\": "
-            "%.1f, \"encode_feedback\": %.1f, \"decode\": %.1f}\n",
-            std::string(codec.value()->name()).c_str(), cases, different, first.c_str(),
-            plain.encode, fed_back.encode, plain.decode);
-        std::fflush(stdout);
-        if (std::string_view(rotation).empty()) all_same &= run_bucket(one, random, measures);
+        for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+          if (dtype != DType::kFloat32 && !codec.value()->exact()) continue;  // it is ignored
+          const auto coding = gpu::coding_of(*codec.value(), dtype);
+          if (!coding) continue;
+          std::string name(codec.value()->name());
+          if (dtype != DType::kFloat32) name += " of " + std::string(dtype_name(dtype));
+          const Check one(codec.value(), *coding);
+          all_same &= report(name, one, measures, random);
+          // Calls of lossless share no launch.
+          if (std::string_view(rotation).empty() && coding->code != gpu::Code::kLossless)
+            all_same &= run_bucket(one, random, measures);
+        }
       }
   return all_same ? 0 : 1;
 }

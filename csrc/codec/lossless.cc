@@ -11,116 +11,130 @@
 #include "kernel/cast.h"
 #include "kernel/exponent.h"
 #include "kernel/huffman.h"
+#include "kernel/lossless_chunk.h"
 
 namespace ringdist {
 namespace {
 
 constexpr uint8_t kWireId = 10;
-constexpr size_t kChunk = 8192;  // elements that share a code
-constexpr size_t kLengthBytes = sizeof(uint32_t);
-constexpr size_t kSlack = 8;  // bytes that huffman_encode may overwrite
+// Which of its formats it is; 0 was one of chunks without sizes and runs.
+constexpr uint16_t kFormat = 1;
+constexpr size_t kChunk = LosslessChunk::kElements;
+constexpr size_t kRun = LosslessChunk::kRun;
 constexpr size_t kMaxElement = sizeof(float);
-
-enum class Kind : uint8_t { kRaw = 0, kPacked = 1 };
-
-// What a packed chunk begins with: the lowest and the highest symbol that occur, and the bytes that
-// the codes take. The lengths of the codes follow, two in a byte.
-struct PackedHeader {
-  uint8_t kind = static_cast<uint8_t>(Kind::kPacked);
-  uint8_t first = 0;
-  uint8_t last = 0;
-  uint8_t reserved = 0;
-  uint32_t coded = 0;
-
-  size_t lengths() const { return (static_cast<size_t>(last - first) + 2) / 2; }
-};
-static_assert(sizeof(PackedHeader) == 8);
 
 Error damaged(const std::string& what) {
   return Error(ErrorKind::kProtocol, "codec lossless: " + what);
 }
 
+size_t at(int offset) { return static_cast<size_t>(offset); }
+
+LosslessChunk chunk_of(size_t count, DType dtype) {
+  return {static_cast<int>(count), static_cast<int>(dtype_size(dtype))};
+}
+
+// What is in front of all chunks.
+size_t head_bytes(size_t count) {
+  return kLosslessLength + (count + kChunk - 1) / kChunk * kLosslessSize;
+}
+
 // Returns the bytes written, or 0 if they would not be fewer than the elements'.
-size_t pack(DType dtype, ConstBytes elements, size_t count, std::byte* out) {
+size_t pack(const LosslessChunk& chunk, DType dtype, ConstBytes elements, std::byte* out) {
   std::array<uint8_t, kChunk> symbols;
-  std::array<std::byte, kChunk*(kMaxElement - 1)> rest;
-  const size_t rest_size = count * (dtype_size(dtype) - 1);
-  const std::span<uint8_t> used = std::span(symbols).first(count);
-  split_exponents(dtype, elements, used, rest);
+  std::array<std::byte, kChunk*(kMaxElement - 1)> rests;
+  const std::span<uint8_t> used = std::span(symbols).first(at(chunk.count));
+  split_exponents(dtype, elements, used, rests);
   const Symbols counts = count_symbols(used);
   const CodeLengths lengths = code_lengths(counts);
-  PackedHeader header;
   const auto occurs = [](uint32_t n) { return n != 0; };
-  header.first =
-      static_cast<uint8_t>(std::find_if(counts.begin(), counts.end(), occurs) - counts.begin());
-  header.last = static_cast<uint8_t>(counts.rend() -
-                                     std::find_if(counts.rbegin(), counts.rend(), occurs) - 1);
-  header.coded = static_cast<uint32_t>(coded_bytes(counts, lengths));
-  const size_t before = sizeof header + header.lengths();
-  const size_t size = before + header.coded + rest_size;
-  // The slack lies within what a raw chunk would take.
-  if (size + kSlack > elements.size()) return 0;
-  std::memcpy(out, &header, sizeof header);
-  for (size_t i = 0; i < header.lengths(); ++i) {
-    const size_t low = header.first + 2 * i;
-    const unsigned high = low + 1 <= header.last ? lengths[low + 1] : 0u;
-    out[sizeof header + i] = static_cast<std::byte>(lengths[low] | high << 4);
+  const auto first =
+      static_cast<int>(std::find_if(counts.begin(), counts.end(), occurs) - counts.begin());
+  const auto last =
+      static_cast<int>(counts.rend() - std::find_if(counts.rbegin(), counts.rend(), occurs) - 1);
+  const auto bits = static_cast<int>(coded_bits(counts, lengths));
+  const int size = chunk.packed_bytes(first, last, bits);
+  if (!chunk.pays(size)) return 0;
+  out[0] = static_cast<std::byte>(first);
+  out[1] = static_cast<std::byte>(last);
+  if (first != last) {
+    for (int low = first; low <= last; low += 2) {
+      const unsigned high = low + 1 <= last ? lengths[at(low + 1)] : 0u;
+      out[chunk.lengths_at() + (low - first) / 2] =
+          static_cast<std::byte>(lengths[at(low)] | high << 4);
+    }
+    HuffmanWriter codes(lengths, out + chunk.codes_at(first, last));
+    for (int run = 0; run < chunk.runs(); ++run) {
+      const auto taken = static_cast<uint16_t>(
+          codes.put(used.subspan(at(run) * kRun, at(chunk.elements_of(run)))));
+      std::memcpy(out + chunk.bits_at(first, last) + 2 * run, &taken, sizeof taken);
+    }
+    codes.finish();
   }
-  huffman_encode(used, lengths, out + before);
-  std::memcpy(out + before + header.coded, rest.data(), rest_size);
-  return size;
+  std::memcpy(out + chunk.rests_at(first, last, bits), rests.data(), at(chunk.rest_bytes()));
+  return at(size);
 }
 
-size_t encode_chunk(DType dtype, ConstBytes elements, size_t count, std::byte* out) {
-  if (const size_t size = pack(dtype, elements, count, out)) return size;
-  *out = static_cast<std::byte>(Kind::kRaw);
-  std::memcpy(out + 1, elements.data(), elements.size());
-  return 1 + elements.size();
+size_t encode_chunk(const LosslessChunk& chunk, DType dtype, ConstBytes elements, std::byte* out) {
+  if (const size_t size = pack(chunk, dtype, elements, out)) return size;
+  std::memcpy(out, elements.data(), elements.size());
+  return elements.size();
 }
 
-Result<size_t> unpack(ConstBytes in, DType dtype, Bytes elements, size_t count) {
-  PackedHeader header;
-  if (in.size() < sizeof header) return damaged("a chunk's header is cut off");
-  std::memcpy(&header, in.data(), sizeof header);
-  if (header.first > header.last || header.reserved != 0)
-    return damaged("a chunk's header makes no sense");
-  const size_t before = sizeof header + header.lengths();
-  const size_t rest_size = count * (dtype_size(dtype) - 1);
-  const size_t size = before + size_t{header.coded} + rest_size;
-  if (in.size() < size) return damaged("a chunk is cut off");
-  CodeLengths lengths{};
-  for (size_t symbol = header.first; symbol <= header.last; ++symbol) {
-    const size_t i = symbol - header.first;
-    const auto pair = static_cast<unsigned>(in[sizeof header + i / 2]);
-    lengths[symbol] = static_cast<uint8_t>(i % 2 == 0 ? pair & 0xf : pair >> 4);
+CodeLengths read_lengths(ConstBytes in, int first, int last) {
+  CodeLengths out{};
+  for (int symbol = first; symbol <= last; ++symbol) {
+    const auto pair = static_cast<unsigned>(in[at((symbol - first) / 2)]);
+    out[at(symbol)] = static_cast<uint8_t>((symbol - first) % 2 == 0 ? pair & 0xf : pair >> 4);
   }
-  const bool one = header.first == header.last;
-  if (!one && !is_complete(lengths)) return damaged("a chunk's code is not complete");
+  return out;
+}
+
+Error unpack(const LosslessChunk& chunk, ConstBytes in, DType dtype, Bytes elements) {
   std::array<uint8_t, kChunk> symbols;
-  const std::span<uint8_t> used = std::span(symbols).first(count);
-  if (one)
-    std::fill(used.begin(), used.end(), header.first);
-  else if (!huffman_decode(in.subspan(before, header.coded), lengths, used))
-    return damaged("a chunk has too few bits");
-  join_exponents(dtype, used, in.subspan(before + header.coded, rest_size), elements);
-  return size;
+  const std::span<uint8_t> used = std::span(symbols).first(at(chunk.count));
+  if (in.size() < at(chunk.lengths_at())) return damaged("a chunk is cut off");
+  const auto first = static_cast<int>(in[0]);
+  const auto last = static_cast<int>(in[1]);
+  if (first > last) return damaged("a chunk's symbols make no sense");
+  if (in.size() < at(chunk.codes_at(first, last))) return damaged("a chunk is cut off");
+  int bits = 0;
+  std::array<uint16_t, LosslessChunk::kRuns> of_run{};
+  if (first != last)
+    for (int run = 0; run < chunk.runs(); ++run) {
+      std::memcpy(&of_run[at(run)], in.data() + chunk.bits_at(first, last) + 2 * run,
+                  sizeof of_run[0]);
+      bits += of_run[at(run)];
+    }
+  if (in.size() != at(chunk.packed_bytes(first, last, bits)))
+    return damaged("a chunk's size is not that of its parts");
+  if (first == last) {
+    std::ranges::fill(used, static_cast<uint8_t>(first));
+  } else {
+    const CodeLengths lengths = read_lengths(in.subspan(at(chunk.lengths_at())), first, last);
+    if (!is_complete(lengths)) return damaged("a chunk's code is not complete");
+    const ConstBytes codes =
+        in.first(at(chunk.rests_at(first, last, bits))).subspan(at(chunk.codes_at(first, last)));
+    if (!huffman_decode(codes, lengths, std::span(of_run).first(at(chunk.runs())), kRun, used))
+      return damaged("a run of codes does not end where it should");
+  }
+  join_exponents(dtype, used, in.subspan(at(chunk.rests_at(first, last, bits))), elements);
+  return {};
 }
 
-Result<size_t> decode_chunk(ConstBytes in, DType dtype, Bytes elements, size_t count) {
-  if (in.empty()) return damaged("a chunk is missing");
-  const auto kind = static_cast<Kind>(in[0]);
-  if (kind == Kind::kPacked) return unpack(in, dtype, elements, count);
-  if (kind != Kind::kRaw)
-    return damaged("a chunk of kind " + std::to_string(static_cast<int>(in[0])));
-  if (in.size() - 1 < elements.size()) return damaged("a chunk is cut off");
-  if (!elements.empty()) std::memcpy(elements.data(), in.data() + 1, elements.size());
-  return 1 + elements.size();
+Error decode_chunk(const LosslessChunk& chunk, ConstBytes in, DType dtype, Bytes elements) {
+  if (in.size() > elements.size())
+    return damaged("a chunk of " + std::to_string(in.size()) + " bytes; it takes at most " +
+                   std::to_string(elements.size()));
+  if (in.size() < elements.size()) return unpack(chunk, in, dtype, elements);
+  std::memcpy(elements.data(), in.data(), elements.size());
+  return {};
 }
 
 class LosslessCodec final : public Codec {
  public:
   std::string_view name() const override { return "lossless"; }
   uint8_t wire_id() const override { return kWireId; }
+  uint16_t wire_parameters() const override { return kFormat; }
   bool exact() const override { return true; }
   bool contraction() const override { return true; }
   double bits() const override { return 27.5; }
@@ -128,25 +142,30 @@ class LosslessCodec final : public Codec {
 
   size_t max_bytes(int64_t count, DType dtype) const override {
     const auto n = static_cast<size_t>(count);
-    return kLengthBytes + (n + kChunk - 1) / kChunk + n * dtype_size(dtype);
+    return head_bytes(n) + n * dtype_size(dtype);
   }
 
   size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodingSeed,
                 Bytes out) const override {
     std::array<std::byte, kChunk * kMaxElement> elements;
-    size_t used = kLengthBytes;
-    for (size_t at = 0; at < in.size(); at += kChunk) {
-      const size_t n = std::min(kChunk, in.size() - at);
+    std::byte* size_at = out.data() + kLosslessLength;
+    size_t used = head_bytes(in.size());
+    for (size_t begin = 0; begin < in.size(); begin += kChunk) {
+      const size_t n = std::min(kChunk, in.size() - begin);
       const Bytes stored = Bytes(elements).first(n * dtype_size(dtype));
       if (residual.empty())
-        narrow(dtype, in.subspan(at, n), stored);
+        narrow(dtype, in.subspan(begin, n), stored);
       else
-        narrow_sum(dtype, in.subspan(at, n), residual.subspan(at, n), stored);
-      used += encode_chunk(dtype, stored, n, out.data() + used);
+        narrow_sum(dtype, in.subspan(begin, n), residual.subspan(begin, n), stored);
+      const auto size =
+          static_cast<uint16_t>(encode_chunk(chunk_of(n, dtype), dtype, stored, out.data() + used));
+      std::memcpy(size_at, &size, sizeof size);
+      size_at += sizeof size;
+      used += size;
     }
-    check(used - kLengthBytes <= std::numeric_limits<uint32_t>::max(),
+    check(used - kLosslessLength <= std::numeric_limits<uint32_t>::max(),
           "lossless: more than 4 GiB in one call");
-    const auto length = static_cast<uint32_t>(used - kLengthBytes);
+    const auto length = static_cast<uint32_t>(used - kLosslessLength);
     std::memcpy(out.data(), &length, sizeof length);
     return used;
   }
@@ -156,34 +175,45 @@ class LosslessCodec final : public Codec {
     uint32_t length = 0;
     if (in.size() < sizeof length) return damaged("its length is cut off");
     std::memcpy(&length, in.data(), sizeof length);
-    if (in.size() - kLengthBytes < length)
-      return damaged(std::to_string(in.size() - kLengthBytes) + " bytes where " +
+    if (in.size() - kLosslessLength < length)
+      return damaged(std::to_string(in.size() - kLosslessLength) + " bytes where " +
                      std::to_string(length) + " were expected");
-    ConstBytes rest = in.subspan(kLengthBytes, length);
+    in = in.first(kLosslessLength + size_t{length});
+    if (in.size() < head_bytes(out.size())) return damaged("its chunks' sizes are cut off");
+    const std::byte* size_at = in.data() + kLosslessLength;
+    ConstBytes rest = in.subspan(head_bytes(out.size()));
     std::array<std::byte, kChunk * kMaxElement> elements;
-    for (size_t at = 0; at < out.size(); at += kChunk) {
-      const size_t n = std::min(kChunk, out.size() - at);
+    for (size_t begin = 0; begin < out.size(); begin += kChunk) {
+      const size_t n = std::min(kChunk, out.size() - begin);
       const Bytes stored = Bytes(elements).first(n * dtype_size(dtype));
-      const Result<size_t> used = decode_chunk(rest, dtype, stored, n);
-      if (!used.ok()) return used;
-      rest = rest.subspan(used.value());
+      uint16_t size = 0;
+      std::memcpy(&size, size_at, sizeof size);
+      size_at += sizeof size;
+      if (rest.size() < size) return damaged("a chunk is cut off");
+      if (Error error = decode_chunk(chunk_of(n, dtype), rest.first(size), dtype, stored))
+        return error;
+      rest = rest.subspan(size);
       if (accumulate)
-        widen_add(dtype, stored, out.subspan(at, n));
+        widen_add(dtype, stored, out.subspan(begin, n));
       else
-        widen(dtype, stored, out.subspan(at, n));
+        widen(dtype, stored, out.subspan(begin, n));
     }
     if (!rest.empty()) return damaged(std::to_string(rest.size()) + " bytes too many");
-    return kLengthBytes + length;
+    return in.size();
   }
 
  private:
-  // Stores in + residual; the residual keeps what narrowing lost, where that is finite.
+  // Stores in + residual, of NaNs one that does not depend on the processor; the residual keeps
+  // what narrowing lost, where that is finite.
   static void narrow_sum(DType dtype, std::span<const float> in, ResidualSpan residual,
                          Bytes stored) {
     std::array<float, kChunk> sum;
     std::array<float, kChunk> back;
     const size_t n = in.size();
-    for (size_t i = 0; i < n; ++i) sum[i] = in[i] + residual.from[i];
+    for (size_t i = 0; i < n; ++i) {
+      const float x = in[i] + residual.from[i];
+      sum[i] = x == x ? x : std::numeric_limits<float>::quiet_NaN();
+    }
     narrow(dtype, std::span(sum).first(n), stored);
     widen(dtype, stored, std::span(back).first(n));
     for (size_t i = 0; i < n; ++i) {

@@ -1,9 +1,9 @@
 #include "kernel/exponent.h"
 
-#include <bit>
 #include <cstring>
 
 #include "base/check.h"
+#include "kernel/split_float.h"
 
 namespace ringdist {
 namespace {
@@ -14,28 +14,24 @@ void copy_rest(void* to, const void* from, bool room) {
   std::memcpy(to, from, room && sizeof(Bits) == 4 ? sizeof(Bits) : sizeof(Bits) - 1);
 }
 
-template <typename Bits, int kRotate>
+template <typename Split>
 void split(const std::byte* in, size_t count, uint8_t* __restrict bytes,
-           std::byte* __restrict rest) {
-  constexpr size_t kRest = sizeof(Bits) - 1;
+           std::byte* __restrict rests) {
   for (size_t i = 0; i < count; ++i) {
-    Bits x;
+    typename Split::Bits x;
     std::memcpy(&x, in + i * sizeof x, sizeof x);
-    x = std::rotl(x, kRotate);
-    bytes[i] = static_cast<uint8_t>(x >> (8 * kRest));
-    copy_rest<Bits>(rest + i * kRest, &x, i + 1 < count);
+    bytes[i] = Split::symbol(x);
+    const auto rest = Split::rest(x);
+    copy_rest<typename Split::Bits>(rests + i * Split::kRest, &rest, i + 1 < count);
   }
 }
 
-template <typename Bits, int kRotate>
-void join(const uint8_t* bytes, const std::byte* rest, size_t count, std::byte* __restrict out) {
-  constexpr size_t kRest = sizeof(Bits) - 1;
-  constexpr int kShift = 8 * kRest;
+template <typename Split>
+void join(const uint8_t* bytes, const std::byte* rests, size_t count, std::byte* __restrict out) {
   for (size_t i = 0; i < count; ++i) {
-    Bits x = 0;
-    copy_rest<Bits>(&x, rest + i * kRest, i + 1 < count);
-    x = static_cast<Bits>((x & ((Bits{1} << kShift) - 1)) | bytes[i] << kShift);
-    x = std::rotr(x, kRotate);
+    typename Split::Bits rest = 0;
+    copy_rest<typename Split::Bits>(&rest, rests + i * Split::kRest, i + 1 < count);
+    const auto x = Split::join(bytes[i], rest);
     std::memcpy(out + i * sizeof x, &x, sizeof x);
   }
 }
@@ -46,20 +42,20 @@ void split_exponents(DType dtype, ConstBytes in, std::span<uint8_t> bytes, Bytes
   const auto run = [&](auto function) {
     function(in.data(), bytes.size(), bytes.data(), rest.data());
   };
-  if (dtype == DType::kFloat32) return run(split<uint32_t, 1>);
-  if (dtype == DType::kBFloat16) return run(split<uint16_t, 1>);
+  if (dtype == DType::kFloat32) return run(split<SplitFloat32>);
+  if (dtype == DType::kBFloat16) return run(split<SplitBFloat16>);
   check(dtype == DType::kFloat16, "a dtype without an exponent to split");
-  run(split<uint16_t, 0>);
+  run(split<SplitFloat16>);
 }
 
 void join_exponents(DType dtype, std::span<const uint8_t> bytes, ConstBytes rest, Bytes out) {
   const auto run = [&](auto function) {
     function(bytes.data(), rest.data(), bytes.size(), out.data());
   };
-  if (dtype == DType::kFloat32) return run(join<uint32_t, 1>);
-  if (dtype == DType::kBFloat16) return run(join<uint16_t, 1>);
+  if (dtype == DType::kFloat32) return run(join<SplitFloat32>);
+  if (dtype == DType::kBFloat16) return run(join<SplitBFloat16>);
   check(dtype == DType::kFloat16, "a dtype without an exponent to join");
-  run(join<uint16_t, 0>);
+  run(join<SplitFloat16>);
 }
 
 }  // namespace ringdist

@@ -1,5 +1,5 @@
-// Splits floats into a byte that compresses, because neighbours have it alike, and the rest, which
-// is noise. Any thread. Same bytes on every machine.
+// Splits floats into a byte that compresses and the rest (kernel/split_float.h). Any thread. Same
+// bytes on every machine.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,6 @@
 #include "base/dtype.h"
 
 namespace ringdist {
-
-// For fp32 and bf16 the byte is the exponent and the rest mantissa and sign (the value's bits
-// rotated left by one, less their highest byte). An fp16 splits into its two bytes: its exponent is
-// too short for a byte of its own.
 
 // Elements of `dtype` in memory -> one of `bytes` each, and dtype_size(dtype) - 1 bytes of `rest`
 // each, low byte first.

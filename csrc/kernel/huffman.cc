@@ -13,32 +13,6 @@ struct Leaf {
   uint8_t symbol;
 };
 
-// Depth of each leaf of a Huffman tree over leaves in ascending order of count. Two queues, of
-// leaves and of inner nodes, stay sorted by themselves (J. van Leeuwen, 1976).
-std::array<uint8_t, 256> depths(std::span<const Leaf> leaves) {
-  std::array<uint32_t, 512> weight{};
-  std::array<uint16_t, 512> parent{};
-  const size_t n = leaves.size();
-  for (size_t i = 0; i < n; ++i) weight[i] = leaves[i].count;
-  size_t leaf = 0;
-  size_t inner = n;
-  for (size_t node = n; node < 2 * n - 1; ++node) {
-    for (int child = 0; child < 2; ++child) {
-      const bool from_leaves = leaf < n && (inner == node || weight[leaf] <= weight[inner]);
-      const size_t taken = from_leaves ? leaf++ : inner++;
-      weight[node] += weight[taken];
-      parent[taken] = static_cast<uint16_t>(node);
-    }
-  }
-  std::array<uint16_t, 512> depth{};
-  std::array<uint8_t, 256> out{};
-  for (size_t node = 2 * n - 2; node-- > 0;) {
-    depth[node] = static_cast<uint16_t>(depth[parent[node]] + 1);
-    if (node < n) out[node] = static_cast<uint8_t>(std::min<int>(depth[node], 255));
-  }
-  return out;
-}
-
 // The codes of each symbol, first bit lowest, in the order of (length, symbol).
 std::array<uint16_t, 256> codes(const CodeLengths& lengths) {
   std::array<uint16_t, 256> out{};
@@ -61,8 +35,10 @@ struct Decoded {
 };
 
 // The symbol for each possible next kMaxCodeBits bits.
-std::array<Decoded, kTableSize> decoding_table(const CodeLengths& lengths) {
-  std::array<Decoded, kTableSize> out;
+using DecodingTable = std::array<Decoded, kTableSize>;
+
+DecodingTable decoding_table(const CodeLengths& lengths) {
+  DecodingTable out;
   const auto first = codes(lengths);
   for (size_t symbol = 0; symbol < lengths.size(); ++symbol)
     if (lengths[symbol] != 0)
@@ -78,6 +54,29 @@ uint64_t load_bits(ConstBytes in, size_t at) {
   else if (at < in.size())
     std::memcpy(&out, in.data() + at, in.size() - at);
   return out;
+}
+
+// Decodes as many runs of `each` symbols as there are in `at`, from the bits there on, and leaves
+// there where they end. They take turns: a code's place is known when that before it in its run
+// is decoded.
+template <size_t kRuns>
+void decode_runs(const DecodingTable& table, ConstBytes in, size_t each,
+                 std::array<size_t, kRuns>& at, uint8_t* out) {
+  constexpr size_t kCodes = 4;  // 57 bits are at hand
+  const auto take = [&](size_t first, size_t codes) {
+    std::array<uint64_t, kRuns> bits;
+    for (size_t r = 0; r < kRuns; ++r) bits[r] = load_bits(in, at[r] / 8) >> (at[r] % 8);
+    for (size_t i = first; i < first + codes; ++i)
+      for (size_t r = 0; r < kRuns; ++r) {
+        const Decoded next = table[bits[r] & (kTableSize - 1)];
+        bits[r] >>= next.length;
+        at[r] += next.length;
+        out[r * each + i] = next.symbol;
+      }
+  };
+  size_t i = 0;
+  for (; i + kCodes <= each; i += kCodes) take(i, kCodes);
+  if (i < each) take(i, each - i);
 }
 
 }  // namespace
@@ -104,20 +103,18 @@ CodeLengths code_lengths(const Symbols& counts) {
   std::sort(leaves.begin(), leaves.begin() + static_cast<ptrdiff_t>(n), [](Leaf a, Leaf b) {
     return a.count != b.count ? a.count < b.count : a.symbol < b.symbol;
   });
-  auto depth = depths(std::span(leaves).first(n));
-  // Flatter counts give a flatter tree; equal ones one of 8 levels.
-  while (depth[0] > kMaxCodeBits) {
-    for (Leaf& leaf : std::span(leaves).first(n)) leaf.count = (leaf.count + 1) / 2;
-    depth = depths(std::span(leaves).first(n));
-  }
-  for (size_t i = 0; i < n; ++i) out[leaves[i].symbol] = depth[i];
+  std::array<uint32_t, 511> weight;
+  std::array<uint16_t, 511> depth;
+  for (size_t i = 0; i < n; ++i) weight[i] = leaves[i].count;
+  limited_depths(static_cast<int>(n), weight.data(), depth.data());
+  for (size_t i = 0; i < n; ++i) out[leaves[i].symbol] = static_cast<uint8_t>(depth[i]);
   return out;
 }
 
-size_t coded_bytes(const Symbols& counts, const CodeLengths& lengths) {
+size_t coded_bits(const Symbols& counts, const CodeLengths& lengths) {
   size_t bits = 0;
   for (size_t s = 0; s < counts.size(); ++s) bits += size_t{counts[s]} * lengths[s];
-  return (bits + 7) / 8;
+  return bits;
 }
 
 bool is_complete(const CodeLengths& lengths) {
@@ -129,13 +126,16 @@ bool is_complete(const CodeLengths& lengths) {
   return used == kTableSize;
 }
 
-void huffman_encode(std::span<const uint8_t> symbols, const CodeLengths& lengths, std::byte* out) {
-  const auto code = codes(lengths);
-  uint64_t bits = 0;
-  unsigned held = 0;  // below 8 after each store
-  const auto put = [&](uint8_t symbol) {
-    bits |= uint64_t{code[symbol]} << held;
-    held += lengths[symbol];
+HuffmanWriter::HuffmanWriter(const CodeLengths& lengths, std::byte* out)
+    : lengths_(lengths), codes_(codes(lengths)), out_(out) {}
+
+size_t HuffmanWriter::put(std::span<const uint8_t> symbols) {
+  std::byte* out = out_;
+  uint64_t bits = bits_;
+  unsigned held = held_;
+  const auto put_one = [&](uint8_t symbol) {
+    bits |= uint64_t{codes_[symbol]} << held;
+    held += lengths_[symbol];
   };
   const auto store = [&] {
     std::memcpy(out, &bits, sizeof bits);
@@ -145,38 +145,46 @@ void huffman_encode(std::span<const uint8_t> symbols, const CodeLengths& lengths
   };
   size_t i = 0;
   for (; i + 4 <= symbols.size(); i += 4) {
-    for (size_t j = 0; j < 4; ++j) put(symbols[i + j]);
+    for (size_t j = 0; j < 4; ++j) put_one(symbols[i + j]);
     store();
   }
   for (; i < symbols.size(); ++i) {
-    put(symbols[i]);
+    put_one(symbols[i]);
     store();
   }
-  if (held != 0) *out = static_cast<std::byte>(bits);
+  const size_t taken = 8 * static_cast<size_t>(out - out_) + held - held_;
+  out_ = out;
+  bits_ = bits;
+  held_ = held;
+  return taken;
 }
 
-bool huffman_decode(ConstBytes in, const CodeLengths& lengths, std::span<uint8_t> out) {
+void HuffmanWriter::finish() {
+  if (held_ != 0) *out_ = static_cast<std::byte>(bits_);
+}
+
+bool huffman_decode(ConstBytes in, const CodeLengths& lengths, std::span<const uint16_t> bits,
+                    size_t each, std::span<uint8_t> out) {
+  constexpr size_t kTogether = 4;
   const auto table = decoding_table(lengths);
-  size_t at = 0;  // bits
-  size_t i = 0;
-  const auto take = [&](uint64_t& bits, unsigned& used) {
-    const Decoded next = table[bits & (kTableSize - 1)];
-    bits >>= next.length;
-    used += next.length;
-    out[i++] = next.symbol;
+  size_t begin = 0;
+  bool good = true;
+  const auto decode_some = [&]<size_t kRuns>(size_t first, size_t symbols) {
+    std::array<size_t, kRuns> at, end;
+    for (size_t r = 0; r < kRuns; ++r) {
+      at[r] = begin;
+      end[r] = begin += bits[first + r];
+    }
+    decode_runs(table, in, symbols, at, out.data() + first * each);
+    good = good && at == end;
   };
-  while (i < out.size()) {
-    // 57 bits are at hand: four codes.
-    uint64_t bits = load_bits(in, at / 8) >> (at % 8);
-    unsigned used = 0;
-    const size_t codes = std::min<size_t>(4, out.size() - i);
-    if (codes == 4)
-      for (int j = 0; j < 4; ++j) take(bits, used);
-    else
-      for (size_t j = 0; j < codes; ++j) take(bits, used);
-    at += used;
-  }
-  return at <= 8 * in.size();
+  const size_t whole = out.size() / each;
+  size_t run = 0;
+  for (; run + kTogether <= whole; run += kTogether)
+    decode_some.template operator()<kTogether>(run, each);
+  for (; run < whole; ++run) decode_some.template operator()<1>(run, each);
+  if (whole * each < out.size()) decode_some.template operator()<1>(run, out.size() % each);
+  return good;
 }
 
 }  // namespace ringdist

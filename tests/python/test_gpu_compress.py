@@ -8,14 +8,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.gpu import my_device, needs_gpu
-from support.rank import caught, new_group, same_bits
+from support.rank import new_group, same_bits
 
 import torch_ringdist
 
 pytestmark = needs_gpu
 CODECS = [
     *("fp16", "bf16", "bf16:stochastic", "fp8", "fp8:e5m2", "int8", "int8:stochastic", "int4"),
-    *("int2", "onebit", "topk:40", "randomk:10", "int4+h", "topk:40+h"),
+    *("int2", "onebit", "topk:40", "randomk:10", "int4+h", "topk:40+h", "lossless"),
 ]
 PAIRS = ["int8>fp8", "topk:40>bf16", "fp8>fp16"]
 WITHOUT_FEEDBACK = {"fp16", "bf16:stochastic", "int8:stochastic", "randomk:10", "fp8>fp16"}
@@ -90,16 +90,3 @@ def test_reduce_scatter_and_all_gather(pools, codec: str):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     pools(2).run(_others, codec, seed)
-
-
-def _lossless_is_refused() -> None:
-    tensor = torch.ones(100, device=my_device())
-    error = caught(torch_ringdist.all_reduce, tensor, codec="lossless")
-    assert error and "lossless" in error.text, error
-    torch_ringdist.all_reduce(tensor, codec="int8")
-    wanted = torch.full_like(tensor, float(dist.get_world_size()))
-    torch.testing.assert_close(tensor, wanted, rtol=0.02, atol=0)
-
-
-def test_lossless_is_refused_by_name(pools):
-    pools(2).run(_lossless_is_refused)

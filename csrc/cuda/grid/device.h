@@ -19,4 +19,15 @@ namespace ringdist {
 // Of a value that is not 0. What nvcc 13.0 makes of std::countr_zero() is always 32 on a device.
 constexpr int lowest_bit(uint32_t x) { return std::popcount((x & (0 - x)) - 1); }
 
+// The lowest bit becomes the highest.
+RINGDIST_DEVICE uint32_t reversed(uint32_t x) {
+#ifdef __CUDA_ARCH__
+  return __brev(x);
+#else
+  uint32_t out = 0;
+  for (int i = 0; i < 32; ++i) out |= (x >> i & 1) << (31 - i);
+  return out;
+#endif
+}
+
 }  // namespace ringdist

@@ -46,6 +46,7 @@ class DeviceWarp {
     return __shfl_sync(kAll, x[lane_], lane);
   }
   __device__ void* scratch() const { return scratch_; }
+  __device__ void add(uint32_t* word, uint32_t value) const { atomicAdd(word, value); }
   __device__ void sync() const { __syncwarp(kAll); }
 
  private:

@@ -25,7 +25,7 @@ inline constexpr int kWarp = 32;
 template <typename W>
 concept Warp =
     requires(W warp, void (*body)(int), int (*from)(int), typename W::template Lanes<uint32_t> bits,
-             typename W::template Lanes<float> x) {
+             typename W::template Lanes<float> x, uint32_t* word) {
       warp.each(body);
       { warp.maximum(bits) } -> std::same_as<uint32_t>;
       { warp.ballot(bits) } -> std::same_as<uint32_t>;  // bit i: lane i's is not 0
@@ -37,6 +37,7 @@ concept Warp =
       // Memory of its own, as much as its launch asked for.
       { warp.scratch() } -> std::same_as<void*>;
       warp.sync();
+      warp.add(word, uint32_t{1});  // to a word of that memory; several lanes may at once
     };
 
 // The bits of the lanes before `lane`.

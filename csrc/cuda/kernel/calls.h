@@ -22,14 +22,16 @@ enum class Code : uint8_t {
   kInt2,
   kOnebit,
   kTopk,
-  kRandomk
+  kRandomk,
+  kLossless
 };
 
 struct Coding {
   Code code = Code::kInt8;
   bool stochastic = false;  // kBFloat and kInt8 only
   bool rotated = false;
-  int k = 1;  // of 1024: of kTopk and kRandomk
+  int k = 1;                      // of 1024: of kTopk and kRandomk
+  DType dtype = DType::kFloat32;  // what values are stored as: of kLossless
 
   bool operator==(const Coding&) const = default;
 };
@@ -41,7 +43,7 @@ using CallSpan = std::span<const Call>;
 struct EncodeCall {
   const float* in = nullptr;
   Owed owed;               // added to `in`; none for no error feedback
-  int64_t count = 0;       // elements
+  int64_t count = 0;       // elements; of kLossless less than 4 GiB of them
   Seed seed;               // as codec/codec.h's
   uint8_t* out = nullptr;  // as many bytes as Codec::max_bytes() says
 };
@@ -52,8 +54,9 @@ struct DecodeCall {
   bool accumulate = false;  // add to `out`
   float* out = nullptr;
   int64_t count = 0;
-  int* malformed =
-      nullptr;  // set to 1 by a block of bytes that no encoder writes, which is left out
+  // Set to 1 by a block of bytes that no encoder writes, which is left out; of kLossless, by bytes
+  // that its decoder refuses, and then `out` may hold anything.
+  int* malformed = nullptr;
 };
 
 // A launch carries them.

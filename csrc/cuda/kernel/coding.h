@@ -26,6 +26,7 @@
 #include "cuda/grid/device.h"
 #include "cuda/grid/warp.h"
 #include "cuda/kernel/block_at.h"
+#include "cuda/kernel/given.h"
 #include "cuda/kernel/owed.h"
 #include "cuda/kernel/rotation.h"
 #include "cuda/kernel/seed.h"
@@ -58,45 +59,24 @@ struct Encoding {
 
   template <Warp W>
   RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
+    const Given given{in, owed};
     const bool pays = owed.pays();
     for_batch<Coder::kCount, Coder::kEncodes>(index, count, [&]<int kBlocks>(BlockAt first) {
       Values<W, kParts> sums[kBlocks];
       RINGDIST_UNROLL
-      for (int i = 0; i < kBlocks; ++i) read(warp, first.next(i), pays, sums[i]);
+      for (int i = 0; i < kBlocks; ++i) given.read(warp, first.next(i), pays, sums[i]);
       Values<W, kParts> x[kBlocks];
       RINGDIST_UNROLL
       for (int i = 0; i < kBlocks; ++i) x[i] = sums[i];
       code(warp, x, first);
       if (owed.empty()) return;
       RINGDIST_UNROLL
-      for (int i = 0; i < kBlocks; ++i) keep_loss(warp, first.next(i), pays, sums[i], x[i]);
+      for (int i = 0; i < kBlocks; ++i) given.keep_loss(warp, first.next(i), pays, sums[i], x[i]);
     });
   }
 
  private:
   static constexpr int kParts = Coder::kParts;
-
-  template <Warp W>
-  RINGDIST_DEVICE void read(W& warp, BlockAt at, bool pays, Values<W, kParts>& sum) const {
-    fill(warp, sum, 0);
-    each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
-      sum.part[part][lane] = in[at.begin + i];
-    });
-    if (pays)
-      each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
-        sum.part[part][lane] += owed.from[at.begin + i];
-      });
-  }
-
-  template <Warp W>
-  RINGDIST_DEVICE void keep_loss(W& warp, BlockAt at, bool pays, const Values<W, kParts>& sum,
-                                 const Values<W, kParts>& x) const {
-    const Owed mine = owed.at(at.begin);
-    each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
-      const float lost = sum.part[part][lane] - x.part[part][lane];
-      mine.to[i] = pays && finite(lost) ? lost : mine.from[i];
-    });
-  }
 
   // Writes the bytes of the blocks x, and makes them what they decode to. They are of one chunk.
   template <Warp W, int kBlocks>

@@ -15,5 +15,7 @@ template <typename Call>
 LaunchError launch_sign(Coding coding, CallSpan<Call> calls, void* stream);
 template <typename Call>
 LaunchError launch_sparse(Coding coding, CallSpan<Call> calls, void* stream);
+template <typename Call>
+LaunchError launch_lossless(Coding coding, CallSpan<Call> calls, void* stream);
 
 }  // namespace ringdist::gpu

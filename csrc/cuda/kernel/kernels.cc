@@ -18,6 +18,8 @@ LaunchError launch_any(Coding coding, CallSpan<Call> calls, void* stream) {
     case Code::kTopk:
     case Code::kRandomk:
       return launch_sparse(coding, calls, stream);
+    case Code::kLossless:
+      return launch_lossless(coding, calls, stream);
     case Code::kFp8E4M3:
     case Code::kFp8E5M2:
     case Code::kInt8:

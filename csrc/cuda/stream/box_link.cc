@@ -19,13 +19,13 @@ Boxes::Pieces BoxLink::Row::cut(size_t most) {
 
 Error BoxLink::begin() { return boxes_.use(stream_); }
 
-Error BoxLink::send(int peer, const void* data, size_t bytes, Stream) {
-  sends_[peer].add({static_cast<std::byte*>(const_cast<void*>(data)), bytes});
+Error BoxLink::send(int peer, const DeviceBytes& message, Stream) {
+  sends_[peer].add({message.data, message.size});
   return {};
 }
 
-Error BoxLink::receive(int peer, void* data, size_t bytes, Stream) {
-  receives_[peer].add({static_cast<std::byte*>(data), bytes});
+Error BoxLink::receive(int peer, const DeviceBytes& message, Stream) {
+  receives_[peer].add({message.data, message.size});
   return {};
 }
 

@@ -14,8 +14,8 @@ class BoxLink final : public Link {
   BoxLink(Boxes& boxes, Stream stream) : boxes_(boxes), stream_(stream) {}
 
   Error begin() override;
-  Error send(int peer, const void* data, size_t bytes, Stream stream) override;
-  Error receive(int peer, void* data, size_t bytes, Stream stream) override;
+  Error send(int peer, const DeviceBytes& message, Stream stream) override;
+  Error receive(int peer, const DeviceBytes& message, Stream stream) override;
   Error end() override;
 
  private:

@@ -2,22 +2,17 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-#include "cuda/stream/coding_of.h"
-
 namespace ringdist::gpu {
 
 template <typename Call>
-void CallBatch::add(ByCoding<Call>& to, const Codec& codec, const Call& call) {
-  const auto coding = coding_of(codec);
-  ringdist::check(coding.has_value(), "a codec without kernels");
-  const auto at = std::ranges::find(to, *coding, &std::pair<Coding, std::vector<Call>>::first);
-  auto& calls = at != to.end() ? at->second : to.emplace_back(*coding, std::vector<Call>()).second;
+void CallBatch::add(ByCoding<Call>& to, Coding coding, const Call& call) {
+  const auto at = std::ranges::find(to, coding, &std::pair<Coding, std::vector<Call>>::first);
+  auto& calls = at != to.end() ? at->second : to.emplace_back(coding, std::vector<Call>()).second;
   calls.push_back(call);
 }
 
-template void CallBatch::add(ByCoding<EncodeCall>&, const Codec&, const EncodeCall&);
-template void CallBatch::add(ByCoding<DecodeCall>&, const Codec&, const DecodeCall&);
+template void CallBatch::add(ByCoding<EncodeCall>&, Coding, const EncodeCall&);
+template void CallBatch::add(ByCoding<DecodeCall>&, Coding, const DecodeCall&);
 
 Error CallBatch::enqueue(CudaApi& cuda, Stream stream) const {
   for (const auto& [coding, calls] : encodes_)

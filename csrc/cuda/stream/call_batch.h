@@ -6,16 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include "codec/codec.h"
 #include "cuda/api/cuda_api.h"
 
 namespace ringdist::gpu {
 
 class CallBatch {
  public:
-  // Of a codec with kernels.
-  void encode(const Codec& codec, const EncodeCall& call) { add(encodes_, codec, call); }
-  void decode(const Codec& codec, const DecodeCall& call) { add(decodes_, codec, call); }
+  void encode(Coding coding, const EncodeCall& call) { add(encodes_, coding, call); }
+  void decode(Coding coding, const DecodeCall& call) { add(decodes_, coding, call); }
   void run(Elements call) { elements_.push_back(call); }
 
   // All of them, in any order.
@@ -26,7 +24,7 @@ class CallBatch {
   using ByCoding = std::vector<std::pair<Coding, std::vector<Call>>>;
 
   template <typename Call>
-  static void add(ByCoding<Call>& to, const Codec& codec, const Call& call);
+  static void add(ByCoding<Call>& to, Coding coding, const Call& call);
 
   ByCoding<EncodeCall> encodes_;
   ByCoding<DecodeCall> decodes_;

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "codec/block_map.h"
 #include "cuda/stream/call_batch.h"
+#include "cuda/stream/coding_of.h"
 #include "cuda/stream/stream_arithmetic.h"
 #include "plan/part_pieces.h"
 
@@ -22,7 +23,7 @@ class CodedStreamArithmetic final : public StreamArithmetic {
       : op_(op), map_(*op.op.request.blocks), dtype_(op.op.request.dtype), malformed_(malformed) {}
 
   Error begin() override;
-  size_t incoming_bytes(int step, int slot) const override;
+  DeviceBytes incoming(int step, int slot) const override;
   std::byte* landing(int) const override { return nullptr; }
   Result<DeviceBytes> run(int step, std::span<const DeviceBytes> arrived) override;
 
@@ -40,11 +41,8 @@ class CodedStreamArithmetic final : public StreamArithmetic {
     const size_t bytes = codec_of(mark, piece.part->codecs).max_bytes(piece.count, dtype_);
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }
-  size_t bytes_of(const Pieces& pieces, EdgeMark mark) const {
-    size_t out = 0;
-    for (const PartPiece& piece : pieces) out += bytes_of(piece, mark);
-    return out;
-  }
+  // A message of these, or a place for it; where that is is not said.
+  DeviceBytes message_of(const Pieces& pieces, EdgeMark mark) const;
   Seed seed(const PartPiece& piece) const {
     const CodingSeed of_op = piece.seed(op_.op.number, op_.rank);
     return {of_op.shared, of_op.own};
@@ -118,11 +116,22 @@ Error CodedStreamArithmetic::begin() {
   return enqueue(calls);
 }
 
-size_t CodedStreamArithmetic::incoming_bytes(int step, int slot) const {
+DeviceBytes CodedStreamArithmetic::message_of(const Pieces& pieces, EdgeMark mark) const {
+  DeviceBytes out;
+  for (const PartPiece& piece : pieces) {
+    const size_t room = bytes_of(piece, mark);
+    const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
+    if (coding && coding->code == Code::kLossless) out.varying.push_back({out.size, room});
+    out.size += room;
+  }
+  return out;
+}
+
+DeviceBytes CodedStreamArithmetic::incoming(int step, int slot) const {
   const CompiledStep& compiled = op_.step(step);
-  if (compiled.step.kind != StepKind::kReduce) return bytes_of(pieces(step), compiled.step.mark);
+  if (compiled.step.kind != StepKind::kReduce) return message_of(pieces(step), compiled.step.mark);
   const int source = compiled.source_of_in[static_cast<size_t>(slot)];
-  return bytes_of(pieces(step), compiled.step.sources[static_cast<size_t>(source)].mark);
+  return message_of(pieces(step), compiled.step.sources[static_cast<size_t>(source)].mark);
 }
 
 Result<DeviceBytes> CodedStreamArithmetic::run(int step, std::span<const DeviceBytes> arrived) {
@@ -187,21 +196,21 @@ Error CodedStreamArithmetic::write(const Range& range, const float* values) {
 
 void CodedStreamArithmetic::encode(const PartPiece& piece, EdgeMark mark, const float* in,
                                    Owed owed, std::byte* out, CallBatch& to) const {
-  const Codec& codec = codec_of(mark, piece.part->codecs);
-  if (codec.exact())
-    to.run(Write{dtype_, in, owed, out, piece.count});
+  const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
+  if (coding)
+    to.encode(*coding, {in, owed, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)});
   else
-    to.encode(codec, {in, owed, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)});
+    to.run(Write{dtype_, in, owed, out, piece.count});
 }
 
 void CodedStreamArithmetic::decode(const PartPiece& piece, EdgeMark mark, const std::byte* in,
                                    bool accumulate, float* out, CallBatch& to) const {
-  const Codec& codec = codec_of(mark, piece.part->codecs);
-  if (codec.exact())
-    to.run(Read{dtype_, in, accumulate, out, piece.count});
+  const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
+  if (coding)
+    to.decode(*coding, {reinterpret_cast<const uint8_t*>(in), seed(piece), accumulate, out,
+                        piece.count, malformed_});
   else
-    to.decode(codec, {reinterpret_cast<const uint8_t*>(in), seed(piece), accumulate, out,
-                      piece.count, malformed_});
+    to.run(Read{dtype_, in, accumulate, out, piece.count});
 }
 
 Error CodedStreamArithmetic::decode(const Pieces& pieces, EdgeMark mark, const std::byte* in,
@@ -216,18 +225,18 @@ Error CodedStreamArithmetic::decode(const Pieces& pieces, EdgeMark mark, const s
 
 Result<DeviceBytes> CodedStreamArithmetic::encode(const Pieces& pieces, EdgeMark mark,
                                                   const float* in, Pays pays) {
-  const size_t bytes = bytes_of(pieces, mark);
-  const auto out = op_.scratch.take(bytes);
+  DeviceBytes message = message_of(pieces, mark);
+  const auto out = op_.scratch.take(message.size);
   if (!out.ok()) return out.error();
   CallBatch calls;
-  std::byte* to = out.value();
+  std::byte* to = message.data = out.value();
   for (const PartPiece& piece : pieces) {
     const Owed owes = pays == Pays::kWhatIsOwed ? owed(piece) : Owed{};
     encode(piece, mark, in + piece.at, owes, to, calls);
     to += bytes_of(piece, mark);
   }
   if (Error error = enqueue(calls)) return error;
-  return DeviceBytes{out.value(), bytes};
+  return message;
 }
 
 Result<DeviceBytes> CodedStreamArithmetic::send(int step) {

@@ -1,5 +1,8 @@
 #include "cuda/stream/coding_of.h"
 
+#include <source_location>
+
+#include "base/check.h"
 #include "codec/block_codec.h"
 
 namespace ringdist::gpu {
@@ -27,14 +30,18 @@ std::optional<Code> code_of(uint8_t wire_id, int parameter) {
       return Code::kTopk;
     case 9:
       return Code::kRandomk;
-    default:
+    case 10:
+      return Code::kLossless;
+    case 0:
       return std::nullopt;
+    default:
+      check_failed("a codec without kernels", std::source_location::current());
   }
 }
 
 }  // namespace
 
-std::optional<Coding> coding_of(const Codec& codec) {
+std::optional<Coding> coding_of(const Codec& codec, DType dtype) {
   constexpr uint16_t kOwn = (1 << 12) - 1;
   const uint16_t parameters = codec.wire_parameters();
   const auto code = code_of(codec.wire_id(), parameters & kOwn);
@@ -42,7 +49,8 @@ std::optional<Coding> coding_of(const Codec& codec) {
   return Coding{.code = *code,
                 .stochastic = (parameters & kStochasticBit) != 0,
                 .rotated = (parameters & kRotationBit) != 0,
-                .k = parameters & kOwn};
+                .k = parameters & kOwn,
+                .dtype = dtype};
 }
 
 }  // namespace ringdist::gpu

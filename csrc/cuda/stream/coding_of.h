@@ -8,7 +8,7 @@
 
 namespace ringdist::gpu {
 
-// None for codecs without kernels.
-std::optional<Coding> coding_of(const Codec& codec);
+// None for `none`, which needs none. `dtype`: the op's.
+std::optional<Coding> coding_of(const Codec& codec, DType dtype = DType::kFloat32);
 
 }  // namespace ringdist::gpu

@@ -1,5 +1,6 @@
 // Moves bytes by way of the host: into pinned memory, by sends and receives of the group's host
-// ops, and out of pinned memory. Of one op.
+// ops, and out of pinned memory. Of what varies in a message its length goes first, and then so
+// many bytes. Of one op.
 #pragma once
 
 #include <memory>
@@ -30,8 +31,8 @@ class HostLink final : public Link {
       : staging_(staging), stream_(stream), held_(held) {}
 
   Error begin() override;
-  Error send(int peer, const void* data, size_t bytes, Stream stream) override;
-  Error receive(int peer, void* data, size_t bytes, Stream stream) override;
+  Error send(int peer, const DeviceBytes& message, Stream stream) override;
+  Error receive(int peer, const DeviceBytes& message, Stream stream) override;
   Error end() override;
 
  private:
@@ -40,11 +41,15 @@ class HostLink final : public Link {
     const std::byte* from;
     size_t bytes;
   };
-  Result<std::byte*> add(int peer, bool sends, size_t bytes);
+  Result<std::byte*> add(int peer, bool sends, const DeviceBytes& message);
+  Error visit(StagedExchange& exchange) const;
 
   const Staging& staging_;
   const Stream stream_;
   Held& held_;
+  Result<StagedExchange*> lengths();
+
+  std::shared_ptr<StagedExchange> lengths_;  // before the messages, if some vary
   std::shared_ptr<StagedExchange> exchange_;
   std::vector<Arrival> arrivals_;
 };

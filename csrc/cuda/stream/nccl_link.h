@@ -15,11 +15,11 @@ class NcclLink final : public Link {
       : nccl_(nccl), comms_(comms), comm_(comm), op_(op) {}
 
   Error begin() override { return within(nccl_.group_start()); }
-  Error send(int peer, const void* data, size_t bytes, Stream stream) override {
-    return within(nccl_.send(data, bytes, NcclType::kUint8, peer, comm_, stream));
+  Error send(int peer, const DeviceBytes& message, Stream stream) override {
+    return within(nccl_.send(message.data, message.size, NcclType::kUint8, peer, comm_, stream));
   }
-  Error receive(int peer, void* data, size_t bytes, Stream stream) override {
-    return within(nccl_.recv(data, bytes, NcclType::kUint8, peer, comm_, stream));
+  Error receive(int peer, const DeviceBytes& message, Stream stream) override {
+    return within(nccl_.recv(message.data, message.size, NcclType::kUint8, peer, comm_, stream));
   }
   Error end() override { return error_of(nccl_.group_end()); }
 

@@ -8,7 +8,9 @@ class PlainStreamArithmetic final : public StreamArithmetic {
  public:
   explicit PlainStreamArithmetic(StreamOp& op) : op_(op) {}
 
-  size_t incoming_bytes(int step, int) const override { return op_.bytes(range(step).count); }
+  DeviceBytes incoming(int step, int) const override {
+    return {nullptr, op_.bytes(range(step).count)};
+  }
   std::byte* landing(int step) const override { return op_.whole(range(step)); }
 
   Result<DeviceBytes> run(int step, std::span<const DeviceBytes> arrived) override {

@@ -35,10 +35,8 @@ void StagedExchange::begin() {
 // Nothing may be thrown into CUDA.
 Error StagedExchange::start_one(Added one) try {
   return group_->run_on_host(
-      std::move(one.op),
-      [self = shared_from_this(), verdict = std::move(one.verdict)](const Error& error) {
-        self->ended(error || !verdict ? error : verdict());
-      });
+      one.make(), [self = shared_from_this(), verdict = std::move(one.verdict)](
+                      const Error& error) { self->ended(error || !verdict ? error : verdict()); });
 } catch (...) {
   return thrown_error();
 }

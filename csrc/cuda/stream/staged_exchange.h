@@ -26,7 +26,14 @@ class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
 
   // `verdict`: what is wrong with an op that has ended well.
   using Verdict = std::function<Error()>;
-  void add(HostOp op, Verdict verdict = {}) { ops_.push_back({std::move(op), std::move(verdict)}); }
+  void add(HostOp op, Verdict verdict = {}) {
+    add_made([op = std::move(op)] { return op; }, std::move(verdict));
+  }
+  // An op that `make` gives when the stream has got there.
+  using Make = std::function<HostOp()>;
+  void add_made(Make make, Verdict verdict = {}) {
+    ops_.push_back({std::move(make), std::move(verdict)});
+  }
   // The ops start when the stream gets there.
   Error start(CudaApi& cuda, Stream stream);
   // What the stream gets from now on comes after all ops have ended.
@@ -34,7 +41,7 @@ class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
 
  private:
   struct Added {
-    HostOp op;
+    Make make;
     Verdict verdict;
   };
   void begin();

@@ -7,22 +7,18 @@
 #include <span>
 
 #include "base/error.h"
+#include "cuda/stream/link.h"
 #include "cuda/stream/stream_op.h"
 
 namespace ringdist::gpu {
-
-struct DeviceBytes {
-  std::byte* data = nullptr;
-  size_t size = 0;
-};
 
 class StreamArithmetic {
  public:
   virtual ~StreamArithmetic() = default;
 
   virtual Error begin() { return {}; }
-  // The bytes of a message that comes in.
-  virtual size_t incoming_bytes(int step, int slot) const = 0;
+  // What a message that comes in is like; where it is to be is not said.
+  virtual DeviceBytes incoming(int step, int slot) const = 0;
   // Where they may come to, if their step is to write there what they are; else null.
   virtual std::byte* landing(int step) const = 0;
 

@@ -60,7 +60,7 @@ class Enqueuing {
     for (const Message& message : exchange.receives) {
       if (empty(message.step)) continue;
       DeviceBytes& to = arrived_[index(message.step)][index(message.slot)];
-      to.size = arithmetic_.incoming_bytes(message.step, message.slot);
+      to = arithmetic_.incoming(message.step, message.slot);
       to.data = message.in_place ? arithmetic_.landing(message.step) : nullptr;
       if (to.data != nullptr) continue;
       const auto memory = op_.scratch.take(to.size);
@@ -75,13 +75,13 @@ class Enqueuing {
       if (empty(message.step)) continue;
       const DeviceBytes& from = leaving_[index(message.step)];
       const int peer = op_.step(message.step).out[index(message.slot)].peer;
-      if (Error error = link_.send(peer, from.data, from.size, op_.stream)) return error;
+      if (Error error = link_.send(peer, from, op_.stream)) return error;
     }
     for (const Message& message : exchange.receives) {
       if (empty(message.step)) continue;
       const DeviceBytes& to = arrived_[index(message.step)][index(message.slot)];
       const int peer = op_.step(message.step).in[index(message.slot)].peer;
-      if (Error error = link_.receive(peer, to.data, to.size, op_.stream)) return error;
+      if (Error error = link_.receive(peer, to, op_.stream)) return error;
     }
     return {};
   }

@@ -1,6 +1,7 @@
 #include "cuda/stream/stream_schedules.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -26,11 +27,15 @@ const Algorithm& algorithm_of(const DeviceOp& op) {
   return *found;
 }
 
-Error without_kernels(const Codec& codec) {
-  if (codec.exact() ? codec.wire_id() == 0 : coding_of(codec).has_value()) return {};
+// The length in front of what `lossless` sends has 32 bits; on the CPU a segment has its own.
+Error too_long(const Codec& codec, int64_t count, DType dtype) {
+  const auto coding = coding_of(codec, dtype);
+  if (!coding || coding->code != Code::kLossless ||
+      codec.max_bytes(count, dtype) <= std::numeric_limits<uint32_t>::max())
+    return {};
   return Error(ErrorKind::kNotSupported,
-               "ringdist: codec '" + std::string(codec.name()) +
-                   "' has no kernels: it compresses tensors of the CPU only");
+               "ringdist: codec '" + std::string(codec.name()) + "' of " + std::to_string(count) +
+                   " elements on a device; it takes less than 4 GiB in one piece");
 }
 
 }  // namespace
@@ -44,7 +49,7 @@ Error StreamSchedules::refusal(const Request& request) const {
   if (!request.blocks) return {};
   for (const BlockPart& part : request.blocks->parts)
     for (const CodecPtr& codec : {part.codecs.contribution, part.codecs.result})
-      if (Error error = without_kernels(*codec)) return error;
+      if (Error error = too_long(*codec, part.count, request.dtype)) return error;
   return {};
 }
 

@@ -66,11 +66,11 @@ TEST(SpecExamples, AreTrue) {
   check_example("topk:512", tiny, "00 00 00 00  01 80 00 83", tiny);
   check_example("randomk:512", in, "00 c0 40 40", {0, -2, 3, 0});
   check_example("onebit+h", in, "40 40  06", {0, 0, 0, -6});
-  check_example("lossless", in, "11000000 00 0000803f 000000c0 00004040 0000c0c0", in);
+  check_example("lossless", in, "12000000 1000 0000803f 000000c0 00004040 0000c0c0", in);
   Floats repeated;
   for (int i = 0; i < 8; ++i) repeated.insert(repeated.end(), {1, -1, 1, -2});
   check_example("lossless", repeated,
-                "6d000000 01 7f 80 00 04000000 11 88888888 000000 010000 000000 010000", repeated);
+                "6b000000 6900 7f 80 11 2000 88888888 000000 010000 000000 010000", repeated);
 }
 
 TEST(Onebit, SendsSignsTimesTheMeanMagnitude) {
@@ -170,12 +170,32 @@ TEST(Lossless, IsShorterForWhatGradientsLookLike) {
   EXPECT_GT(ratio(DType::kFloat16), 1.05);
 }
 
-TEST(Lossless, NoiseCostsAByteInAChunk) {
+TEST(Lossless, NoiseCostsTwoBytesInAChunk) {
   std::mt19937 random(kRandomSeed);
   Floats in(20000);
   for (float& x : in) x = std::bit_cast<float>(static_cast<uint32_t>(random()));
   const CodecPtr codec = codec_of("lossless");
-  EXPECT_LE(encode(*codec, in, kType, {}, kSeed).size(), 4 + 3 + in.size() * 4);
+  EXPECT_LE(encode(*codec, in, kType, {}, kSeed).size(), 4 + 2 * 3 + in.size() * 4);
+}
+
+TEST(Lossless, EachRunOfCodesTakesItsBits) {
+  const CodecPtr codec = codec_of("lossless");
+  const Floats in = normal_values(1000);
+  const Memory good = encode(*codec, in, kType, {}, kSeed);
+  const auto first = static_cast<size_t>(good[6]), last = static_cast<size_t>(good[7]);
+  const size_t bits_at = 8 + (last - first + 2) / 2;
+  Floats out(in.size());
+  // A bit from each run to the next: the chunk's size stays that of its parts.
+  for (size_t run = 0; run < 3; ++run) {
+    Memory bytes = good;
+    std::byte* const own = bytes.data() + bits_at + 2 * run;
+    own[0] = static_cast<std::byte>(static_cast<unsigned>(own[0]) ^ 1);
+    own[2] = static_cast<std::byte>(static_cast<unsigned>(own[2]) ^ 1);
+    const auto got = codec->decode(bytes, kType, kSeed, false, out);
+    ASSERT_FALSE(got.ok());
+    const std::string why = got.error().message();
+    EXPECT_TRUE(why.ends_with("end where it should") || why.ends_with("of its parts")) << why;
+  }
 }
 
 TEST(Lossless, RefusesBytesBeyondItsChunks) {

@@ -215,7 +215,7 @@ TEST_P(CudaWay, GivesCompressedOpsTheBitsOfTheCpu) {
   constexpr size_t kCount = 3001;
   RanksOptions with = options(kSize);
   with.config = {{"algorithm", "direct"}};
-  for (const char* codec : {"int4", "int8", "onebit", "topk:10"}) {
+  for (const char* codec : {"int4", "int8", "onebit", "topk:10", "lossless"}) {
     SCOPED_TRACE(codec);
     Ranks ranks(with);
     Ranks plain([&] {

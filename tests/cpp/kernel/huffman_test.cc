@@ -16,11 +16,23 @@ namespace {
 
 constexpr uint64_t kHuffmanSeed = 14;
 
-std::vector<std::byte> encode(const std::vector<uint8_t>& symbols, const CodeLengths& lengths) {
-  const size_t size = coded_bytes(count_symbols(symbols), lengths);
-  std::vector<std::byte> out(size + 8);
-  huffman_encode(symbols, lengths, out.data());
-  out.resize(size);
+constexpr size_t kEach = 256;  // symbols of a run
+
+struct Runs {
+  std::vector<uint16_t> bits;
+  std::vector<std::byte> bytes;
+};
+
+Runs encode(std::span<const uint8_t> symbols, const CodeLengths& lengths) {
+  Runs out;
+  const size_t size = (coded_bits(count_symbols(symbols), lengths) + 7) / 8;
+  out.bytes.resize(size + 8);
+  HuffmanWriter writer(lengths, out.bytes.data());
+  for (size_t at = 0; at < symbols.size(); at += kEach)
+    out.bits.push_back(static_cast<uint16_t>(
+        writer.put(symbols.subspan(at, std::min(kEach, symbols.size() - at)))));
+  writer.finish();
+  out.bytes.resize(size);
   return out;
 }
 
@@ -36,18 +48,22 @@ std::vector<uint8_t> draw(size_t count, double exponent, std::mt19937& random) {
 TEST(Huffman, DecodesWhatItEncoded) {
   SCOPED_TRACE("seed " + std::to_string(kHuffmanSeed));
   std::mt19937 random(kHuffmanSeed);
-  for (size_t count : {2, 3, 4, 5, 1000, 8191, 8192})
+  for (size_t count : {2, 3, 4, 5, 255, 256, 257, 1000, 1300, 8191, 8192})
     for (double exponent : {2.0, 0.3, 0.01}) {
       const auto symbols = draw(count, exponent, random);
       const Symbols counts = count_symbols(symbols);
       const CodeLengths lengths = code_lengths(counts);
       ASSERT_TRUE(is_complete(lengths));
-      const auto bytes = encode(symbols, lengths);
+      const Runs runs = encode(symbols, lengths);
       std::vector<uint8_t> back(count);
-      ASSERT_TRUE(huffman_decode(bytes, lengths, back));
+      ASSERT_TRUE(huffman_decode(runs.bytes, lengths, runs.bits, kEach, back));
       EXPECT_EQ(back, symbols);
-      EXPECT_FALSE(huffman_decode({}, lengths, back));
-      EXPECT_FALSE(huffman_decode(ConstBytes(bytes).first(bytes.size() - 1), lengths, back));
+      for (size_t run = 0; run < runs.bits.size(); ++run)
+        for (const int change : {-1, 1}) {
+          auto bits = runs.bits;
+          bits[run] = static_cast<uint16_t>(bits[run] + change);
+          EXPECT_FALSE(huffman_decode(runs.bytes, lengths, bits, kEach, back)) << run;
+        }
     }
 }
 
@@ -58,7 +74,7 @@ TEST(Huffman, ComesCloseToTheEntropy) {
   double entropy = 0;
   for (uint32_t n : counts)
     if (n != 0) entropy -= n * std::log2(n / 100000.0);
-  EXPECT_LE(8.0 * static_cast<double>(coded_bytes(counts, code_lengths(counts))), 1.03 * entropy);
+  EXPECT_LE(static_cast<double>(coded_bits(counts, code_lengths(counts))), 1.03 * entropy);
 }
 
 TEST(Huffman, LengthsAreLimited) {
@@ -94,7 +110,7 @@ TEST(Huffman, KnowsCodesThatAreNotComplete) {
 
 TEST(Huffman, OneSymbolTakesNoBits) {
   const Symbols counts = count_symbols(std::vector<uint8_t>(100, 7));
-  EXPECT_EQ(coded_bytes(counts, code_lengths(counts)), 0u);
+  EXPECT_EQ(coded_bits(counts, code_lengths(counts)), 0u);
 }
 
 TEST(Exponent, JoinsWhatItSplit) {

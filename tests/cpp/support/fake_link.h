@@ -5,10 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,8 +24,7 @@ class FakeWire {
   struct Part {
     int peer;
     bool sends;
-    std::byte* data;
-    size_t bytes;
+    gpu::DeviceBytes message;
     bool moved = false;
   };
 
@@ -37,9 +38,14 @@ class FakeWire {
     }
     const auto other = others.front();
     others.pop_front();
-    ASSERT_EQ(part->bytes, other->bytes) << "messages of " << pair.first << " to " << pair.second;
-    std::byte* const to = part->sends ? other->data : part->data;
-    std::memcpy(to, part->sends ? part->data : other->data, part->bytes);
+    const gpu::DeviceBytes& from = part->sends ? part->message : other->message;
+    const gpu::DeviceBytes& to = part->sends ? other->message : part->message;
+    SCOPED_TRACE("messages of " + std::to_string(pair.first) + " to " +
+                 std::to_string(pair.second));
+    ASSERT_EQ(from.size, to.size);
+    ASSERT_EQ(from.varying.size(), to.varying.size());
+    std::memcpy(to.data, from.data, from.size);
+    for (const gpu::Varying& one : to.varying) spoil(to.data + one.at, one.room);
     part->moved = other->moved = true;
   }
   bool empty() const {
@@ -50,6 +56,14 @@ class FakeWire {
   }
 
  private:
+  // What need not travel.
+  static void spoil(std::byte* encoding, size_t room) {
+    uint32_t length = 0;
+    std::memcpy(&length, encoding, sizeof length);
+    ASSERT_LE(sizeof length + length, room);
+    std::fill(encoding + sizeof length + length, encoding + room, std::byte{0xee});
+  }
+
   using Waiting = std::map<std::pair<int, int>, std::deque<std::shared_ptr<Part>>>;
   Waiting sends_;
   Waiting receives_;
@@ -64,11 +78,11 @@ class FakeLink final : public gpu::Link {
     EXPECT_TRUE(parts_.empty());
     return {};
   }
-  Error send(int peer, const void* data, size_t bytes, gpu::Stream stream) override {
-    return add(peer, true, const_cast<void*>(data), bytes, stream);
+  Error send(int peer, const gpu::DeviceBytes& message, gpu::Stream stream) override {
+    return add(peer, true, message, stream);
   }
-  Error receive(int peer, void* data, size_t bytes, gpu::Stream stream) override {
-    return add(peer, false, data, bytes, stream);
+  Error receive(int peer, const gpu::DeviceBytes& message, gpu::Stream stream) override {
+    return add(peer, false, message, stream);
   }
   Error end() override {
     auto parts = std::make_shared<Parts>(std::exchange(parts_, {}));
@@ -87,11 +101,10 @@ class FakeLink final : public gpu::Link {
  private:
   using Parts = std::vector<std::shared_ptr<FakeWire::Part>>;
 
-  Error add(int peer, bool sends, void* data, size_t bytes, gpu::Stream stream) {
-    EXPECT_GT(bytes, 0u);
+  Error add(int peer, bool sends, const gpu::DeviceBytes& message, gpu::Stream stream) {
+    EXPECT_GT(message.size, 0u);
     stream_ = stream;
-    parts_.push_back(std::make_shared<FakeWire::Part>(
-        FakeWire::Part{peer, sends, static_cast<std::byte*>(data), bytes}));
+    parts_.push_back(std::make_shared<FakeWire::Part>(FakeWire::Part{peer, sends, message}));
     return {};
   }
 

@@ -3,6 +3,7 @@
 #include <source_location>
 
 #include "base/check.h"
+#include "cuda/kernel/lossless_launches.h"
 #include "cuda/kernel/quantized_coder.h"
 #include "cuda/kernel/randomk_coder.h"
 #include "cuda/kernel/reduction.h"
@@ -10,6 +11,7 @@
 #include "cuda/kernel/sign_coder.h"
 #include "cuda/kernel/topk_coder.h"
 #include "cuda/kernel/wide.h"
+#include "support/host_launcher.h"
 #include "support/host_warp.h"
 
 namespace ringdist::host_kernels {
@@ -40,6 +42,8 @@ void with_coder(gpu::Coding coding, Run run) {
       return run(gpu::TopkCoder{{coding.k}});
     case gpu::Code::kRandomk:
       return run(gpu::RandomkCoder{{coding.k}});
+    case gpu::Code::kLossless:
+      break;
   }
   check_failed("a code without a Coder", std::source_location::current());
 }
@@ -54,6 +58,11 @@ void launch(Coder coder, gpu::CallSpan<Call> calls) {
 
 template <typename Call>
 void launch_any(gpu::Coding coding, gpu::CallSpan<Call> calls) {
+  if (coding.code == gpu::Code::kLossless) {
+    HostLauncher launcher;
+    for (const Call& call : calls) gpu::launch_lossless(launcher, coding.dtype, call);
+    return;
+  }
   with_coder(coding, [&](auto coder) {
     if (coding.rotated)
       launch<true>(coder, calls);

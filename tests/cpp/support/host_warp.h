@@ -51,6 +51,7 @@ class HostWarp {
     return x[at(lane)];
   }
   void* scratch() { return scratch_.data(); }
+  void add(uint32_t* word, uint32_t value) const { *word += value; }
   void sync() const {}
 
  private:

@@ -56,10 +56,11 @@ class BoxLinkTest : public testing::Test {
       ASSERT_FALSE(link.begin());
       for (size_t peer = 0; peer < sent.size(); ++peer) {
         for (Message& message : sent[rank][peer])
-          ASSERT_FALSE(link.send(static_cast<int>(peer), message.data(), message.size(), nullptr));
+          ASSERT_FALSE(
+              link.send(static_cast<int>(peer), {message.data(), message.size()}, nullptr));
         for (Message& message : got[peer][rank])
           ASSERT_FALSE(
-              link.receive(static_cast<int>(peer), message.data(), message.size(), nullptr));
+              link.receive(static_cast<int>(peer), {message.data(), message.size()}, nullptr));
       }
       ASSERT_FALSE(link.end());
     }
@@ -124,7 +125,7 @@ TEST_F(BoxLinkTest, AnAbortEndsWhatWaitsAndWhatComesLater) {
   Message message(100);
   BoxLink link(*at(0).boxes, at(0).stream);
   ASSERT_FALSE(link.begin());
-  ASSERT_FALSE(link.receive(1, message.data(), message.size(), nullptr));
+  ASSERT_FALSE(link.receive(1, {message.data(), message.size()}, nullptr));
   ASSERT_FALSE(link.end());
   EXPECT_TRUE(streams_.progress()) << "nothing has been left for it";
   at(0).boxes->abort();
@@ -132,7 +133,7 @@ TEST_F(BoxLinkTest, AnAbortEndsWhatWaitsAndWhatComesLater) {
   EXPECT_TRUE(at(0).boxes->ended());
   BoxLink later(*at(0).boxes, at(0).stream);
   ASSERT_FALSE(later.begin());
-  ASSERT_FALSE(later.send(1, message.data(), message.size(), nullptr));
+  ASSERT_FALSE(later.send(1, {message.data(), message.size()}, nullptr));
   EXPECT_EQ(later.end().kind(), ErrorKind::kAborted);
 }
 
@@ -142,13 +143,13 @@ TEST_F(BoxLinkTest, AnAbortHoldsAgainstOneWhoDoesNotKnowOfIt) {
   for (int i = 0; i < 3; ++i) {
     BoxLink link(*at(0).boxes, at(0).stream);
     ASSERT_FALSE(link.begin());
-    ASSERT_FALSE(link.receive(1, message.data(), message.size(), nullptr));
+    ASSERT_FALSE(link.receive(1, {message.data(), message.size()}, nullptr));
     ASSERT_FALSE(link.end());
   }
   at(0).boxes->abort();
   BoxLink other(*at(1).boxes, at(1).stream);  // leaves one, and says so over the abort's word
   ASSERT_FALSE(other.begin());
-  ASSERT_FALSE(other.send(0, message.data(), message.size(), nullptr));
+  ASSERT_FALSE(other.send(0, {message.data(), message.size()}, nullptr));
   ASSERT_FALSE(other.end());
   while (streams_.progress()) at(0).boxes->poke();
   EXPECT_TRUE(at(1).boxes->ended()) << "what the other has taken since may be anything";
@@ -163,13 +164,13 @@ TEST_F(BoxLinkTest, StreamsOfTwoDevicesTakeTurns) {
   for (const auto& [stream, message] : {std::pair(at(0).stream, &a), std::pair(second, &b)}) {
     BoxLink link(*at(0).boxes, stream);
     ASSERT_FALSE(link.begin());
-    ASSERT_FALSE(link.send(1, message->data(), message->size(), nullptr));
+    ASSERT_FALSE(link.send(1, {message->data(), message->size()}, nullptr));
     ASSERT_FALSE(link.end());
   }
   EXPECT_TRUE(streams_.progress());
   BoxLink link(*at(1).boxes, at(1).stream);
   ASSERT_FALSE(link.begin());
-  ASSERT_FALSE(link.receive(0, got.data(), got.size(), nullptr));
+  ASSERT_FALSE(link.receive(0, {got.data(), got.size()}, nullptr));
   ASSERT_FALSE(link.end());
   EXPECT_TRUE(streams_.progress()) << "the second overtook the first";
   open = true;

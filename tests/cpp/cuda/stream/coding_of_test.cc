@@ -27,8 +27,13 @@ TEST(CodingOf, TakesWhatTheNameSays) {
   EXPECT_TRUE(of("randomk:1024+h").rotated);
 }
 
-TEST(CodingOf, KnowsWhatHasNoKernels) {
-  EXPECT_FALSE(gpu::coding_of(*parse_codec("lossless").value()).has_value());
+TEST(CodingOf, TakesWhatExactOnesStoreFromTheOp) {
+  const auto lossless = gpu::coding_of(*parse_codec("lossless").value(), DType::kFloat16).value();
+  EXPECT_EQ(lossless.code, gpu::Code::kLossless);
+  EXPECT_EQ(lossless.dtype, DType::kFloat16);
+}
+
+TEST(CodingOf, KnowsWhatNeedsNoKernels) {
   EXPECT_FALSE(gpu::coding_of(*parse_codec("none").value()).has_value());
 }
 

@@ -145,15 +145,19 @@ TEST_F(HostWayTest, AStreamThatComesAfterTheGroupHasEndedGoesOn) {
   EXPECT_TRUE(group_.started.empty());
 }
 
-TEST_F(HostWayTest, NamesACodecWithoutKernels) {
+TEST_F(HostWayTest, NamesWhatIsTooLongForALength) {
   Request request;
+  request.dtype = DType::kFloat32;
   auto map = std::make_shared<BlockMap>();
-  map->parts.push_back({0, 3, parse_codec_pair("lossless", 2).value()});
+  constexpr int64_t kCount = int64_t{1} << 30;
+  map->parts.push_back({0, kCount, parse_codec_pair("lossless", 2).value()});
   request.blocks = map;
   const Error error = way_->prepare({}, request, TimePoint::max());
   EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
-  EXPECT_NE(error.message().find("'lossless' has no kernels"), std::string::npos)
+  EXPECT_NE(error.message().find("'lossless' of 1073741824 elements"), std::string::npos)
       << error.message();
+  map->parts.back().count = kCount / 2;
+  EXPECT_FALSE(way_->prepare({}, request, TimePoint::max()));
 }
 
 TEST_F(HostWayTest, FailsWhereCudaDoes) {

@@ -1,0 +1,95 @@
+// The code of a chunk of the codec `lossless`, worked out by a warp: kernel/huffman.cc's, for the
+// kernels.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "cuda/grid/device.h"
+#include "cuda/grid/warp.h"
+#include "kernel/huffman_tree.h"
+#include "kernel/lossless_chunk.h"
+
+namespace ringdist::gpu {
+
+inline constexpr int kSymbols = 256;
+
+// A number for each symbol: of s it is part s / 32 of lane s % 32.
+template <Warp W>
+struct BySymbol {
+  static constexpr int kParts = kSymbols / kWarp;
+
+  typename W::template Lanes<uint32_t> part[kParts];
+};
+
+// body(symbol, part, lane)
+template <Warp W, typename Body>
+RINGDIST_DEVICE void each_symbol(W& warp, const Body& body) {
+  RINGDIST_UNROLL
+  for (int part = 0; part < BySymbol<W>::kParts; ++part)
+    warp.each([&](int lane) { body(part * kWarp + lane, part, lane); });
+}
+
+// What a packed chunk begins with.
+struct LosslessSymbols {
+  uint8_t first;
+  uint8_t last;
+  uint8_t lengths[kSymbols / 2];  // two in a byte, none if there is only one symbol
+};
+
+// The lengths of all codes, from two in a byte.
+template <Warp W>
+RINGDIST_DEVICE BySymbol<W> lengths_of(W& warp, const uint8_t* in, int first, int last) {
+  BySymbol<W> out;
+  each_symbol(warp, [&](int symbol, int part, int lane) {
+    const int i = symbol - first;
+    const bool occurs = symbol >= first && symbol <= last;
+    const uint32_t pair = occurs ? in[i / 2] : 0u;
+    out.part[part][lane] = i % 2 == 0 ? pair & 0xf : pair >> 4;
+  });
+  return out;
+}
+
+// Whether all bits decode.
+template <Warp W>
+RINGDIST_DEVICE bool is_complete(W& warp, const BySymbol<W>& lengths) {
+  typename W::template Lanes<uint32_t> used, wrong;
+  warp.each([&](int lane) { used[lane] = wrong[lane] = 0; });
+  each_symbol(warp, [&](int, int part, int lane) {
+    const uint32_t length = lengths.part[part][lane];
+    if (length > kMaxCodeBits) wrong[lane] = 1;
+    if (length != 0) used[lane] += (uint32_t{1} << kMaxCodeBits) >> length;
+  });
+  const bool full = warp.sum(used) == uint32_t{1} << kMaxCodeBits;
+  return warp.ballot(wrong) == 0 && full;
+}
+
+// Canonical codes, in their order: body(symbol, length, code, place) by the lane that has the
+// symbol, first bit of the code highest; and when all of a length are done, done(length, code,
+// place), by all lanes, of the first that is longer or, of the last length, would be.
+template <Warp W, typename Body, typename Done>
+RINGDIST_DEVICE void each_code(W& warp, const BySymbol<W>& lengths, const Body& body,
+                               const Done& done) {
+  uint32_t code = 0;
+  int place = 0;
+  for (int length = 1; length <= kMaxCodeBits; ++length, code <<= 1) {
+    RINGDIST_UNROLL
+    for (int part = 0; part < BySymbol<W>::kParts; ++part) {
+      typename W::template Lanes<uint32_t> is_next;
+      warp.each([&](int lane) {
+        is_next[lane] = lengths.part[part][lane] == static_cast<uint32_t>(length) ? 1 : 0;
+      });
+      const uint32_t all = warp.ballot(is_next);
+      warp.each([&](int lane) {
+        if (is_next[lane] == 0) return;
+        const int before = std::popcount(all & lanes_before(lane));
+        body(part * kWarp + lane, length, code + static_cast<uint32_t>(before), place + before);
+      });
+      code += static_cast<uint32_t>(std::popcount(all));
+      place += std::popcount(all);
+    }
+    done(length, code, place);
+  }
+}
+
+}  // namespace ringdist::gpu

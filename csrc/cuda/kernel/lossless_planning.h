@@ -1,0 +1,170 @@
+// The first of three launches that encode `lossless`: a warp counts the symbols of a chunk and
+// works out their code and the chunk's size.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/grid/device.h"
+#include "cuda/grid/warp.h"
+#include "cuda/kernel/given.h"
+#include "cuda/kernel/lossless_code.h"
+#include "cuda/kernel/lossless_type.h"
+
+namespace ringdist::gpu {
+
+template <typename Stored>
+struct LosslessPlanning {
+  Given given;
+  int64_t count;
+  LosslessSymbols* symbols;  // of each chunk; not of a raw one
+  uint8_t* out;              // gets the sizes
+
+  constexpr int64_t batches() const { return lossless_chunks(count); }
+
+ private:
+  // Lanes count in tables of their own, that they seldom wait for each other: equal symbols are
+  // many.
+  static constexpr int kTables = 4;
+  static constexpr int kTable = kSymbols + kWarp / kTables;  // in different banks
+
+  struct Tree {
+    uint32_t weight[2 * kSymbols];
+    uint16_t depth[2 * kSymbols];
+    uint32_t key[kSymbols];  // of each leaf: orders them by (count, symbol)
+    uint8_t symbol[kSymbols];
+    uint8_t length[kSymbols];  // by symbol
+  };
+  union Memory {
+    uint32_t tables[kTables * kTable];
+    Tree tree;
+  };
+
+ public:
+  static constexpr int kScratch = (sizeof(Memory) + 15) / 16 * 16;
+
+  template <Warp W>
+  RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
+    auto& memory = *static_cast<Memory*>(warp.scratch());
+    const auto chunk = lossless_chunk<Stored>(index, count);
+    const BySymbol<W> counts = count_symbols(warp, memory.tables, chunk, index);
+    Tree& tree = memory.tree;
+    const int leaves = sort(warp, tree, counts);
+    warp.each([&](int lane) {
+      if (lane == 0 && leaves > 1) limited_depths(leaves, tree.weight, tree.depth);
+    });
+    const uint32_t bits = lengths(warp, tree, counts, leaves);
+    const Ends ends = ends_of(warp, counts);
+    const int first = ends.first;
+    const int last = ends.last;
+    const int packed = chunk.packed_bytes(first, last, static_cast<int>(bits));
+    const int size = chunk.pays(packed) ? packed : chunk.raw_bytes();
+    LosslessSymbols& to = symbols[index];
+    warp.each([&](int lane) {
+      if (lane == 0) {
+        store16(static_cast<uint16_t>(size), out + kLosslessLength + index * kLosslessSize);
+        to.first = static_cast<uint8_t>(first);
+        to.last = static_cast<uint8_t>(last);
+      }
+      for (int low = first + 2 * lane; low <= last; low += 2 * kWarp) {
+        const int high = low < last ? tree.length[low + 1] : 0;
+        to.lengths[(low - first) / 2] = static_cast<uint8_t>(tree.length[low] | high << 4);
+      }
+    });
+  }
+
+ private:
+  template <Warp W>
+  RINGDIST_DEVICE BySymbol<W> count_symbols(W& warp, uint32_t* tables, const LosslessChunk& chunk,
+                                            int64_t index) const {
+    warp.sync();  // after another chunk's
+    warp.each([&](int lane) {
+      for (int i = lane; i < kTables * kTable; i += kWarp) tables[i] = 0;
+    });
+    warp.sync();
+    const bool pays = given.owed.pays();
+    Values<W, kRunParts> next;
+    given.read(warp, lossless_run(chunk, index, 0), pays, next);
+    for (int run = 0; run < chunk.runs(); ++run) {
+      const Values<W, kRunParts> x = next;
+      if (run + 1 < chunk.runs()) given.read(warp, lossless_run(chunk, index, run + 1), pays, next);
+      each_element<kRunParts>(warp, chunk.elements_of(run), [&](int part, int lane, int) {
+        const uint8_t symbol = Stored::symbol(Stored::narrow(x.part[part][lane]));
+        warp.add(tables + lane % kTables * kTable + symbol, 1);
+      });
+    }
+    warp.sync();
+    BySymbol<W> counts;
+    each_symbol(warp, [&](int symbol, int part, int lane) {
+      uint32_t sum = 0;
+      for (int table = 0; table < kTables; ++table) sum += tables[table * kTable + symbol];
+      counts.part[part][lane] = sum;
+    });
+    warp.sync();  // their memory is used again
+    return counts;
+  }
+
+  // Returns how many leaves there are; gives them their weights and symbols, in ascending order.
+  template <Warp W>
+  RINGDIST_DEVICE static int sort(W& warp, Tree& tree, const BySymbol<W>& counts) {
+    int leaves = 0;
+    for (int part = 0; part < BySymbol<W>::kParts; ++part) {
+      const uint32_t occur = warp.ballot(counts.part[part]);
+      warp.each([&](int lane) {
+        const uint32_t n = counts.part[part][lane];
+        const int at = leaves + std::popcount(occur & lanes_before(lane));
+        if (n != 0) tree.key[at] = n * kSymbols + static_cast<uint32_t>(part * kWarp + lane);
+      });
+      leaves += std::popcount(occur);
+    }
+    warp.sync();
+    warp.each([&](int lane) {
+      for (int leaf = lane; leaf < leaves; leaf += kWarp) {
+        const uint32_t own = tree.key[leaf];
+        int place = 0;
+        for (int other = 0; other < leaves; ++other) place += tree.key[other] < own ? 1 : 0;
+        tree.weight[place] = own / kSymbols;
+        tree.symbol[place] = static_cast<uint8_t>(own % kSymbols);
+      }
+    });
+    warp.sync();
+    return leaves;
+  }
+
+  // Returns the bits of all codes.
+  template <Warp W>
+  RINGDIST_DEVICE static uint32_t lengths(W& warp, Tree& tree, const BySymbol<W>& counts,
+                                          int leaves) {
+    each_symbol(warp, [&](int symbol, int, int) { tree.length[symbol] = 0; });
+    warp.sync();
+    warp.each([&](int lane) {
+      for (int leaf = lane; leaves > 1 && leaf < leaves; leaf += kWarp)
+        tree.length[tree.symbol[leaf]] = static_cast<uint8_t>(tree.depth[leaf]);
+    });
+    warp.sync();
+    typename W::template Lanes<uint32_t> bits;
+    warp.each([&](int lane) { bits[lane] = 0; });
+    each_symbol(warp, [&](int symbol, int part, int lane) {
+      bits[lane] += counts.part[part][lane] * tree.length[symbol];
+    });
+    return warp.sum(bits);
+  }
+
+  struct Ends {
+    int first, last;
+  };
+  template <Warp W>
+  RINGDIST_DEVICE static Ends ends_of(W& warp, const BySymbol<W>& counts) {
+    typename W::template Lanes<uint32_t> from_top, from_bottom;
+    warp.each([&](int lane) { from_top[lane] = from_bottom[lane] = 0; });
+    each_symbol(warp, [&](int symbol, int part, int lane) {
+      if (counts.part[part][lane] == 0) return;
+      const auto s = static_cast<uint32_t>(symbol);
+      from_bottom[lane] = s;  // the last of its parts is the highest
+      if (from_top[lane] < kSymbols - 1 - s) from_top[lane] = kSymbols - 1 - s;
+    });
+    return {kSymbols - 1 - static_cast<int>(warp.maximum(from_top)),
+            static_cast<int>(warp.maximum(from_bottom))};
+  }
+};
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,39 @@
+// A float of a dtype in two: a byte that compresses, because neighbours have it alike, and the
+// rest, which is noise. For loops on a device, too.
+#pragma once
+
+#include <cstdint>
+
+namespace ringdist {
+
+// The byte is the highest of the bits rotated left by kRotate.
+template <typename BitsType, int kRotate>
+struct SplitFloat {
+  using Bits = BitsType;
+  static constexpr int kRest = sizeof(Bits) - 1;  // bytes
+
+  static constexpr uint8_t symbol(Bits x) {
+    return static_cast<uint8_t>(rotated(x) >> (8 * kRest));
+  }
+  static constexpr Bits rest(Bits x) { return rotated(x) & kRestMask; }
+  // Of `rest` the highest byte may be anything.
+  static constexpr Bits join(uint8_t symbol, Bits rest) {
+    const auto x = static_cast<Bits>((rest & kRestMask) | Bits{symbol} << (8 * kRest));
+    return static_cast<Bits>(x >> kRotate | x << (kWidth - kRotate) % kWidth);
+  }
+
+ private:
+  static constexpr int kWidth = 8 * sizeof(Bits);
+  static constexpr auto kRestMask = static_cast<Bits>((uint32_t{1} << (8 * kRest)) - 1);
+
+  static constexpr Bits rotated(Bits x) {
+    return static_cast<Bits>(x << kRotate | x >> (kWidth - kRotate) % kWidth);
+  }
+};
+
+using SplitFloat32 = SplitFloat<uint32_t, 1>;
+using SplitBFloat16 = SplitFloat<uint16_t, 1>;
+// Its exponent is too short for a byte of its own.
+using SplitFloat16 = SplitFloat<uint16_t, 0>;
+
+}  // namespace ringdist
