@@ -74,7 +74,9 @@ test-cpp:
 	  --parallel $$(tools/jobs.sh)
 
 test-python: build
-	$(VENV)/python -m pytest tests/python -q --durations=25
+	$(VENV)/python -m pytest tests/python -q --durations=25 -m "not alone" --dist loadfile \
+	  --numprocesses $$(tools/jobs.sh)
+	$(VENV)/python -m pytest tests/python -q --durations=25 -m alone
 
 bench: build
 	$(VENV)/python -m benchmarks.host $(ARGS)

@@ -13,6 +13,7 @@ from support.launched import Course, Launched, digits, read
 from test_shrink_hosts import REASON, Network
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
     pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone"),
 ]
