@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cmath>
-#include <thread>
 
 #include "compress/fakes.h"
 #include "compress/link_probe.h"
@@ -51,7 +50,7 @@ class DeviceProbe : public testing::Test {
       on_device_ += op.request.place ? 1 : 0;
       while (!op.finished()) {
         device_streams().progress();
-        std::this_thread::yield();
+        communicator_->wait(op, Milliseconds(1));
       }
     };
     tools.now = [this] { return std::make_shared<Driven>(clock_.now()); };
