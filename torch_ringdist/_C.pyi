@@ -192,8 +192,9 @@ def create_backend(
 def info() -> _Info:
     """Versions, registries, limits and variables. Any thread may call it."""
 
-def cuda_devices() -> tuple[list[tuple[str, str, int]], str]:
-    """Name, compute capability and bytes of memory of each device; why there is none, or "".
+def cuda_devices() -> tuple[list[tuple[str, str, int, str]], str]:
+    """Name, compute capability, bytes of memory and PCI address, "0000:17:00.0", of each device;
+    why there is none, or "".
 
     Starts CUDA in this process: children that it forks from then on cannot use it. Raises
     RuntimeError where libringdist_cuda.so is not loaded. Any thread may call it.
@@ -371,3 +372,29 @@ def forecast(
     "contribution" | "result" | "relay").
 
     Without the GIL; any thread. ValueError or TypeError for what a group would refuse."""
+
+class _Route(TypedDict):
+    by_nccl: bool  # else by way of the host
+    why: str  # that way
+    how: str  # it runs there
+    because: str
+    host_op: bool  # what moves and reduces is the host's op of the same kind
+
+def device_route(
+    *,
+    operation: str,  # as of forecast(); no barrier, which is the host's
+    count: int,
+    dtype: str,
+    reduce_op: str,
+    root: int,
+    hosts: list[list[int]],
+    algorithm: str,  # forecast()'s answer; "": none
+    codec: str,
+    devices: int,  # of each host, at least 1: its ranks take them in turn
+    path: str,  # as RINGDIST_DEVICE_PATH
+    nccl: bool,  # each rank is taken to have it; else what this process finds
+) -> _Route:
+    """How a group would run an operation on CUDA tensors. Starts no CUDA; any thread.
+
+    RuntimeError where libringdist_cuda.so is not loaded; ValueError or TypeError for what a group
+    would refuse."""

@@ -12,14 +12,19 @@ from torch_ringdist._units import format_bytes
 def lines(gpus: dict[str, Any], cuda: dict[str, Any]) -> list[str]:
     """Of survey() of _devices.py, and info's `cuda`."""
     if not gpus["devices"]:
-        return [gpus["problem"] or "none: the driver has no device"]
+        return [gpus["problem"] or "none: the driver has no device", *_ways(cuda)]
     numbers = {one[3]: number for number, one in enumerate(cuda.get("devices", ()))}
     rows = [("", "CUDA", "PCI", "PCIe", "NVLink", "NUMA", "")]
     rows += [_row(one, numbers) for one in gpus["devices"]]
     out = [line.rstrip() for line in _show.table(rows)]
     out += [f"{_two(pair['devices'])}: {pair_text(pair)}" for pair in gpus["pairs"]]
     out += [gpus["problem"]] if gpus["problem"] else []
+    out += _ways(cuda)
     return [*out, *_rdma(gpus)]
+
+
+def _ways(cuda: dict[str, Any]) -> list[str]:
+    return [f"CUDA tensors of {ranks}: {way}" for ranks, way in cuda.get("ways", ())]
 
 
 def _row(one: dict[str, Any], numbers: dict[str, int]) -> tuple[str, ...]:

@@ -27,21 +27,53 @@ def info() -> dict[str, Any]:
     from torch_ringdist._costs import Costs
 
     out = _native.load().info()
-    named = next((row[1] for row in out["variables"] if row[0] == "RINGDIST_COSTS"), "")
-    costs, origin = Costs.in_force(named)
+    costs, origin = Costs.in_force(_value_of(out, "RINGDIST_COSTS"))
     gpus = {**_devices.survey(), "ucx_for_cuda": _devices.ucx_for_cuda(out["ucx"]["path"])}
     return {**out, "gpus": gpus, "costs": {"origin": origin, **costs.numbers()}}
 
 
 def info_with_devices() -> dict[str, Any]:
-    """As info(), and in cuda ``devices``, (name, compute capability, bytes) of each, with ``state``
-    saying why there are none. For a process that does nothing else: see info().
+    """As info(), and in cuda ``devices``, (name, compute capability, bytes, PCI address) of each,
+    with ``state`` saying why there are none, and ``ways``, (ranks, the way of their tensors and
+    why). For a process that does nothing else: see info().
     """
     out = info()
     if out["cuda"]["state"] == "ok":
         devices, problem = _native.load().cuda_devices()
-        out["cuda"] = {**out["cuda"], "devices": devices, "state": problem or "ok"}
+        ways = _ways(len(devices), _value_of(out, "RINGDIST_DEVICE_PATH")) if devices else []
+        state = problem or "ok"
+        out["cuda"] = {**out["cuda"], "devices": devices, "state": state, "ways": ways}
     return out
+
+
+def _ways(devices: int, path: str) -> list[tuple[str, str]]:
+    """How CUDA tensors of ranks on this host would go, with the NCCL that is here."""
+    out = []
+    for name, ranks, shared in (("one rank on each", devices, devices), ("two on one", 2, 1)):
+        try:
+            found = _native.load().device_route(
+                operation="all_reduce",
+                count=1 << 20,
+                dtype="float32",
+                reduce_op="SUM",
+                root=0,
+                hosts=[list(range(ranks))],
+                algorithm="",
+                codec="",
+                devices=shared,
+                path=path,
+                nccl=False,
+            )
+        except TypeError as error:  # NCCL is asked for, and not here
+            out.append((name, str(error)))
+            continue
+        way = "by NCCL" if found["by_nccl"] else "by way of the host"
+        out.append((name, f"{way}: {found['why']}"))
+    return out
+
+
+def _value_of(info: dict[str, Any], variable: str) -> str:
+    return next((row[1] for row in info["variables"] if row[0] == variable), "")
 
 
 def stats() -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torch_ringdist import _native, _plan_plot, _plan_text, _units
+from torch_ringdist import _native, _plan_device, _plan_plot, _plan_text, _units
 from torch_ringdist._bar import Bar
 from torch_ringdist._costs import Costs
 
@@ -38,6 +38,8 @@ examples:
   python -m torch_ringdist plan --ranks 8 --hosts 4 --bytes 4M --codec int4
   python -m torch_ringdist plan --ranks 8 --hosts 2 --algorithm ring --save ring.png
       What if it were forced; drawn, too.
+  python -m torch_ringdist plan --ranks 8 --hosts 2 --device cuda --gpus 2
+      CUDA tensors of four ranks to two GPUs: by NCCL or by way of the host, and why.
   python -m torch_ringdist plan --scale --save scale.png
       Predicted times of an all_reduce of 100MB over 2, 4, ..., 4096 ranks, 8 to a host.
 """
@@ -140,6 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--per-host", type=int, metavar="N", help="ranks of a host of --scale (default: 8)")
     add("--json", action="store_true", help="print JSON instead of text")
     add("--save", metavar="FILE", help="draw it, as .png, .pdf or .svg; needs matplotlib")
+    _plan_device.add_arguments(parser)
     parser.description = _DESCRIPTION
     parser.epilog = _EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -151,8 +154,9 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         ValueError: an option that is not accepted, a layout that is impossible, an operation that
             a group would refuse.
-        ImportError: there is no matplotlib, which --save needs.
+        ImportError: there is no matplotlib, which --save needs, or no library for CUDA.
     """
+    _plan_device.check(args)
     if args.save:
         _plan_plot.check(args.save)
     if args.scale:
@@ -162,10 +166,11 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("--per-host: only --scale takes it; else give --ranks and --hosts")
     question = question_of(args, hosts_of(args.ranks, args.hosts, args.layout), "1M")
     answer = question.ask(_SHOWN)
+    route = _plan_device.route(question, answer["algorithm"], args)
     if args.json:
-        print(json.dumps(_as_json(question, answer), indent=2))
+        print(json.dumps(_as_json(question, answer, route), indent=2))
     else:
-        print(_plan_text.as_text(question, answer))
+        print(_plan_text.as_text(question, answer, route))
     if args.save:
         _plan_plot.draw(question, answer, args.save)
 
@@ -328,7 +333,9 @@ def _run_scale(args: argparse.Namespace) -> None:
         _plan_plot.draw_scale(question, per_host, rows, args.save)
 
 
-def _as_json(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
+def _as_json(
+    question: Question, answer: dict[str, Any], route: dict[str, Any] | None
+) -> dict[str, Any]:
     asked = {
         "operation": question.operation,
         "bytes": question.bytes,
@@ -340,4 +347,4 @@ def _as_json(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
         "costs": question.costs.numbers(),
         "costs_from": question.costs_from,
     }
-    return {"asked": asked, **answer}
+    return {"asked": asked, "device": route, **answer}

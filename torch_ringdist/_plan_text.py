@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from torch_ringdist import _show
+from torch_ringdist import _plan_device, _show
 from torch_ringdist._units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -44,8 +44,13 @@ def layout(hosts: list[list[int]]) -> str:
     return f"{head} of {sizes[0]} to {sizes[-1]}"
 
 
-def as_text(question: Question, answer: dict[str, Any]) -> str:
-    """All of it, for people."""
+def as_text(question: Question, answer: dict[str, Any], route: dict[str, Any] | None = None) -> str:
+    """All of it, for people. `route`: of _plan_device, where tensors are on devices."""
+    parts = [title(question)]
+    if route:
+        parts += ["\n".join(_show.table(_plan_device.rows(route))), _plan_device.note(route)]
+        if not route["host_op"]:
+            return "\n\n".join(parts)
     chosen = _chosen(answer)
     rows = [
         ("choice", f"{answer['algorithm']}: {chosen['description']}"),
@@ -54,7 +59,7 @@ def as_text(question: Question, answer: dict[str, Any]) -> str:
         ("costs", question.costs_from),
     ]
     head = _show.table([row for row in rows if row[1]])
-    parts = [title(question), "\n".join(head), _alternatives(answer)]
+    parts += ["\n".join(head), _alternatives(answer)]
     if question.codec:
         parts.append(
             "With a codec the walk counts its bytes, not its work; the formula is that of an op"

@@ -72,7 +72,7 @@ def as_text(info: dict[str, Any]) -> str:
 def _cuda_text(cuda: dict[str, Any]) -> str:
     if not cuda["built_for"]:
         return str(cuda["state"])
-    devices = [f"{name} ({capability})" for name, capability, _ in cuda.get("devices", ())]
+    devices = [f"{name} ({capability})" for name, capability, *_ in cuda.get("devices", ())]
     found = ", ".join(devices) or cuda["state"]
     return f"kernels for {cuda['built_for']}; {found}"
 

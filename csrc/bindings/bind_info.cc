@@ -49,7 +49,7 @@ py::tuple cuda_devices() {
   }
   py::list devices;
   for (const DeviceFound& device : found.devices)
-    devices.append(py::make_tuple(device.name, device.capability, device.bytes));
+    devices.append(py::make_tuple(device.name, device.capability, device.bytes, device.address));
   return py::make_tuple(devices, found.problem);
 }
 

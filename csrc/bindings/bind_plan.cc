@@ -9,6 +9,7 @@
 #include "bindings/bind.h"
 #include "bindings/costs.h"
 #include "codec/codec.h"
+#include "engine/devices.h"
 #include "plan/forecast.h"
 #include "plan/rounds.h"
 #include "torch/errors.h"
@@ -74,28 +75,39 @@ std::shared_ptr<const BlockMap> blocks_of(const std::string& spec, const Request
   return std::make_shared<const BlockMap>(std::move(map));
 }
 
+int size_of(const Hosts& hosts) {
+  int out = 0;
+  for (const auto& host : hosts) out += static_cast<int>(host.size());
+  return out;
+}
+
+Request request_of(const std::string& operation, int64_t count, const std::string& dtype,
+                   const std::string& reduce_op, int root, int size, const std::string& codec) {
+  Request out;
+  out.kind = find_named("operation", operation, operations(), &collective_name);
+  out.dtype = find_named("dtype", dtype, dtypes(), &dtype_name);
+  out.root = root;
+  out.count = out.kind == Collective::kBarrier ? 0 : count;
+  if (reduces(out.kind)) {
+    out.reduce_op = find_named("reduce_op", reduce_op, reduce_ops(), &reduce_op_name);
+    if (!is_reducible(out.dtype, out.reduce_op))
+      throw_error(Error(ErrorKind::kInvalidArgument, "reduce_op: " + reduce_op + " of " + dtype +
+                                                         " is not supported; it takes " +
+                                                         reducible_dtypes(out.reduce_op)));
+  }
+  if (!codec.empty()) out.blocks = blocks_of(codec, out, size);
+  return out;
+}
+
 ForecastRequest forecast_request(const std::string& operation, int64_t count,
                                  const std::string& dtype, const std::string& reduce_op, int root,
                                  const Hosts& hosts, const std::string& algorithm,
                                  const std::string& codec, bool layout_deterministic,
                                  int64_t segment_bytes, const CostNumbers& costs) {
   ForecastRequest out;
-  int size = 0;
-  for (const auto& host : hosts) size += static_cast<int>(host.size());
-  Request& request = out.request;
-  request.kind = find_named("operation", operation, operations(), &collective_name);
-  request.dtype = find_named("dtype", dtype, dtypes(), &dtype_name);
-  request.root = root;
-  request.count = request.kind == Collective::kBarrier ? 0 : count;
-  if (reduces(request.kind)) {
-    request.reduce_op = find_named("reduce_op", reduce_op, reduce_ops(), &reduce_op_name);
-    if (!is_reducible(request.dtype, request.reduce_op))
-      throw_error(Error(ErrorKind::kInvalidArgument, "reduce_op: " + reduce_op + " of " + dtype +
-                                                         " is not supported; it takes " +
-                                                         reducible_dtypes(request.reduce_op)));
-  }
+  const int size = size_of(hosts);
+  out.request = request_of(operation, count, dtype, reduce_op, root, size, codec);
   out.options = {0, size, algorithm, layout_deterministic, segment_bytes};
-  if (!codec.empty()) request.blocks = blocks_of(codec, request, size);
   out.topology = Topology::from_hosts(hosts, size);
   out.costs = costs_of(costs);
   return out;
@@ -171,6 +183,30 @@ py::dict forecast_op(const std::string& operation, int64_t count, const std::str
   return out;
 }
 
+py::dict device_route(const std::string& operation, int64_t count, const std::string& dtype,
+                      const std::string& reduce_op, int root, const Hosts& hosts,
+                      const std::string& algorithm, const std::string& codec, int devices,
+                      const std::string& path, bool nccl) {
+  const auto library = load_cuda();
+  throw_if(library.error());
+  DeviceQuestion question;
+  question.request = request_of(operation, count, dtype, reduce_op, root, size_of(hosts), codec);
+  question.algorithm = algorithm;
+  question.hosts = hosts;
+  question.devices = devices;
+  question.path = path;
+  question.nccl = nccl;
+  const auto route = library.value()->route(question);
+  throw_if(route.error());
+  py::dict out;
+  out["by_nccl"] = route.value().by_nccl;
+  out["why"] = route.value().why;
+  out["how"] = route.value().how;
+  out["because"] = route.value().because;
+  out["host_op"] = route.value().host_op;
+  return out;
+}
+
 CostNumbers usual(double bits_per_second, int64_t latency_ns) {
   return numbers_of(usual_costs(bits_per_second, Duration(latency_ns)));
 }
@@ -183,6 +219,10 @@ void bind_plan(py::module_& module) {
              py::arg("algorithm"), py::arg("codec"), py::arg("layout_deterministic"),
              py::arg("segment_bytes"), py::arg("costs"), py::arg("most_messages"),
              py::arg("shown"));
+  module.def("device_route", &device_route, py::kw_only(), py::arg("operation"), py::arg("count"),
+             py::arg("dtype"), py::arg("reduce_op"), py::arg("root"), py::arg("hosts"),
+             py::arg("algorithm"), py::arg("codec"), py::arg("devices"), py::arg("path"),
+             py::arg("nccl"));
   module.attr("USUAL_RATE") = kUsualRate;
   module.attr("USUAL_LATENCY_NS") = kUsualLatency.count();
   module.def("usual_costs", &usual, py::arg("bits_per_second"), py::arg("latency_ns"));

@@ -13,11 +13,18 @@
 #include "cuda/stream/event_watch.h"
 #include "cuda/stream/host_way.h"
 #include "cuda/stream/nccl_way.h"
+#include "cuda/stream/route.h"
 #include "cuda/stream/stream_runner.h"
 #include "engine/devices.h"
 
 namespace ringdist {
 namespace {
+
+// For the life of the process: streams and events may outlive all groups.
+gpu::CudaApi& cuda() {
+  static auto* const kCuda = new gpu::CudaRuntime();
+  return *kCuda;
+}
 
 DevicesFound find_devices() {
   DevicesFound out;
@@ -32,18 +39,13 @@ DevicesFound find_devices() {
       out.problem = "device " + std::to_string(index) + ": " + cudaGetErrorString(error);
       return out;
     }
-    out.devices.push_back({found.name,
-                           std::to_string(found.major) + "." + std::to_string(found.minor),
-                           static_cast<int64_t>(found.totalGlobalMem)});
+    const auto address = cuda().address(index);
+    out.devices.push_back(
+        {found.name, std::to_string(found.major) + "." + std::to_string(found.minor),
+         static_cast<int64_t>(found.totalGlobalMem), address.ok() ? address.value() : ""});
   }
   if (count == 0) out.problem = "no device: the driver knows of none";
   return out;
-}
-
-// For the life of the process: streams and events may outlive all groups.
-gpu::CudaApi& cuda() {
-  static auto* const kCuda = new gpu::CudaRuntime();
-  return *kCuda;
 }
 
 // Stays loaded.
@@ -76,6 +78,11 @@ gpu::ChosenWay::Wanted wanted_of(const std::string& path) {
   return path == "nccl" ? gpu::ChosenWay::Wanted::kNccl : gpu::ChosenWay::Wanted::kHost;
 }
 
+Result<DeviceRoute> route(const DeviceQuestion& question) {
+  constexpr int kTaken = 22900;  // for that of a rank which has it
+  return gpu::route_of(question, question.nccl ? gpu::NcclFound{kTaken, "", false} : nccl_found());
+}
+
 Result<std::unique_ptr<Runner>> make_runner(RunnerGroup& group, const std::string& path) {
   const DevicesFound found = find_devices();
   if (!found.problem.empty())
@@ -97,6 +104,7 @@ extern "C" __attribute__((visibility("default"))) const int ringdist_cuda_interf
 extern "C" __attribute__((visibility("default"))) const ringdist::CudaLibrary*
 ringdist_cuda_library() {
   static constexpr ringdist::CudaLibrary kLibrary{RINGDIST_CUDA_ARCHITECTURES,
-                                                  &ringdist::find_devices, &ringdist::make_runner};
+                                                  &ringdist::find_devices, &ringdist::make_runner,
+                                                  &ringdist::route};
   return &kLibrary;
 }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "engine/runner.h"
+#include "plan/request.h"
 
 namespace ringdist {
 
@@ -16,11 +17,30 @@ struct DeviceFound {
   std::string name;        // "NVIDIA H100 80GB HBM3"
   std::string capability;  // "9.0"
   int64_t bytes = 0;       // of its memory
+  std::string address;     // on the PCI bus, "0000:17:00.0"
 };
 
 struct DevicesFound {
   std::string problem;  // why there are none: in CUDA's words; "" where there are
   std::vector<DeviceFound> devices;
+};
+
+// A collective of tensors on devices, as `plan` asks.
+struct DeviceQuestion {
+  Request request;
+  std::string algorithm;  // the planner's; "": none
+  std::vector<std::vector<int>> hosts;
+  int devices = 1;    // of each host, at least one: its ranks take them in turn
+  std::string path;   // Config::device_path
+  bool nccl = false;  // each rank is taken to have NCCL; else what this process has
+};
+
+struct DeviceRoute {
+  bool by_nccl = false;  // else by way of the host
+  std::string why;       // that way
+  std::string how;       // it runs there: what follows "by NCCL: "
+  std::string because;
+  bool host_op = false;  // its part that moves and reduces is the host's op
 };
 
 // Raised with every change of what is above and below, down to load_cuda(): a library that an
@@ -34,6 +54,8 @@ struct CudaLibrary {
   DevicesFound (*devices)();
   // What runs a group's ops on devices. `path`: Config::device_path.
   Result<std::unique_ptr<Runner>> (*make_runner)(RunnerGroup& group, const std::string& path);
+  // Starts nothing. Errors (kNotSupported): what a group would refuse.
+  Result<DeviceRoute> (*route)(const DeviceQuestion& question);
 };
 
 // Loads the library once per process. Error (kSystem): it was not built, is of another build, or

@@ -58,7 +58,14 @@ def install(monkeypatch) -> SimpleNamespace:
     native.create_backend = create_backend
     native.options = lambda: OPTIONS
     native.info = lambda: INFO
-    native.cuda_devices = lambda: ([("NVIDIA H100", "9.0", 1 << 36)], "")
+    native.cuda_devices = lambda: (
+        [("NVIDIA H100", "9.0", 1 << 36, "0000:17:00.0")],
+        "",
+    )
+    native.device_route = lambda **asked: {
+        "by_nccl": len(asked["hosts"][0]) <= asked["devices"],
+        "why": f"{asked['hosts']} on {asked['devices']}",
+    }
     native.stats = lambda: {"bytes_sent": 7}
     native.dump = lambda: "idle"
     native.shutdown = shutdown

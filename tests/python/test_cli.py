@@ -131,6 +131,8 @@ def test_info_shows_everything_aligned(monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "UCX              1.22.0 (wheel) /lib/libucp.so.0\n" in out
     assert "CUDA             kernels for 80, 90; NVIDIA H100 (9.0)\n" in out
+    assert "\n  CUDA tensors of one rank on each: by NCCL: [[0]] on 1\n" in out
+    assert "\n  CUDA tensors of two on one: by way of the host: [[0, 1]] on 1\n" in out
     assert "  local  ok            threads of one process\n" in out
     assert "  RINGDIST_ALGORITHM      ring  set      which schedule runs (default: auto)\n" in out
     assert "  RINGDIST_SOCKET_IFNAME  -     default  interfaces to use (default: empty)\n" in out

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
+import torch_ringdist
 from torch_ringdist import _plan, _units
 from torch_ringdist.__main__ import main
 from torch_ringdist._costs import Costs, Link
+
+LIBRARY = Path(torch_ringdist.__file__).parent / "libringdist_cuda.so"
+needs_library = pytest.mark.skipif(
+    not LIBRARY.exists(), reason="libringdist_cuda.so is not built: `make cuda`, where nvcc is"
+)
 
 
 def output(capsys, *arguments: str) -> str:
@@ -166,6 +172,18 @@ def test_costs_of_a_file(capsys, tmp_path: Path, monkeypatch):
         (["--ranks", "2", "--save", "plan.txt"], ["--save", ".png, .pdf, .svg"]),
         (["--ranks", "2", "--save", "/nowhere/plan.png"], ["no folder '/nowhere'"]),
         (["--ranks", "2", "--per-host", "2"], ["--per-host: only --scale"]),
+        (["--ranks", "2", "--gpus", "2"], ["--gpus: only --device cuda"]),
+        (["--ranks", "2", "--device-path", "host"], ["--device-path: only --device cuda"]),
+        (
+            ["--ranks", "2", "--device", "cuda", "--gpus", "0"],
+            ["--gpus: expected 1 to 1024, got 0"],
+        ),
+        (["--scale", "--device", "cuda"], ["--scale: it is of times"]),
+        (["--ranks", "2", "--device", "cuda", "--save", "x.png"], ["--save: it is of times"]),
+        (
+            ["--ranks", "2", "--device", "cuda", "--operation", "barrier"],
+            ["--operation: a barrier is the host's"],
+        ),
         (["--scale", "--hosts", "2"], ["--scale", "--per-host"]),
         (["--scale", "--ranks", "1"], ["--scale needs 2 to 4096, got 1"]),
         (["--scale", "--per-host", "0"], ["--per-host: expected 1 to 4096, got 0"]),
@@ -175,6 +193,45 @@ def test_what_is_impossible_says_why(capsys, arguments: list[str], words: list[s
     text = refusal(capsys, *arguments)
     for word in words:
         assert word in text
+
+
+@needs_library
+def test_cuda_tensors_go_by_nccl_where_each_rank_has_a_gpu(capsys):
+    out = output(capsys, "--ranks", "4", "--hosts", "2", "--device", "cuda")
+    assert "\ndevice  cuda, by NCCL\nwhy     each rank has NCCL and a device of its own;" in out
+    assert "\nthere   its own all_reduce\n" in out and "There are no times" in out
+    assert "formula" not in out and "round 1" not in out
+    out = output(capsys, "--ranks", "4", "--device", "cuda", "--reduce-op", "MIN")
+    assert "with ncclSend and ncclRecv" in out and "NCCL has no MIN of float32" in out
+
+
+@needs_library
+def test_cuda_tensors_go_by_the_host_where_ranks_share_a_gpu(capsys):
+    words = ["--ranks", "4", "--device", "cuda", "--gpus", "2"]
+    out = output(capsys, *words)
+    assert "device  cuda, by way of the host\nwhy     rank 0 and rank 2 use the same" in out
+    assert "pinned memory that all ranks map" in out and "There are no times" in out
+    out = output(capsys, *words, "--bytes", "64K")
+    assert "the host's op, copies back" in out and "less than 256 KiB" in out
+    assert "What follows is the host's op" in out and "\nchoice  " in out and "round 1" in out
+    device = json.loads(output(capsys, *words, "--json"))["device"]
+    assert device["by_nccl"] is False and device["host_op"] is False
+    assert json.loads(output(capsys, "--ranks", "2", "--json"))["device"] is None
+
+
+@needs_library
+def test_what_is_refused_of_cuda_tensors(capsys):
+    words = ["--ranks", "4", "--device", "cuda"]
+    text = refusal(capsys, *words, "--gpus", "2", "--device-path", "nccl")
+    assert "NCCL is asked for, but rank 0 and rank 2" in text
+    text = refusal(capsys, *words, "--codec", "lossless", "--bytes", "8G")
+    assert "codec 'lossless' of 2147483648 elements on a device" in text
+    assert "it is asked for" in output(capsys, *words, "--device-path", "host")
+
+
+@pytest.mark.skipif(LIBRARY.exists(), reason="libringdist_cuda.so is built")
+def test_without_the_library_nothing_is_said_of_cuda_tensors(capsys):
+    assert "no library for CUDA" in refusal(capsys, "--ranks", "2", "--device", "cuda")
 
 
 def test_thousands_of_ranks(capsys):

@@ -39,6 +39,8 @@ def test_the_command_names_devices_or_says_why_not() -> None:
     out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     cuda = json.loads(out.stdout)["cuda"]
     assert bool(cuda["devices"]) == (cuda["state"] == "ok")
+    assert len(cuda["ways"]) == (2 if cuda["devices"] else 0)
+    assert all(len(one) == 4 for one in cuda["devices"])
     assert cuda["state"] == "ok" or cuda["state"].startswith(("no device: ", "device "))
 
 

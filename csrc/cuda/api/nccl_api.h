@@ -19,7 +19,8 @@ class NcclApi {
   // 22807 is 2.28.7.
   virtual int version() const = 0;
   // It reduces fp8, from 2.24 on.
-  bool has_fp8() const { return version() >= 22400; }
+  bool has_fp8() const { return has_fp8(version()); }
+  static bool has_fp8(int version) { return version >= 22400; }
   // The oldest that is taken: communicators that do not block, with a config, and can be split.
   static constexpr int kLeastVersion = 21801;
 

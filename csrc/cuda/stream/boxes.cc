@@ -36,10 +36,12 @@ Result<bool> all_say(RunnerGroup& group, bool mine, TimePoint deadline) {
 
 }  // namespace
 
+bool Boxes::fit(int size) { return size > 1 && slot_of(size) >= kLeast; }
+
 Result<std::shared_ptr<Boxes>> Boxes::make(CudaApi& cuda, RunnerGroup& group, TimePoint deadline) {
   const auto none = std::shared_ptr<Boxes>();
   const int size = group.size();
-  if (size == 1 || slot_of(size) < kLeast) return none;
+  if (!fit(size)) return none;
   const size_t boxes = slot_of(size) * kSlots * static_cast<size_t>(size - 1);
   auto memory = group.share(words_of(size) + boxes, deadline);
   if (!memory.ok()) return memory.error();

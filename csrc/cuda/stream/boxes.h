@@ -22,6 +22,8 @@ namespace ringdist::gpu {
 // One thread at a time but for abort() and poke().
 class Boxes {
  public:
+  // So many ranks may have them.
+  static bool fit(int size);
   // Null, on all ranks alike, where they do not share a host, or are too many. Blocks.
   static Result<std::shared_ptr<Boxes>> make(CudaApi& cuda, RunnerGroup& group, TimePoint deadline);
   ~Boxes();

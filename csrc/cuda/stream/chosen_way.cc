@@ -1,7 +1,5 @@
 #include "cuda/stream/chosen_way.h"
 
-#include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
@@ -10,26 +8,6 @@
 #include "cuda/nccl/peers.h"
 
 namespace ringdist::gpu {
-
-// As it goes to the others, which run the same build.
-struct ChosenWay::Offer {
-  std::array<uint8_t, 16> device;
-  int32_t nccl_version;
-  uint8_t shares_devices;
-  std::array<char, 107> problem;  // as much of it as there is room for
-};
-
-namespace {
-
-template <size_t kSize>
-void put(const std::string& text, std::array<char, kSize>& out) {
-  out.fill(0);
-  std::copy_n(text.begin(), std::min(text.size(), kSize - 1), out.begin());
-}
-
-std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
-
-}  // namespace
 
 ChosenWay::ChosenWay(CudaApi& cuda, RunnerGroup& group, NcclFound nccl, Ways ways, Wanted wanted)
     : cuda_(cuda), group_(group), nccl_(std::move(nccl)), ways_(std::move(ways)), wanted_(wanted) {}
@@ -60,28 +38,11 @@ void ChosenWay::use(int peer, bool nccl) {
   way->abort();
 }
 
-// "" if there is none.
-std::string ChosenWay::obstacle_to_nccl(const std::vector<int>& ranks,
-                                        const std::vector<Offer>& offers) {
-  for (size_t i = 0; i < offers.size(); ++i)
-    if (offers[i].nccl_version == 0)
-      return rank_text(ranks[i]) + " has no NCCL (" + offers[i].problem.data() + ")";
-  if (std::ranges::all_of(offers, [](const Offer& one) { return one.shares_devices != 0; }))
-    return "";
-  for (size_t a = 0; a < offers.size(); ++a)
-    for (size_t b = a + 1; b < offers.size(); ++b)
-      if (offers[a].device == offers[b].device)
-        return rank_text(ranks[a]) + " and " + rank_text(ranks[b]) + " use the same device";
-  return "";
-}
-
 Result<bool> ChosenWay::agree_on_nccl(int device, const std::vector<int>& ranks,
                                       TimePoint deadline) {
-  const auto identity = cuda_.identity(device);
-  if (!identity.ok()) return identity.error();
-  Offer mine{identity.value(), nccl_.version, nccl_.shares_devices, {}};
-  put(nccl_.problem, mine.problem);
-  const auto all = group_.exchange(ranks, std::as_bytes(std::span(&mine, 1)), deadline);
+  const auto mine = Offer::make(cuda_, device, nccl_);
+  if (!mine.ok()) return mine.error();
+  const auto all = group_.exchange(ranks, std::as_bytes(std::span(&mine.value(), 1)), deadline);
   if (!all.ok()) return all.error();
   std::vector<Offer> offers(all.value().size());
   for (size_t i = 0; i < offers.size(); ++i)
@@ -90,7 +51,10 @@ Result<bool> ChosenWay::agree_on_nccl(int device, const std::vector<int>& ranks,
   if (wanted_ == Wanted::kNccl && !obstacle.empty())
     return Error(ErrorKind::kNotSupported, "ringdist: NCCL is asked for, but " + obstacle);
   if (group_.rank() == ranks[0] && wanted_ == Wanted::kAny && !obstacle.empty())
-    log(LogLevel::kWarn, "tensors on devices go by way of the host: " + obstacle);
+    log(LogLevel::kWarn,
+        "tensors on devices go by way of the host, not by links between them (`python -m "
+        "torch_ringdist info` shows those): " +
+            obstacle);
   return wanted_ != Wanted::kHost && obstacle.empty();
 }
 

@@ -6,21 +6,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "base/thread_annotations.h"
+#include "cuda/stream/offer.h"
 #include "cuda/stream/way.h"
 
 namespace ringdist::gpu {
-
-// What a rank has of NCCL.
-struct NcclFound {
-  int version = 0;      // as NcclApi::version(); 0: none
-  std::string problem;  // why there is none
-  // Ranks may share a device with it: NCCL_MULTI_RANK_GPU_ENABLE is set, from 2.30.3 on.
-  bool shares_devices = false;
-};
 
 struct Ways {
   MakeWay nccl;  // called where each rank has it
@@ -44,13 +36,9 @@ class ChosenWay final : public Way {
   void end() override;
 
  private:
-  struct Offer;  // what a rank has, for the others
-
   int key_of(const Request& request) const;  // in chosen_
   Error choose(int device, int peer, TimePoint deadline);
   Result<bool> agree_on_nccl(int device, const std::vector<int>& ranks, TimePoint deadline);
-  static std::string obstacle_to_nccl(const std::vector<int>& ranks,
-                                      const std::vector<Offer>& offers);
   std::shared_ptr<Way> way_of(const Request& request) const;
   std::vector<std::shared_ptr<Way>> made() const;
   void use(int peer, bool nccl);

@@ -5,12 +5,10 @@
 #include "cuda/stream/box_link.h"
 #include "cuda/stream/compared_calls.h"
 #include "cuda/stream/copies.h"
+#include "cuda/stream/op_rules.h"
 
 namespace ringdist::gpu {
 namespace {
-
-// Below, a turn of the host's memory is dearer than what its threads do.
-constexpr size_t kLeastByBoxes = size_t{256} << 10;
 
 // Whether a rank's output is also what it gives.
 bool gives_output(const Request& request, int rank) {
@@ -66,16 +64,6 @@ Error HostWay::make_boxes(TimePoint deadline) {
   return {};
 }
 
-// All ranks answer alike.
-bool HostWay::suits_boxes(const Request& request) const {
-  if (request.endpoint) return false;
-  if (request.blocks) return true;
-  // Ranks do not know each other's parts of an alltoall.
-  const bool parts = !request.input_parts.empty() || !request.output_parts.empty();
-  const size_t bytes = static_cast<size_t>(request.count) * dtype_size(request.dtype);
-  return !parts && bytes >= kLeastByBoxes && !schedules_.refusal(request);
-}
-
 // Of several devices of a group the first has its way. It is for speed only: no matter if it fails.
 void HostWay::stay_near(int device) {
   if (std::exchange(near_, true)) return;
@@ -85,13 +73,13 @@ void HostWay::stay_near(int device) {
 
 Error HostWay::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
   stay_near(place.device);
-  if (suits_boxes(request))
+  if (suits_boxes(request, staging_.size))
     if (Error error = make_boxes(deadline)) return error;
   return request.blocks ? schedules_.prepare(request) : Error();
 }
 
 Error HostWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
-  if (suits_boxes(op.request) && boxes()) return enqueue_by_boxes(op, stream, held);
+  if (suits_boxes(op.request, staging_.size) && boxes()) return enqueue_by_boxes(op, stream, held);
   if (!op.request.blocks) return enqueue_plain(op, stream, held);
   HostLink link(staging_, stream, held);
   return schedules_.enqueue(op, stream, link, held);

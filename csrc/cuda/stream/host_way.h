@@ -32,7 +32,6 @@ class HostWay final : public Way {
   std::shared_ptr<Boxes> boxes() const;
   Error make_boxes(TimePoint deadline);
   void stay_near(int device);
-  bool suits_boxes(const Request& request) const;
   Error enqueue_by_boxes(const DeviceOp& op, Stream stream, Held& held);
   Error enqueue_plain(const DeviceOp& op, Stream stream, Held& held);
   Result<std::byte*> pinned_for(const Buffer& values, Buffer& out, Held& held);

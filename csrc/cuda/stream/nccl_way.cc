@@ -7,6 +7,7 @@
 #include "cuda/nccl/nccl_reduction.h"
 #include "cuda/stream/current_device.h"
 #include "cuda/stream/nccl_link.h"
+#include "cuda/stream/op_rules.h"
 
 namespace ringdist::gpu {
 
@@ -27,7 +28,7 @@ Error NcclWay::prepare(const DevicePlace& place, const Request& request, TimePoi
                        "or RINGDIST_DEVICE_PATH=host");
     return comms_.make(place.device, endpoint->peer, deadline);
   }
-  if (request.blocks || !reduces_by_nccl(request))
+  if (request.blocks || !nccl_reduces(request, nccl_.has_fp8()))
     if (Error error = schedules_.prepare(request)) return error;
   return comms_.make(place.device, kNoPeer, deadline);
 }
@@ -45,31 +46,11 @@ Result<MakeWay> NcclWay::split(const std::vector<int>& ranks, TimePoint deadline
   });
 }
 
-bool NcclWay::reduces_by_nccl(const Request& request) const {
-  return !reduces(request.kind) ||
-         nccl_reduction(request.dtype, request.reduce_op, nccl_.has_fp8()).has_value();
-}
-
 NcclWay::Numbers NcclWay::numbers_of(const Request& request) const {
   if (!reduces(request.kind))
     return {NcclType::kUint8, NcclReduce::kSum, dtype_size(request.dtype)};
   const auto how = nccl_reduction(request.dtype, request.reduce_op, nccl_.has_fp8());
   return {how->type, how->op, static_cast<size_t>(how->numbers)};
-}
-
-bool NcclWay::is_native(const Request& request) const {
-  if (request.blocks || !reduces_by_nccl(request)) return false;
-  switch (request.kind) {
-    case Collective::kAllreduce:
-    case Collective::kBroadcast:
-    case Collective::kReduce:
-      return true;
-    case Collective::kAllgather:
-    case Collective::kReduceScatter:
-      return request.input_parts.empty() && request.output_parts.empty();
-    default:
-      return false;
-  }
 }
 
 NcclComm NcclWay::find_comm(const DeviceOp& op) const {
@@ -86,7 +67,7 @@ Error NcclWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
   const NcclComm comm = find_comm(op);
   if (comm == nullptr) return NcclComms::has_ended();
   if (request.endpoint) return enqueue_message(op, comm, stream);
-  if (is_native(request)) {
+  if (is_nccls_own(request, nccl_.has_fp8())) {
     const bool parts =
         request.kind == Collective::kAllgather || request.kind == Collective::kReduceScatter;
     return parts ? enqueue_parts(op, comm, stream) : enqueue_native(op, comm, stream);

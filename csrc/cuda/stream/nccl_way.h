@@ -33,8 +33,6 @@ class NcclWay final : public Way {
   };
 
   Numbers numbers_of(const Request& request) const;
-  bool is_native(const Request& request) const;
-  bool reduces_by_nccl(const Request& request) const;
   NcclComm find_comm(const DeviceOp& op) const;
   Error enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream);
   Error enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream);

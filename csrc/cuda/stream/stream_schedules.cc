@@ -1,12 +1,11 @@
 #include "cuda/stream/stream_schedules.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
-#include "cuda/stream/coding_of.h"
+#include "cuda/stream/op_rules.h"
 #include "plan/coded_plan.h"
 
 namespace ringdist::gpu {
@@ -14,47 +13,10 @@ namespace {
 
 constexpr size_t kMostKept = 64;
 
-// The planner's, but for those by hosts: a stream sees ranks, no hosts.
-const Algorithm& algorithm_of(const DeviceOp& op) {
-  const Algorithm* const planned = op.plan.algorithm;
-  if (planned != nullptr && !planned->by_hosts) return *planned;
-  const auto fits = [&](const Algorithm& one) {
-    return one.supports(op.request.kind) && one.rank_ordered && one.serves_codecs &&
-           !one.by_hosts && !one.only_for_few;
-  };
-  const auto found = std::ranges::find_if(algorithms(), fits);
-  ringdist::check(found != algorithms().end(), "no algorithm without hosts for a collective");
-  return *found;
-}
-
-// The length in front of what `lossless` sends has 32 bits; on the CPU a segment has its own.
-Error too_long(const Codec& codec, int64_t count, DType dtype) {
-  const auto coding = coding_of(codec, dtype);
-  if (!coding || coding->code != Code::kLossless ||
-      codec.max_bytes(count, dtype) <= std::numeric_limits<uint32_t>::max())
-    return {};
-  return Error(ErrorKind::kNotSupported,
-               "ringdist: codec '" + std::string(codec.name()) + "' of " + std::to_string(count) +
-                   " elements on a device; it takes less than 4 GiB in one piece");
-}
-
 }  // namespace
 
-Error StreamSchedules::refusal(const Request& request) const {
-  if (reduces(request.kind) && size_ > SourceList::kMost)
-    return Error(ErrorKind::kNotSupported,
-                 "ringdist: " + std::string(collective_name(request.kind)) + " of " +
-                     std::to_string(size_) + " ranks' tensors on devices; at most " +
-                     std::to_string(SourceList::kMost) + " reduce without NCCL");
-  if (!request.blocks) return {};
-  for (const BlockPart& part : request.blocks->parts)
-    for (const CodecPtr& codec : {part.codecs.contribution, part.codecs.result})
-      if (Error error = too_long(*codec, part.count, request.dtype)) return error;
-  return {};
-}
-
 Error StreamSchedules::prepare(const Request& request) {
-  if (Error error = refusal(request)) return error;
+  if (Error error = schedule_refusal(request, size_)) return error;
   return request.blocks && !malformed() ? make_malformed() : Error();
 }
 
@@ -88,7 +50,7 @@ Shape StreamSchedules::shape_of(const Request& request) const {
 }
 
 const StreamSchedule& StreamSchedules::find(const DeviceOp& op) {
-  const Algorithm& algorithm = algorithm_of(op);
+  const Algorithm& algorithm = stream_algorithm(op.request.kind, op.plan.algorithm);
   const Request& request = op.request;
   const auto make = [&] {
     return make_stream_schedule(algorithm, request.kind, shape_of(request));

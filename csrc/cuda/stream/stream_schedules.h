@@ -19,10 +19,7 @@ class StreamSchedules {
  public:
   StreamSchedules(CudaApi& cuda, int rank, int size) : cuda_(cuda), rank_(rank), size_(size) {}
 
-  // Before an op is enqueued. Errors: kNotSupported, a codec without kernels, more ranks than a
-  // launch takes sources; CUDA's.
-  // Errors (kNotSupported): what prepare() would not take.
-  Error refusal(const Request& request) const;
+  // Before an op is enqueued. Errors: kNotSupported, as of schedule_refusal(); CUDA's.
   Error prepare(const Request& request);
   // As Way::enqueue().
   Error enqueue(const DeviceOp& op, Stream stream, Link& link, Held& held);

@@ -91,6 +91,15 @@ TEST_F(ChosenWayTest, NamesWhatIsInTheWayOfNcclWhereThatIsWanted) {
       << error.message();
 }
 
+TEST_F(ChosenWayTest, NamesADeviceThatRanksShare) {
+  const auto way = make({22907, "", false}, ChosenWay::Wanted::kNccl);
+  const Error error = prepare(*way);
+  ASSERT_TRUE(error);
+  EXPECT_NE(error.message().find("rank 0 and rank 1 use the same device, fake:0"),
+            std::string::npos)
+      << error.message();
+}
+
 TEST_F(ChosenWayTest, IsTheHostWhereThatIsWanted) {
   give_each_its_own();
   const auto way = make({22907, "", false}, ChosenWay::Wanted::kHost);

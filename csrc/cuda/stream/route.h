@@ -1,0 +1,14 @@
+// How a collective of tensors on devices would go, without any device: for `info` and `plan`. By
+// the rules that the ways themselves go by. Pure; any thread.
+#pragma once
+
+#include "cuda/stream/offer.h"
+#include "engine/devices.h"
+
+namespace ringdist::gpu {
+
+// `nccl`: what each rank has. Error (kNotSupported): NCCL is wanted, and a rank cannot; a codec
+// without kernels.
+Result<DeviceRoute> route_of(const DeviceQuestion& question, const NcclFound& nccl);
+
+}  // namespace ringdist::gpu
