@@ -23,7 +23,7 @@ TEST(LowRankSample, ComputesAllStagesAsOftenAsAsked) {
 class OtherDevice final : public CostProbe {
  public:
   Result<std::vector<double>> mean(std::vector<double> values) override {
-    const double other = values[0] + 1;
+    const double other = values[0] + 1000;
     return std::vector<double>{(values[0] + other) / 2, (values[1] + other * other) / 2};
   }
   Result<double> latency(GradientMemory&) override { return 0.0; }
@@ -40,6 +40,7 @@ TEST(LowRankSample, DevicesThatComputeOtherwiseAreRefused) {
   EXPECT_EQ(alike.asked, 1);
   OtherDevice other;
   const Error error = check_devices_alike(other, at::kCPU);
+  ASSERT_TRUE(error);
   EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
   EXPECT_NE(error.message().find("powersgd: the devices"), std::string::npos) << error.what();
   alike.error = Error(ErrorKind::kPeerLost, "rank 1 is lost");
