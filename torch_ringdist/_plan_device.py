@@ -39,7 +39,8 @@ def check(args: argparse.Namespace) -> None:
 
 
 def route(question: Question, algorithm: str, args: argparse.Namespace) -> dict[str, Any] | None:
-    """As device_route() of _C.pyi, each rank being taken to have NCCL; None: of the CPU's tensors.
+    """As device_route() of _C.pyi, each rank being taken to have NCCL, and nccl_assumed: whether
+    that matters. None: of the CPU's tensors.
 
     Raises:
         ImportError: there is no library for CUDA.
@@ -65,7 +66,7 @@ def route(question: Question, algorithm: str, args: argparse.Namespace) -> dict[
         raise ValueError(str(error)) from None
     except RuntimeError as error:
         raise ImportError(f"--device cuda: {error}") from None
-    return dict(found)
+    return {**found, "nccl_assumed": args.device_path != "host"}
 
 
 def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -73,7 +74,7 @@ def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     way = "by NCCL" if found["by_nccl"] else "by way of the host"
     return [
         ("device", f"cuda, {way}"),
-        ("why", f"{found['why']}; that each has NCCL is taken for granted"),
+        ("why", f"{found['why']}{' (NCCL is assumed)' if found['nccl_assumed'] else ''}"),
         ("there", found["how"]),
         ("why", found["because"]),
     ]

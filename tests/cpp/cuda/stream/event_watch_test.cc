@@ -26,6 +26,7 @@ class Events final : public CudaApi {
     return all.load();
   }
   Result<std::array<uint8_t, 16>> identity(int) override { return unused(); }
+  Result<std::string> address(int) override { return unused(); }
   Result<int> use(int) override { return unused(); }
   Result<Stream> make_stream() override { return unused(); }
   void free_stream(Stream) override {}
