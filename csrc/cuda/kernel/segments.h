@@ -86,6 +86,9 @@ class Gatherer {
     alike.clear();
   }
 
+  // With the count of all batches.
+  static_assert(((sizeof(Segments<Bodies>) + sizeof(int64_t) <= kLaunchBytes) && ...));
+
   const Launch& launch_;
   std::tuple<Segments<Bodies>...> gathered_;
   LaunchError error_ = 0;
