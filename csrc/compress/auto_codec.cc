@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <ranges>
 #include <utility>
 
 #include "base/check.h"
@@ -36,8 +37,8 @@ double median(std::vector<double> values) {
 std::span<const std::string> AutoCodec::candidates() { return kCandidates; }
 
 bool AutoCodec::Step::complete() const {
-  return !buckets.empty() && std::ranges::all_of(buckets, [](const Bucket& bucket) {
-    return bucket.ready && bucket.done && bucket.ready->passed() && bucket.done->passed();
+  return !buckets.empty() && begun->passed() && std::ranges::all_of(buckets, [](const Bucket& b) {
+    return b.ready && b.done && b.ready->passed() && b.done->passed();
   });
 }
 
@@ -68,10 +69,9 @@ void AutoCodec::done(int64_t step, size_t bucket, MomentPtr now) {
     if (one.number == step && bucket < one.buckets.size()) one.buckets[bucket].done = now;
 }
 
-const AutoCodec::Step* AutoCodec::last_complete() const {
-  for (auto it = steps_.rbegin(); it != steps_.rend(); ++it)
-    if (it->complete()) return &*it;
-  return nullptr;
+const AutoCodec::Step* AutoCodec::seen() const {
+  const auto it = std::ranges::find(steps_, seen_, &Step::number);
+  return it == steps_.end() ? nullptr : &*it;
 }
 
 void AutoCodec::resume() {
@@ -80,8 +80,14 @@ void AutoCodec::resume() {
 }
 
 // [whether, how many, how many squared]
-std::vector<double> AutoCodec::view() const {
-  const Step* last = last_complete();
+std::vector<double> AutoCodec::view() {
+  seen_ = -1;
+  for (const Step& step : std::views::reverse(steps_))
+    if (step.complete()) {
+      seen_ = step.number;
+      break;
+    }
+  const Step* last = seen();
   const double count = last != nullptr ? static_cast<double>(last->buckets.size()) : 0;
   return {last != nullptr ? 1.0 : 0.0, count, count * count};
 }
@@ -98,26 +104,27 @@ size_t AutoCodec::codec_of(size_t bucket) const {
 std::vector<double> AutoCodec::measurement(double latency, std::span<const double> costs,
                                            std::span<const double> low_rank) const {
   check(costs.size() == kCodecs, "costs of other codecs than the candidates");
-  std::vector<double> steps;
-  const Step* last = last_complete();
-  for (const Step& step : steps_)
-    if (step.next && step.next->passed() && step.complete()) steps.push_back(step.length());
-  std::vector<double> out{latency, median(steps)};
-  for (size_t i = 0; last != nullptr && i < last->buckets.size(); ++i) {
-    std::vector<double> ready;
-    for (const Step& step : steps_)
-      if (step.complete() && step.buckets.size() == last->buckets.size())
-        ready.push_back(step.buckets[i].ready->since(*step.begun));
-    out.push_back(median(ready));
+  const Step* last = seen();
+  const size_t count = last != nullptr ? last->buckets.size() : 0;
+  std::vector<double> lengths;
+  std::vector<std::vector<double>> ready(count);
+  for (const Step& step : steps_) {
+    if (!step.complete()) continue;  // asks a device's driver for each bucket: once
+    if (step.next && step.next->passed()) lengths.push_back(step.length());
+    if (step.buckets.size() != count) continue;
+    for (size_t i = 0; i < count; ++i)
+      ready[i].push_back(step.buckets[i].ready->since(*step.begun));
   }
+  std::vector<double> out{latency, median(std::move(lengths))};
+  for (std::vector<double>& times : ready) out.push_back(median(std::move(times)));
   out.insert(out.end(), costs.begin(), costs.end());
-  for (size_t i = 0; last != nullptr && i < last->buckets.size(); ++i)
+  for (size_t i = 0; i < count; ++i)
     out.push_back(i < low_rank.size() ? low_rank[i] : std::numeric_limits<double>::infinity());
   return out;
 }
 
 const CodecChoice& AutoCodec::choose(std::span<const double> mean) {
-  const Step* complete = last_complete();
+  const Step* complete = seen();
   check(complete != nullptr, "a choice before any whole step");
   const std::vector<Bucket> buckets = complete->buckets;
   check(mean.size() == 2 + 2 * buckets.size() + kCodecs,

@@ -37,8 +37,9 @@ class AutoCodec {
   void done(int64_t step, size_t bucket, MomentPtr now);
 
   // Ranks can choose only if all have seen a whole step, with as many buckets: they share the mean
-  // of their view() first, and otherwise try again at the next step.
-  std::vector<double> view() const;
+  // of their view() first, and otherwise try again at the next step. Until the next view() it is
+  // of the step which that one saw that they choose, whatever comes to pass meanwhile.
+  std::vector<double> view();
   static bool agree(std::span<const double> mean);
   void put_off() { next_ = count_; }
 
@@ -76,10 +77,11 @@ class AutoCodec {
     double length() const;  // seconds to the next one, without waiting for the last bucket
   };
 
-  const Step* last_complete() const;
+  const Step* seen() const;  // null: none
 
   const int size_;
   std::vector<Step> steps_;  // since the last choice
+  int64_t seen_ = -1;        // number of the last one that was complete at view()
   int64_t count_ = 0;
   int64_t next_;
   double shortest_step_ = 0;

@@ -29,6 +29,7 @@ class Training {
     for (int i = 0; i < steps; ++i) {
       auto_.begin_step(at(0));
       if (auto_.due()) {
+        (void)auto_.view();
         chosen.push_back(auto_.choose(auto_.measurement(1e-4, costs(bytes_per_second), low_rank)));
         due.push_back(step_);
       }
@@ -168,6 +169,30 @@ TEST(AutoCodec, CountsAStepOnceAllOfItHasComeToPass) {
   next = true;
   EXPECT_NEAR(codec.measurement(0, none, {})[1], 0.5, 1e-9);
   EXPECT_NEAR(codec.measurement(0, none, {})[2], 0.1, 1e-9);
+}
+
+TEST(AutoCodec, ChoosesOfTheStepThatRanksHaveAgreedOn) {
+  AutoCodec codec(2);
+  const bool passed = true;
+  bool late = false;
+  const auto at = [](const bool& when, double time) {
+    return std::make_shared<LateMoment>(when, time);
+  };
+  for (int step = 0; step < 4; ++step) codec.begin_step(at(passed, step));
+  const auto bucket = [&](size_t index, const bool& when) {
+    codec.ready(index, kElements, at(passed, static_cast<double>(codec.step())));
+    codec.done(codec.step(), index, at(when, static_cast<double>(codec.step()) + 0.5));
+  };
+  bucket(0, passed);
+  codec.begin_step(at(passed, 4));
+  bucket(0, late);
+  bucket(1, late);
+  codec.begin_step(at(passed, 5));
+  EXPECT_EQ(codec.view(), (std::vector<double>{1, 1, 1}));
+  late = true;  // a step of two buckets, after the others were told of one
+  const auto measured = codec.measurement(1e-4, costs(10e9), {});
+  EXPECT_EQ(measured.size(), 2 + 2 * 1 + 4);
+  EXPECT_EQ(codec.choose(measured).codecs.size(), 1);
 }
 
 TEST(AutoCodec, ChoosesNothingAlone) {
