@@ -13,11 +13,16 @@ namespace {
 
 class StreamWork final : public DeviceWork {
  public:
-  StreamWork(CudaApi& cuda, std::shared_ptr<void> done) : cuda_(cuda), done_(std::move(done)) {}
-  Error order(void* stream) override { return cuda_.wait(stream, done_.get()); }
+  StreamWork(CudaApi& cuda, int device, std::shared_ptr<void> done)
+      : cuda_(cuda), device_(device), done_(std::move(done)) {}
+  Error order(void* stream) override {
+    const CurrentDevice current(cuda_, device_);  // whose default stream a null handle is
+    return current.error() ? current.error() : cuda_.wait(stream, done_.get());
+  }
 
  private:
   CudaApi& cuda_;
+  const int device_;
   const std::shared_ptr<void> done_;
 };
 
@@ -102,7 +107,8 @@ Result<std::shared_ptr<DeviceWork>> StreamRunner::enqueue(const DeviceOp& op, co
     return error ? error : unrecorded;
   watched.event = std::move(made.value());
   if (error) return error;
-  return std::shared_ptr<DeviceWork>(std::make_shared<StreamWork>(cuda_, watched.event));
+  return std::shared_ptr<DeviceWork>(
+      std::make_shared<StreamWork>(cuda_, op.place.device, watched.event));
 }
 
 Result<std::shared_ptr<DeviceWork>> StreamRunner::start(DeviceOp op,
