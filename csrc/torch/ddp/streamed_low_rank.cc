@@ -10,22 +10,26 @@
 namespace ringdist {
 namespace {
 
-// Records the event at the end, also where something was thrown.
-class RecordAtEnd {
+// Where something is thrown, records the event, and has the caller's stream wait for it: nobody
+// will wait for the bucket, whose memory and what it owes are used again.
+class RecordIfThrown {
  public:
-  RecordAtEnd(c10::Event& event, c10::Stream stream) : event_(event), stream_(stream) {}
-  ~RecordAtEnd() {
+  RecordIfThrown(c10::Event& event, c10::Stream stream, c10::Stream caller)
+      : event_(event), stream_(stream), caller_(caller) {}
+  ~RecordIfThrown() {
+    if (event_.was_marked_for_recording()) return;
     try {
-      event_.recordOnce(stream_);
+      event_.record(stream_);
+      event_.block(caller_);
     } catch (...) {  // of a device that is no more
     }
   }
-  RecordAtEnd(const RecordAtEnd&) = delete;
-  RecordAtEnd& operator=(const RecordAtEnd&) = delete;
+  RecordIfThrown(const RecordIfThrown&) = delete;
+  RecordIfThrown& operator=(const RecordIfThrown&) = delete;
 
  private:
   c10::Event& event_;
-  const c10::Stream stream_;
+  const c10::Stream stream_, caller_;
 };
 
 // Marked at once: who waits for it has a stream wait for the current one.
@@ -63,7 +67,7 @@ StreamedLowRank::Running StreamedLowRank::run(const at::Tensor& bucket, PlannedB
   forget_landed();
   flights_.push_back({std::make_shared<c10::Event>(device.type()), std::move(planned)});
   const Flight& flight = flights_.back();
-  const RecordAtEnd at_end(*flight.done, stream);
+  const RecordIfThrown if_thrown(*flight.done, stream, caller);
 
   c10::Event ready(device.type());
   ready.record(caller);
