@@ -4,6 +4,7 @@
 #include <c10/core/Stream.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "torch/tensors.h"
@@ -16,7 +17,7 @@ namespace ringdist {
 class StreamedWork final : public OpWork {
  public:
   // Of an op that was started. Results that have to go back to the caller's tensors do so on a
-  // stream of their own, after the op.
+  // stream beside the caller's, after the op.
   static c10::intrusive_ptr<StreamedWork> create(std::shared_ptr<Communicator> communicator,
                                                  std::shared_ptr<Op> op, c10::Device device,
                                                  c10d::OpType type, const char* title,
@@ -26,7 +27,7 @@ class StreamedWork final : public OpWork {
 
   // Public for make_intrusive; use create().
   StreamedWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
-               c10::Stream after, c10d::OpType type, const char* title,
+               c10::Device device, c10d::OpType type, const char* title,
                const std::optional<std::vector<at::Tensor>>& inputs,
                std::vector<at::Tensor> outputs, CompletionPtr completion);
 
@@ -39,10 +40,13 @@ class StreamedWork final : public OpWork {
   // Marked at once: who waits for it has a stream wait.
   FuturePtr make_future() override;
 
+  // A stream beside the caller's on which what comes now comes after the op. PyTorch has 32, and
+  // hands them out in turn: no op waits on one that need not, lest others wait there with it.
+  c10::Stream stream_after() const;
   void give_back(const Staging& staging);
 
-  const c10::Stream after_;  // what it does comes after the op
-  c10::Event done_;          // recorded there
+  const c10::Device device_;
+  std::optional<c10::Event> back_;  // results are where the caller wants them, later than the op
 };
 
 }  // namespace ringdist
