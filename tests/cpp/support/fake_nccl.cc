@@ -124,7 +124,7 @@ void FakeNccl::finish(std::vector<Split> all) {
     const int rank = static_cast<int>(ring->size++);
     ring->joined.insert(rank);
     *all[i].out = make_comm(ring, rank);
-    all[i].comm->is_split = false;
+    if (const auto comm = all[i].comm.lock()) comm->is_split = false;
   }
 }
 

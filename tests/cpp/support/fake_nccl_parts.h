@@ -49,7 +49,7 @@ struct FakeNccl::Part {
 
 // A rank's call.
 struct FakeNccl::Split {
-  std::shared_ptr<Comm> comm;
+  std::weak_ptr<Comm> comm;  // the ring of which holds this
   int color;
   int key;
   gpu::NcclComm* out;
@@ -69,7 +69,7 @@ struct FakeNccl::Ring {
     for (auto* waiting : {&sends, &receives})
       for (auto& [pair, parts] : *waiting) std::erase_if(parts, is_of);
     for (auto& [number, parts] : splits)
-      std::erase_if(parts, [&](const Split& part) { return part.comm == gone; });
+      std::erase_if(parts, [&](const Split& part) { return part.comm.lock() == gone; });
   }
 };
 

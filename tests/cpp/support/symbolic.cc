@@ -5,7 +5,7 @@
 namespace ringdist::symbolic {
 
 Checker::Checker(const Case& what, const std::vector<Schedule>& schedules) : what_(what) {
-  terms_.emplace_back();
+  add_leaves();
   channels_.resize(static_cast<size_t>(what.size) * what.size);
   for (int rank = 0; rank < what.size; ++rank) {
     scratch_counts_.push_back(schedules[rank].scratch_count);
@@ -73,12 +73,28 @@ void Checker::add_dependences(size_t first) {
   }
 }
 
-Checker::Value Checker::intern(Term term) {
-  std::vector<int64_t> key{term.rank, term.element, term.finish};
-  key.insert(key.end(), term.operands.begin(), term.operands.end());
+void Checker::add_leaves() {
+  terms_.emplace_back();
+  for (int rank = 0; rank < what_.size; ++rank) {
+    first_leaf_.push_back(static_cast<Value>(terms_.size()));
+    const Counts counts = counts_of(what_, rank);
+    const int64_t brought = std::max(counts.input, counts.output);
+    for (int64_t element = 0; element < brought; ++element)
+      terms_.push_back({rank, element, false, {}});
+  }
+}
+
+size_t Checker::HashOfValues::operator()(const std::vector<Value>& values) const {
+  size_t hash = values.size();
+  for (const Value value : values)
+    hash = (hash ^ static_cast<size_t>(value)) * 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
+  return hash ^ hash >> 32;
+}
+
+Checker::Value Checker::reduced(bool finish, std::vector<Value> operands) {
   const auto [at, is_new] =
-      interned_.try_emplace(std::move(key), static_cast<Value>(terms_.size()));
-  if (is_new) terms_.push_back(std::move(term));
+      reduces_[finish].try_emplace(std::move(operands), static_cast<Value>(terms_.size()));
+  if (is_new) terms_.push_back({-1, -1, finish, at->first});
   return at->second;
 }
 
@@ -94,8 +110,7 @@ void Checker::reset(const std::vector<std::vector<int>>& after) {
   for (int rank = 0; rank < what_.size; ++rank) {
     const Counts counts = counts_of(what_, rank);
     const auto fill = [&](BufferId buffer, int64_t count) {
-      for (int64_t e = 0; e < count; ++e)
-        memory(rank, buffer).push_back(intern({rank, e, false, {}}));
+      for (int64_t e = 0; e < count; ++e) memory(rank, buffer).push_back(leaf(rank, e));
     };
     fill(BufferId::kInput, counts.input);
     memory(rank, BufferId::kScratch).assign(static_cast<size_t>(scratch_counts_[rank]), 0);
@@ -181,18 +196,19 @@ std::string Checker::store_result(const Action& action, std::vector<std::vector<
     if (action.kind == StepKind::kRecv) {
       value = arrived[0][e];
     } else {
-      Term term;
-      term.finish = action.finish;
+      std::vector<Value> operands;
+      operands.reserve(action.sources.size());
       size_t message = 0;
       for (const Source& source : action.sources)
-        term.operands.push_back(
-            source.peer >= 0 ? arrived[message++][e]
-                             : memory(action.rank, source.range.buffer)[source.range.offset + e]);
-      for (Value operand : term.operands)
+        operands.push_back(source.peer >= 0
+                               ? arrived[message++][e]
+                               : memory(action.rank, source.range.buffer)[source.range.offset + e]);
+      for (Value operand : operands)
         if (operand == 0)
           return "rank " + std::to_string(action.rank) + " step " + std::to_string(action.step) +
                  " reads what nobody wrote";
-      value = action.kind == StepKind::kCopy ? term.operands[0] : intern(std::move(term));
+      value = action.kind == StepKind::kCopy ? operands[0]
+                                             : reduced(action.finish, std::move(operands));
     }
     to[action.range.offset + e] = value;
   }
@@ -274,7 +290,7 @@ std::string Checker::wrong_value(int rank, int64_t element, Value value) {
                        (what_.kind == Collective::kReduce && rank == what_.root);
   if (what_.size == 1 || !reduced) {
     const Origin origin = origin_of(what_, rank, element);
-    if (value == intern({origin.rank, origin.element, false, {}})) return "";
+    if (value == leaf(origin.rank, origin.element)) return "";
     return "is not what rank " + std::to_string(origin.rank) + " brought";
   }
   if (what_.kind == Collective::kReduceScatter)

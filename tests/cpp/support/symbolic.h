@@ -11,9 +11,9 @@
 
 #include <bitset>
 #include <cstdint>
-#include <map>
 #include <random>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -118,7 +118,12 @@ class Checker {
   void add_dependences(size_t first);
   int channel(int from, int to) const { return from * what_.size + to; }
 
-  Value intern(Term term);
+  void add_leaves();
+  Value leaf(int rank, int64_t element) const {
+    return first_leaf_[static_cast<size_t>(rank)] + static_cast<Value>(element);
+  }
+  // The one value that is this reduce of these operands.
+  Value reduced(bool finish, std::vector<Value> operands);
   std::vector<Value>& memory(int rank, BufferId buffer);
   void reset(const std::vector<std::vector<int>>& after);
   std::string run(const std::vector<std::vector<int>>& after, std::mt19937_64* random);
@@ -135,7 +140,11 @@ class Checker {
   std::vector<int64_t> scratch_counts_;
   std::vector<Action> actions_;  // rank after rank
   std::vector<Term> terms_;
-  std::map<std::vector<int64_t>, Value> interned_;
+  std::vector<Value> first_leaf_;  // of each rank
+  struct HashOfValues {
+    size_t operator()(const std::vector<Value>& values) const;
+  };
+  std::unordered_map<std::vector<Value>, Value, HashOfValues> reduces_[2];  // [finish]
 
   // State of one run.
   std::vector<Channel> channels_;

@@ -1,5 +1,6 @@
 // The part of the symbolic checker that looks at schedules without running them.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "support/symbolic.h"
@@ -9,9 +10,10 @@ namespace {
 
 class StepCheck {
  public:
-  StepCheck(const Case& what, const Schedule& schedule, int rank, size_t position)
+  StepCheck(const Case& what, const Counts& counts, const Schedule& schedule, int rank,
+            size_t position)
       : what_(what),
-        counts_(counts_of(what, rank)),
+        counts_(counts),
         schedule_(schedule),
         rank_(rank),
         position_(position),
@@ -83,7 +85,7 @@ class StepCheck {
   }
 
   const Case& what_;
-  Counts counts_;
+  const Counts& counts_;
   const Schedule& schedule_;
   int rank_;
   size_t position_;
@@ -178,8 +180,9 @@ std::vector<Schedule> cut(const std::vector<Schedule>& schedules, int64_t segmen
 std::string structural_problem(const Case& what, const std::vector<Schedule>& schedules) {
   if (static_cast<int>(schedules.size()) != what.size) return "not one schedule per rank";
   for (int rank = 0; rank < what.size; ++rank) {
+    const Counts counts = counts_of(what, rank);
     for (size_t s = 0; s < schedules[rank].steps.size(); ++s) {
-      const StepCheck check(what, schedules[rank], rank, s);
+      const StepCheck check(what, counts, schedules[rank], rank, s);
       if (std::string wrong = check.problem(); !wrong.empty())
         return "rank " + std::to_string(rank) + " step " + std::to_string(s) + ": " + wrong;
     }
