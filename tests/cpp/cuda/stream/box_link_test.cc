@@ -15,15 +15,15 @@
 namespace ringdist::gpu {
 namespace {
 
-using Message = std::vector<std::byte>;
+using SentBytes = std::vector<std::byte>;
 
 class OneMemory final : public CommonMemory {
  public:
-  OneMemory(int ranks, size_t bytes) : memory_(static_cast<size_t>(ranks), Message(bytes)) {}
+  OneMemory(int ranks, size_t bytes) : memory_(static_cast<size_t>(ranks), SentBytes(bytes)) {}
   Bytes of_rank(int rank) const override { return memory_[static_cast<size_t>(rank)]; }
 
  private:
-  mutable std::vector<Message> memory_;
+  mutable std::vector<SentBytes> memory_;
 };
 
 class BoxLinkTest : public testing::Test {
@@ -46,19 +46,19 @@ class BoxLinkTest : public testing::Test {
   }
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
   // What each rank sends each other, in the order of a pair, moves in one exchange.
-  void move(std::vector<std::vector<std::vector<Message>>>& sent) {
+  void move(std::vector<std::vector<std::vector<SentBytes>>>& sent) {
     auto got = sent;
     for (auto& of_rank : got)
       for (auto& of_pair : of_rank)
-        for (Message& message : of_pair) message.assign(message.size(), std::byte{0xee});
+        for (SentBytes& message : of_pair) message.assign(message.size(), std::byte{0xee});
     for (size_t rank = 0; rank < sent.size(); ++rank) {
       BoxLink link(*ranks_[rank].boxes, ranks_[rank].stream);
       ASSERT_FALSE(link.begin());
       for (size_t peer = 0; peer < sent.size(); ++peer) {
-        for (Message& message : sent[rank][peer])
+        for (SentBytes& message : sent[rank][peer])
           ASSERT_FALSE(
               link.send(static_cast<int>(peer), {message.data(), message.size()}, nullptr));
-        for (Message& message : got[peer][rank])
+        for (SentBytes& message : got[peer][rank])
           ASSERT_FALSE(
               link.receive(static_cast<int>(peer), {message.data(), message.size()}, nullptr));
       }
@@ -82,11 +82,11 @@ TEST_F(BoxLinkTest, MovesMessagesOfAnySizeInAnyNumber) {
   const size_t most = at(0).boxes->most();
   const std::vector<size_t> sizes{1, 17, 4096, most - 1, most, most + 1, 2 * most + 5};
   for (int exchange = 0; exchange < 6; ++exchange) {
-    std::vector sent(kRanks, std::vector<std::vector<Message>>(kRanks));
+    std::vector sent(kRanks, std::vector<std::vector<SentBytes>>(kRanks));
     for (size_t from = 0; from < kRanks; ++from)
       for (size_t to = 0; to < kRanks; ++to)
         for (size_t i = from == to ? 3 : random() % 3; i < 3; ++i) {
-          Message message(sizes[random() % sizes.size()]);
+          SentBytes message(sizes[random() % sizes.size()]);
           for (size_t k = 0; k < message.size(); k += 1 + k / 7)
             message[k] = static_cast<std::byte>(random());
           sent[from][to].push_back(std::move(message));
@@ -98,8 +98,8 @@ TEST_F(BoxLinkTest, MovesMessagesOfAnySizeInAnyNumber) {
 // So that a device copies both ways at once.
 TEST_F(BoxLinkTest, WhatIsTakenDoesNotKeepBackWhatIsLeft) {
   make(2);
-  Message sent(3 * at(0).boxes->most(), std::byte{5}), got(sent.size());
-  Message answer(100, std::byte{6}), answered(100);
+  SentBytes sent(3 * at(0).boxes->most(), std::byte{5}), got(sent.size());
+  SentBytes answer(100, std::byte{6}), answered(100);
   BoxLink first(*at(0).boxes, at(0).stream);
   ASSERT_FALSE(first.begin());
   ASSERT_FALSE(first.send(1, {sent.data(), sent.size()}, nullptr));
@@ -122,7 +122,7 @@ TEST_F(BoxLinkTest, WhatIsTakenDoesNotKeepBackWhatIsLeft) {
 
 TEST_F(BoxLinkTest, AnAbortEndsWhatWaitsAndWhatComesLater) {
   make(2);
-  Message message(100);
+  SentBytes message(100);
   BoxLink link(*at(0).boxes, at(0).stream);
   ASSERT_FALSE(link.begin());
   ASSERT_FALSE(link.receive(1, {message.data(), message.size()}, nullptr));
@@ -139,7 +139,7 @@ TEST_F(BoxLinkTest, AnAbortEndsWhatWaitsAndWhatComesLater) {
 
 TEST_F(BoxLinkTest, AnAbortHoldsAgainstOneWhoDoesNotKnowOfIt) {
   make(2);
-  Message message(100);
+  SentBytes message(100);
   for (int i = 0; i < 3; ++i) {
     BoxLink link(*at(0).boxes, at(0).stream);
     ASSERT_FALSE(link.begin());
@@ -158,7 +158,7 @@ TEST_F(BoxLinkTest, AnAbortHoldsAgainstOneWhoDoesNotKnowOfIt) {
 TEST_F(BoxLinkTest, StreamsOfTwoDevicesTakeTurns) {
   make(2);
   void* const second = streams_.make();
-  Message a(100, std::byte{1}), b(100, std::byte{2}), got(100);
+  SentBytes a(100, std::byte{1}), b(100, std::byte{2}), got(100);
   bool open = false;
   streams_.push(at(0).stream, {[&] { return open; }, {}});
   for (const auto& [stream, message] : {std::pair(at(0).stream, &a), std::pair(second, &b)}) {
