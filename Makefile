@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda lint format sanitize fuzz clean
+.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -46,6 +46,7 @@ help:
 	@echo '                    calls by name in any order, from any thread: SEEDS=1000 orders; FIRST=370 goes on there'
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
 	@echo '  make cuda         also build the library for NVIDIA GPUs (CUDA tensors, compressed or not); needs nvcc'
+	@echo '  make wheel        a wheel for the torch of .venv, into dist/, and tried: for machines without a compiler'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
 	@echo '  make format       rewrite the files so that lint is content'
 	@echo '  make sanitize     the C++ tests under ASan + UBSan, then under TSan'
@@ -134,6 +135,10 @@ build:
 cuda:
 	@tools/bootstrap.sh
 	@tools/build.sh cuda
+
+wheel:
+	@tools/bootstrap.sh
+	@tools/wheel.sh
 
 lint:
 	@tools/bootstrap.sh

@@ -4,11 +4,13 @@ Variables: RINGDIST_UCX=wheel|system   which UCX to build against (CMakeLists.tx
            RINGDIST_CUDA=ON            also build the library for NVIDIA GPUs; needs nvcc
            RINGDIST_WERROR=ON          treat warnings as errors
            RINGDIST_BUILD_DIR          where to build
+           RINGDIST_RELEASE=ON         a wheel for others (tools/wheel.sh): stripped, for one torch
            MAX_JOBS                    how many compilers at once; else one per core
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -19,12 +21,17 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.egg_info import egg_info
 
 ROOT = Path(__file__).resolve().parent
 PACKAGE = "torch_ringdist"
 CUDA_LIBRARY = "libringdist_cuda.so"
 # `import torch` in a build step must not start the very package that is being built.
 ENVIRONMENT = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+
+def is_on(variable: str) -> bool:
+    return os.environ.get(variable, "").upper() in ("ON", "1", "TRUE", "YES")
 
 
 def fetch(distribution: str, folder: Path) -> Path:
@@ -58,13 +65,11 @@ class CMakeBuild(build_ext):
         package = (ROOT if in_source else Path(self.build_lib).resolve()) / PACKAGE
         make = ["--build", str(build), "--target", "python", "--parallel", jobs]
         subprocess.check_call([*cmake, *make], env=ENVIRONMENT)
-        if not self._with_cuda():  # an earlier build may have left one
+        if not is_on("RINGDIST_CUDA"):  # an earlier build may have left one
             (package / CUDA_LIBRARY).unlink(missing_ok=True)
         install = ["--install", str(build), "--component", "python", "--prefix", str(package)]
+        install += ["--strip"] * is_on("RINGDIST_RELEASE")
         subprocess.check_call([*cmake, *install], env=ENVIRONMENT)
-
-    def _with_cuda(self) -> bool:
-        return os.environ.get("RINGDIST_CUDA", "").upper() in ("ON", "1", "TRUE", "YES")
 
     def _cmake(self, build: Path) -> list[str]:
         """The command that runs CMake; fetches one if there is none."""
@@ -99,7 +104,7 @@ class CMakeBuild(build_ext):
     def _files(self) -> list[str]:
         module = os.path.basename(self.get_ext_filename(f"{PACKAGE}._C"))
         names = [module, "libringdist_ucx.so", "_build_info.py"]
-        names += [CUDA_LIBRARY] * self._with_cuda()
+        names += [CUDA_LIBRARY] * is_on("RINGDIST_CUDA")
         return [f"{PACKAGE}/{name}" for name in names]
 
     def get_outputs(self) -> list[str]:
@@ -109,8 +114,24 @@ class CMakeBuild(build_ext):
         return {f"{self.build_lib}/{name}": name for name in self._files()}
 
 
+class Metadata(egg_info):
+    """A wheel for others is for the minor version of torch that built it, and says so."""
+
+    def finalize_options(self) -> None:
+        if is_on("RINGDIST_RELEASE"):
+            minor = ".".join(importlib.metadata.version("torch").split(".")[:2])
+            self.tag_build = f"+torch{minor}"
+            requirements = [
+                f"torch=={minor}.*" if requirement.startswith("torch>") else requirement
+                for requirement in self.distribution.install_requires
+            ]
+            self.distribution.install_requires = requirements
+            self.distribution.metadata.install_requires = requirements
+        super().finalize_options()
+
+
 setup(
     # Named so that setuptools makes a wheel for one platform; CMake knows the sources.
     ext_modules=[Extension(f"{PACKAGE}._C", sources=[])],
-    cmdclass={"build_ext": CMakeBuild},
+    cmdclass={"build_ext": CMakeBuild, "egg_info": Metadata},
 )

@@ -4,7 +4,8 @@
 # "build" stops before they run.
 # "address" is AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer in one, for all tests;
 # "thread" is ThreadSanitizer, for the tests of code that threads share. More arguments go to ctest
-# (-R engine/ for one program); GTEST_FILTER in the environment chooses among cases.
+# (-R engine/ for one program); GTEST_FILTER in the environment chooses among cases. With
+# RINGDIST_LINES=OFF, when a folder is made, reports name functions only.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,7 +21,7 @@ export PATH="$PWD/.venv/bin:$PATH"
 
 if [ ! -f "$build/build.ninja" ] || grep -q '^GTest_DIR:.*NOTFOUND' "$build/CMakeCache.txt"; then
   cmake -S . -B "$build" -G Ninja -DPython_EXECUTABLE="$PWD/.venv/bin/python" \
-    -DSANITIZE="$sanitizer" -DRINGDIST_WERROR=ON -DRINGDIST_UCX="${RINGDIST_UCX:-wheel}"
+    -DSANITIZE="$sanitizer" -DRINGDIST_LINES="${RINGDIST_LINES:-ON}" -DRINGDIST_WERROR=ON -DRINGDIST_UCX="${RINGDIST_UCX:-wheel}"
 fi
 # Algorithms, codecs, kernels and the agreement on members have no threads that could race with each
 # other. So one codec of a kind is enough for the ops that use them. Threads that come and go over UCX

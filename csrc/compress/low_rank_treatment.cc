@@ -61,8 +61,8 @@ class LowRankTreatment final : public Treatment {
 
 bool takes(std::string_view spec) { return spec.substr(0, spec.find(':')) == kName; }
 
-Result<TreatmentPtr> make(std::string_view argument, const std::string& spec, int size,
-                          std::optional<bool> feedback) {
+Result<TreatmentPtr> make_low_rank(std::string_view argument, const std::string& spec, int size,
+                                   std::optional<bool> feedback) {
   int64_t rank = kDefaultRank;
   if (spec != kName) {
     const char* begin = spec.data() + kName.size() + 1;
@@ -78,10 +78,10 @@ Result<TreatmentPtr> make(std::string_view argument, const std::string& spec, in
   return TreatmentPtr(std::make_shared<LowRankTreatment>(rank, size, on));
 }
 
-constexpr std::array<std::string_view, 2> kExamples{"powersgd", "powersgd:2"};
+constexpr std::array<std::string_view, 2> kLowRankExamples{"powersgd", "powersgd:2"};
 
 }  // namespace
 
-TreatmentRow low_rank_treatment() { return {kName, takes, make, kExamples}; }
+TreatmentRow low_rank_treatment() { return {kName, takes, make_low_rank, kLowRankExamples}; }
 
 }  // namespace ringdist

@@ -11,12 +11,12 @@
 namespace ringdist {
 namespace {
 
-constexpr uint64_t kWakeKey = 1;
+constexpr uint64_t kAssemblyWakeKey = 1;
 constexpr uint64_t kFirstKey = 16;
 constexpr Duration kTick = Milliseconds(500);
 constexpr Duration kLookAgain = Milliseconds(20);
 constexpr size_t kMostWithdrawn = 64;
-constexpr Duration kAnswerTime = std::chrono::seconds(1);
+constexpr Duration kTellTime = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -52,7 +52,7 @@ Error Assembly::start() {
   if (!wake.ok()) return wake.error();
   auto epoll = Epoll::create();
   if (!epoll.ok()) return epoll.error();
-  if (Error error = epoll.value().add(wake.value().get(), EPOLLIN, kWakeKey)) return error;
+  if (Error error = epoll.value().add(wake.value().get(), EPOLLIN, kAssemblyWakeKey)) return error;
   epoll_ = std::make_unique<Epoll>(std::move(epoll.value()));
   post_ = std::make_unique<Post>(self_, *epoll_, kFirstKey, static_cast<Post::Owner&>(*this));
   try {
@@ -126,7 +126,7 @@ std::string Assembly::describe(uint64_t lineage) {
     said->set_value(one == lineages_.end() ? "" : one->second->describe(now));
   });
   said.reset();
-  if (!posted || text.wait_for(kAnswerTime) != std::future_status::ready) return "";
+  if (!posted || text.wait_for(kTellTime) != std::future_status::ready) return "";
   try {
     return text.get();
   } catch (const std::future_error&) {
@@ -182,7 +182,7 @@ void Assembly::turn() {
   const auto events = epoll_->wait(sleep());
   const TimePoint now = Clock::now();
   for (const Epoll::Event& event : events)
-    if (event.key != kWakeKey) post_->on_event(event.key, now);
+    if (event.key != kAssemblyWakeKey) post_->on_event(event.key, now);
   for (const Tasks::Task& task : tasks_->take()) contain([&] { task(Clock::now()); });
   for (auto& [nonce, lineage] : lineages_) lineage->tick(Clock::now());
   post_->tick(Clock::now());

@@ -16,7 +16,7 @@ constexpr size_t kMostWaiting = 16;        // they are said again
 constexpr size_t kRoomForCertain = 65536;  // of what a socket holds: others stay below that
 constexpr Duration kDialTime = std::chrono::seconds(2);
 // Who ends may accept for a while yet; who accepts and ends all the same is not asked all the time.
-constexpr Duration kRedial = Milliseconds(2);
+constexpr Duration kFirstRedial = Milliseconds(2);
 constexpr Duration kLongestPause = Milliseconds(200);
 constexpr Duration kShort = Milliseconds(100);
 constexpr int kBreakAfter = 3000;  // ms
@@ -106,7 +106,7 @@ std::optional<TimePoint> LetterLine::next() const {
 void LetterLine::fail(int errno_value, TimePoint now) {
   close();
   const bool was_short = now - dialed_at_ < kShort;
-  pause_ = was_short ? std::clamp(pause_ * 2, kRedial, kLongestPause) : kRedial;
+  pause_ = was_short ? std::clamp(pause_ * 2, kFirstRedial, kLongestPause) : kFirstRedial;
   if (to_.kind != LinkKind::kLocal) return;
   // The name is of one process, which listens as long as it may speak.
   if (errno_value == ECONNREFUSED)

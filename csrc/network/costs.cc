@@ -18,7 +18,7 @@ constexpr double kSocketCopied = 3e9;
 constexpr auto kMemoryMessage = std::chrono::nanoseconds(700);
 constexpr auto kSocketMessage = std::chrono::microseconds(3);
 constexpr auto kMemoryLatency = std::chrono::nanoseconds(700);
-constexpr int64_t kHeader = 72;
+constexpr int64_t kTcpFraming = 72;
 constexpr double kTcpShare = 0.957;  // of an Ethernet line's bits that are TCP's payload
 
 std::string format(double value) {
@@ -84,12 +84,12 @@ NetworkCosts usual_costs(double bits_per_second, Duration latency) {
                      .bytes_per_second = kMemoryLine,
                      .copied_per_second = kMemoryCopied,
                      .per_message = kMemoryMessage,
-                     .framing = kHeader},
+                     .framing = kTcpFraming},
           .between = {.latency = latency,
                       .bytes_per_second = bits_per_second / 8 * kTcpShare,
                       .copied_per_second = kSocketCopied,
                       .per_message = kSocketMessage,
-                      .framing = kHeader}};
+                      .framing = kTcpFraming}};
 }
 
 }  // namespace ringdist

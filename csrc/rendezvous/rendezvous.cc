@@ -15,7 +15,7 @@ namespace ringdist {
 namespace {
 
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
-constexpr auto kLongestPause = std::chrono::milliseconds(50);
+constexpr auto kLongestSleep = std::chrono::milliseconds(50);
 constexpr auto kEndTime = std::chrono::seconds(5);
 
 std::string hash_of(const std::vector<int>& members) {
@@ -101,7 +101,7 @@ void Rendezvous::await_end(int pid, const Patience& patience) {
   const TimePoint deadline = Clock::now() + kEndTime;
   while (process.ok() && !has_exited(process.value()) && Clock::now() < deadline &&
          !patience.over(Clock::now()))
-    std::this_thread::sleep_for(kLongestPause);
+    std::this_thread::sleep_for(kLongestSleep);
 }
 
 Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
@@ -121,7 +121,7 @@ Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
     if (!there.ok()) return there.error();
     // So that a wait lasts a quarter longer than it must, at most.
     const TimePoint now = Clock::now();
-    const auto pause = std::clamp<Duration>((now - begun) / 4, kFirstPause, kLongestPause);
+    const auto pause = std::clamp<Duration>((now - begun) / 4, kFirstPause, kLongestSleep);
     if (now + pause > patience.deadline.load()) break;
     std::this_thread::sleep_for(pause);
   }

@@ -292,6 +292,7 @@ def _best(folder: str) -> None:
             saved = torch.load(file)
             assert (saved["best"], saved["epoch"]) == (best.best, best.best_epoch)
             assert saved["model"]["weight"].unique().tolist() == [best.best_epoch]
+            hvd.barrier()  # or rank 0 writes the next one first
         assert (best.best, best.best_epoch) == (0.75, 3)
         assert saved["optimizer"] == optimizer.state_dict()
         assert saved["note"] == "x" and saved["monitor"] == "val_acc"

@@ -3,11 +3,11 @@
 //
 // All memory is the device's; `stream` is a cudaStream_t of the device that is current in the
 // calling thread. A call launches one kernel, for any number of elements, none for none; many calls
-// that are alike share one, some fifty at most. Of kLossless each has its own: three to encode and
-// two to decode, and memory in the order of the stream. The host waits for nothing but, at its
-// first launch, until the kernel is loaded. Returns a cudaError_t: the launch's, or one that an
-// earlier call of CUDA left in this thread. Floats and `malformed` lie at multiples of 4 bytes,
-// bytes anywhere. Any thread.
+// that are alike share one, some fifty at most. Of kLossless each has its own, of nothing, too:
+// three to encode and two to decode, and memory in the order of the stream. The host waits for
+// nothing but, at its first launch, until the kernel is loaded. Returns a cudaError_t: the
+// launch's, or one that an earlier call of CUDA left in this thread. Floats and `malformed` lie at
+// multiples of 4 bytes, bytes anywhere. Any thread.
 #pragma once
 
 #include "cuda/kernel/calls.h"

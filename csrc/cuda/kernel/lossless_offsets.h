@@ -42,9 +42,9 @@ struct LosslessOffsets {
           const int64_t mine = index + lane * kEach + i;
           size[i][lane] = mine < chunks ? load16(sizes + mine * kLosslessSize) : 0;
           sum[lane] += size[i][lane];
-          if (mine<chunks&& static_cast<int>(size[i][lane])> lossless_chunk<Stored>(mine, count)
-                  .raw_bytes())
-            wrong[lane] = 1;
+          if (mine >= chunks) continue;
+          const auto most = static_cast<uint32_t>(lossless_chunk<Stored>(mine, count).raw_bytes());
+          if (size[i][lane] > most) wrong[lane] = 1;
         }
       });
       const auto before = sums_before(warp, sum);

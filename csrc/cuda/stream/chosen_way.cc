@@ -109,9 +109,10 @@ Error ChosenWay::check() {
   return {};
 }
 
-bool ChosenWay::captures(const Request& request) const {
+Error ChosenWay::captured(const Request& request) const {
   const auto way = way_of(request);
-  return way && way->captures(request);
+  ringdist::check(way != nullptr, "an op that was not prepared");
+  return way->captured(request);
 }
 
 void ChosenWay::end() {

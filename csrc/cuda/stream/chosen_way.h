@@ -31,7 +31,7 @@ class ChosenWay final : public Way {
   Result<MakeWay> split(const std::vector<int>& ranks, TimePoint deadline) override;
   Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
   Error check() override;
-  bool captures(const Request& request) const override;
+  Error captured(const Request& request) const override;
   void abort() override;
   void end() override;
 

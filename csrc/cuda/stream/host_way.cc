@@ -1,5 +1,6 @@
 #include "cuda/stream/host_way.h"
 
+#include <string>
 #include <utility>
 
 #include "cuda/stream/box_link.h"
@@ -38,6 +39,13 @@ HostOp host_op_of(const DeviceOp& op) {
 }
 
 }  // namespace
+
+Error HostWay::captured(const Request& request) const {
+  return Error(ErrorKind::kNotSupported,
+               "ringdist: " + std::string(collective_name(request.kind)) +
+                   " of this group's tensors on devices goes by way of the host, and so cannot be "
+                   "captured into a CUDA graph");
+}
 
 HostWay::HostWay(CudaApi& cuda, RunnerGroup& group)
     : staging_{cuda,

@@ -23,7 +23,7 @@ class HostWay final : public Way {
   Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
   Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
   Error check() override;
-  bool captures(const Request&) const override { return false; }
+  Error captured(const Request& request) const override;
   void abort() override;
   void end() override { staging_.group->end(); }
 

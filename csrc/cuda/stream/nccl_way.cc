@@ -33,6 +33,14 @@ Error NcclWay::prepare(const DevicePlace& place, const Request& request, TimePoi
   return comms_.make(place.device, kNoPeer, deadline);
 }
 
+Error NcclWay::captured(const Request& request) const {
+  if (!request.blocks) return {};
+  return Error(ErrorKind::kNotSupported,
+               "ringdist: a compressed " + std::string(collective_name(request.kind)) +
+                   " cannot be captured into a CUDA graph: its random numbers differ from call to "
+                   "call, and a graph would repeat those of one");
+}
+
 Result<MakeWay> NcclWay::split(const std::vector<int>& ranks, TimePoint deadline) {
   const auto device = comms_.first_device();
   if (!device) return MakeWay();

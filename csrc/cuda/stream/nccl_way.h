@@ -21,7 +21,7 @@ class NcclWay final : public Way {
   Result<MakeWay> split(const std::vector<int>& ranks, TimePoint deadline) override;
   Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
   Error check() override;
-  bool captures(const Request&) const override { return true; }
+  Error captured(const Request& request) const override;
   void abort() override { comms_.abort(); }
 
  private:

@@ -77,11 +77,8 @@ Error StreamRunner::prepare(const DevicePlace& place, const Request& request, Ti
                  "receive between two ranks, cannot be captured into a CUDA graph, as they wait "
                  "for the other ranks; call one before the capture");
   if (Error error = way_->prepare(place, request, deadline)) return error;
-  if (captured.value() && !way_->captures(request))
-    return Error(ErrorKind::kNotSupported,
-                 "ringdist: " + std::string(collective_name(request.kind)) +
-                     " of this group's tensors on devices goes by way of the host, and so cannot "
-                     "be captured into a CUDA graph");
+  if (captured.value())
+    if (Error error = way_->captured(request)) return error;
   return make_lane(key);
 }
 

@@ -35,8 +35,8 @@ class Way {
   // Why what is on the streams does not end, or ended badly; success if nothing is known. Any
   // thread.
   virtual Error check() = 0;
-  // Such ops may be captured into a graph.
-  virtual bool captures(const Request& request) const = 0;
+  // Why such an op, which is prepared, cannot be captured into a graph; success if it can.
+  virtual Error captured(const Request& request) const = 0;
   // As Runner::abort().
   virtual void abort() = 0;
   // There is no group from now on. What is on the streams may still be checked.

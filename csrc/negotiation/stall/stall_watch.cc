@@ -7,7 +7,7 @@ namespace ringdist {
 namespace {
 
 constexpr int kRoot = 0;
-constexpr size_t kNamed = 3;
+constexpr size_t kNamedCalls = 3;
 
 }  // namespace
 
@@ -115,9 +115,10 @@ StallLetter StallWatch::answer_to(const StallLetter& inquiry) const {
     if (std::ranges::count(open, inquiry.names[i], &StallHost::OpenCall::name) == 0)
       out.lacks |= uint64_t{1} << i;
   std::ranges::sort(open, {}, &StallHost::OpenCall::since);
-  for (size_t i = 0; i < open.size() && i < kNamed; ++i)
+  for (size_t i = 0; i < open.size() && i < kNamedCalls; ++i)
     out.instead += (i > 0 ? ", '" : "waits for '") + open[i].name + "'";
-  if (open.size() > kNamed) out.instead += " and " + std::to_string(open.size() - kNamed) + " more";
+  if (open.size() > kNamedCalls)
+    out.instead += " and " + std::to_string(open.size() - kNamedCalls) + " more";
   out.has_joined = host_.has_joined();
   if (open.empty()) {
     const std::string elsewhere = host_.elsewhere();

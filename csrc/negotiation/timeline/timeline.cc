@@ -11,7 +11,7 @@
 namespace ringdist {
 namespace {
 
-constexpr int kRoot = 0;
+constexpr int kTimelineRoot = 0;
 
 int64_t nanoseconds(TimePoint time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
@@ -82,7 +82,7 @@ Error Timeline::receive(int rank, ConstBytes bytes, TimePoint now) {
   using Kind = TimelineLetter::Kind;
   const Kind kind = letter.value().kind;
   const bool goes_up = kind == Kind::kPing || kind == Kind::kStopped || kind == Kind::kPart;
-  if (goes_up != is_root() || (!goes_up && rank != kRoot))
+  if (goes_up != is_root() || (!goes_up && rank != kTimelineRoot))
     return {ErrorKind::kProtocol,
             "ringdist: timeline: rank " + std::to_string(rank) + " says what is not its part"};
   obey(rank, letter.value(), now);
@@ -138,7 +138,7 @@ void Timeline::ping(TimePoint now) {
   TimelineLetter letter;
   letter.kind = TimelineLetter::Kind::kPing;
   letter.time = nanoseconds(now);
-  send(kRoot, letter);
+  send(kTimelineRoot, letter);
 }
 
 void Timeline::on_pong(const TimelineLetter& pong, TimePoint now) {
@@ -163,7 +163,7 @@ void Timeline::finish() {
   if (is_on()) file_->flush();
   end();
   is_awaited_ = awaited;
-  if (!is_root()) send(kRoot, letter);
+  if (!is_root()) send(kTimelineRoot, letter);
 }
 
 void Timeline::end() {
@@ -215,7 +215,7 @@ void Timeline::send_part(int64_t offset) {
     part.bytes.resize(kPartBytes);
     part.bytes.resize(std::fread(part.bytes.data(), 1, kPartBytes, file.get()));
   }
-  send(kRoot, part);
+  send(kTimelineRoot, part);
 }
 
 void Timeline::on_part(int rank, const TimelineLetter& part) {

@@ -19,10 +19,11 @@ struct NoWay final : Way {
   Error enqueue(const DeviceOp&, Stream, Held&) override { return {}; }
   Error check() override { return {}; }
   Result<MakeWay> split(const std::vector<int>&, TimePoint) override { return of_a_split; }
-  bool captures(const Request&) const override { return true; }
+  Error captured(const Request&) const override { return uncaptured; }
   void abort() override { aborted = true; }
 
   MakeWay of_a_split;
+  Error uncaptured;
   int prepared = 0;
   bool aborted = false;
 };
@@ -118,11 +119,12 @@ TEST_F(ChosenWayTest, IsChosenForEachPeerByItself) {
   send.endpoint = Endpoint{1, 0, true};
   ASSERT_FALSE(way->prepare({}, send, TimePoint::max()));
   EXPECT_EQ(nccl_->prepared, 1);
-  EXPECT_TRUE(way->captures(send));
-  EXPECT_FALSE(way->captures({})) << "not chosen yet";
   three.others = nullptr;  // all on one device
   ASSERT_FALSE(prepare(*way));
   EXPECT_EQ(host_->prepared, 1);
+  host_->uncaptured = Error(ErrorKind::kNotSupported, "of no graph");
+  EXPECT_FALSE(way->captured(send));
+  EXPECT_EQ(way->captured({}).message(), "of no graph");
   EXPECT_EQ(three.exchanges, 2);
 }
 

@@ -98,5 +98,15 @@ TEST_F(NcclWayTest, TellsWhatNcclRefuses) {
   watch_->poll();
 }
 
+TEST_F(NcclWayTest, RefusesACaptureOfCompressedOps) {
+  const NcclWay way(cuda_, nccl_, group_);
+  Request request;
+  EXPECT_FALSE(way.captured(request));
+  request.blocks = std::make_shared<BlockMap>();
+  const Error error = way.captured(request);
+  EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
+  EXPECT_NE(error.message().find("a compressed all_reduce cannot"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace ringdist::gpu

@@ -27,13 +27,12 @@ struct HalvingWay final : Way {
     return cuda.run({{Divide{at, 2.0f, 1}}}, stream);
   }
   Error check() override { return wrong; }
-  bool captures(const Request&) const override { return may_capture; }
+  Error captured(const Request&) const override { return uncaptured; }
   void abort() override { aborted = true; }
 
   FakeCuda& cuda;
   FakeStreams& streams;
-  Error refuses, fails, wrong;
-  bool may_capture = true;
+  Error refuses, fails, wrong, uncaptured;
   bool aborted = false;
   std::weak_ptr<void> last_held;
   std::vector<Stream> used;
@@ -178,9 +177,10 @@ TEST_F(StreamRunnerTest, RefusesACaptureOfWhatMustBeMade) {
 
 TEST_F(StreamRunnerTest, RefusesACaptureOfAWayThatCannot) {
   ASSERT_TRUE(start(op_on(caller_)).ok());
-  way_->may_capture = false;
+  way_->uncaptured = Error(ErrorKind::kNotSupported, "of no graph");
+  ASSERT_TRUE(start(op_on(caller_)).ok());
   cuda_.begin_capture(caller_);
-  EXPECT_EQ(start(op_on(caller_)).error().kind(), ErrorKind::kNotSupported);
+  EXPECT_EQ(start(op_on(caller_)).error().message(), "of no graph");
   cuda_.end_capture();
 }
 
