@@ -41,11 +41,7 @@ def groups(root: Path) -> dict[str, list[Path]]:
         for folder in sorted((root / "tests/cpp").iterdir())
         if folder.is_dir()
     }
-    out["csrc"] = [
-        file
-        for room in UNITED
-        for file in sorted((root / "csrc" / room).rglob("*.cc"))
-    ]
+    out["csrc"] = [file for room in UNITED for file in sorted((root / "csrc" / room).rglob("*.cc"))]
     return out
 
 
