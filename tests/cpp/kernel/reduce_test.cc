@@ -87,6 +87,12 @@ void check_layout(DType dtype, ReduceOp op, const Layout& layout, std::mt19937_6
   for (size_t s = 0; s < layout.sources; ++s)
     inputs.push_back(random_elements(dtype, layout.count, random));
   const auto divisor = static_cast<int64_t>(op == ReduceOp::kAvg ? layout.sources : 7);
+  std::vector<Memory> expected;
+  for (size_t i = 0; i < layout.count; ++i) {
+    Operands operands;
+    for (const Memory& input : inputs) operands.push_back(input.data() + i * size);
+    expected.push_back(reference::reduce_one(dtype, op, operands, divisor));
+  }
   for (ReduceFunction function : functions()) {
     std::vector<Memory> moved;
     for (const Memory& input : inputs) {
@@ -100,15 +106,11 @@ void check_layout(DType dtype, ReduceOp op, const Layout& layout, std::mt19937_6
     for (const Memory& at : moved) sources.push_back(at.data() + layout.shift);
     function(dtype, op, out, sources, layout.count, divisor);
     EXPECT_EQ(separate.back(), kGuard);
-    for (size_t i = 0; i < layout.count; ++i) {
-      Operands operands;
-      for (const Memory& input : inputs) operands.push_back(input.data() + i * size);
-      const Memory expected = reference::reduce_one(dtype, op, operands, divisor);
-      ASSERT_EQ(std::memcmp(out + i * size, expected.data(), size), 0)
+    for (size_t i = 0; i < layout.count; ++i)
+      ASSERT_EQ(std::memcmp(out + i * size, expected[i].data(), size), 0)
           << dtype_name(dtype) << " " << reduce_op_name(op) << " element " << i << " of "
           << layout.count << ", " << layout.sources << " sources, shift " << layout.shift
           << ", out is " << layout.out_is;
-    }
     for (int s = 0; s < static_cast<int>(layout.sources); ++s) {
       const std::byte* at = moved[s].data() + layout.shift;
       EXPECT_TRUE(s == layout.out_is || Memory(at, at + inputs[s].size()) == inputs[s]);
