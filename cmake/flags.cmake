@@ -45,8 +45,8 @@ elseif(SANITIZE)
   message(FATAL_ERROR "SANITIZE is '${SANITIZE}'; have: address, thread")
 endif()
 if(SANITIZE)
-  # Their names of functions come without. Lines take a fifth of the compiler's time.
-  option(RINGDIST_LINES "The sanitizers name lines" ON)
+  # Functions are named in any case; lines take a fifth of the compiler's time.
+  option(RINGDIST_LINES "Reports of sanitizers name lines" ON)
   set(CMAKE_CXX_FLAGS_RELEASE "-O1")
   if(RINGDIST_LINES)
     string(APPEND CMAKE_CXX_FLAGS_RELEASE " -g1")

@@ -59,7 +59,9 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
     if (sklearn := find_spec("sklearn")) is None or sklearn.origin is None:
         raise ModuleNotFoundError("the digits come with scikit-learn: pip install scikit-learn")
     rows = np.loadtxt(Path(sklearn.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
-    return torch.tensor(rows[:, :-1], dtype=DTYPE) / 16, torch.tensor(rows[:, -1]).to(torch.int64)
+    return torch.tensor(rows[:, :-1], dtype=DTYPE) / 16, torch.tensor(
+        rows[:, -1], dtype=torch.int64
+    )
 
 
 def compare(together: torch.Tensor, alone: torch.Tensor) -> None:

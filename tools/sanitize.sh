@@ -21,7 +21,8 @@ export PATH="$PWD/.venv/bin:$PATH"
 
 if [ ! -f "$build/build.ninja" ] || grep -q '^GTest_DIR:.*NOTFOUND' "$build/CMakeCache.txt"; then
   cmake -S . -B "$build" -G Ninja -DPython_EXECUTABLE="$PWD/.venv/bin/python" \
-    -DSANITIZE="$sanitizer" -DRINGDIST_LINES="${RINGDIST_LINES:-ON}" -DRINGDIST_WERROR=ON -DRINGDIST_UCX="${RINGDIST_UCX:-wheel}"
+    -DSANITIZE="$sanitizer" -DRINGDIST_LINES="${RINGDIST_LINES:-ON}" -DRINGDIST_WERROR=ON \
+    -DRINGDIST_UCX="${RINGDIST_UCX:-wheel}"
 fi
 # Algorithms, codecs, kernels and the agreement on members have no threads that could race with each
 # other. So one codec of a kind is enough for the ops that use them. Threads that come and go over UCX

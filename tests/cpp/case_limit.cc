@@ -14,8 +14,8 @@ constexpr unsigned kSeconds = 120;
 // Only what a signal handler may call.
 void give_up(int) {
   constexpr char kText[] = "\n[ TIMEOUT  ] the case that began last has not ended within 120 s\n";
-  (void)!::write(STDERR_FILENO, kText, sizeof kText - 1);
-  ::abort();
+  (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
+  abort();
 }
 
 class CaseLimit : public testing::EmptyTestEventListener {

@@ -91,7 +91,7 @@ size_t Checker::HashOfValues::operator()(const std::vector<Value>& values) const
   return hash ^ hash >> 32;
 }
 
-Checker::Value Checker::reduced(bool finish, std::vector<Value> operands) {
+Checker::Value Checker::reduce_of(bool finish, std::vector<Value> operands) {
   const auto [at, is_new] =
       reduces_[finish].try_emplace(std::move(operands), static_cast<Value>(terms_.size()));
   if (is_new) terms_.push_back({-1, -1, finish, at->first});
@@ -208,7 +208,7 @@ std::string Checker::store_result(const Action& action, std::vector<std::vector<
           return "rank " + std::to_string(action.rank) + " step " + std::to_string(action.step) +
                  " reads what nobody wrote";
       value = action.kind == StepKind::kCopy ? operands[0]
-                                             : reduced(action.finish, std::move(operands));
+                                             : reduce_of(action.finish, std::move(operands));
     }
     to[action.range.offset + e] = value;
   }

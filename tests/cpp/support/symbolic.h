@@ -123,7 +123,7 @@ class Checker {
     return first_leaf_[static_cast<size_t>(rank)] + static_cast<Value>(element);
   }
   // The one value that is this reduce of these operands.
-  Value reduced(bool finish, std::vector<Value> operands);
+  Value reduce_of(bool finish, std::vector<Value> operands);
   std::vector<Value>& memory(int rank, BufferId buffer);
   void reset(const std::vector<std::vector<int>>& after);
   std::string run(const std::vector<std::vector<int>>& after, std::mt19937_64* random);
