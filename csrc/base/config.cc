@@ -20,6 +20,7 @@ namespace {
 constexpr std::string_view kPrefix = "RINGDIST_";
 // By the build scripts, by the launcher and what it launches.
 constexpr std::string_view kReadElsewhere[] = {
+    "RINGDIST_BUILD_DIR", "RINGDIST_CUDA", "RINGDIST_LINES",       "RINGDIST_RELEASE",
     "RINGDIST_WERROR",    "RINGDIST_RDZV", "RINGDIST_START_RANKS", "RINGDIST_MIN_RANKS",
     "RINGDIST_MAX_RANKS", "RINGDIST_JOB",  "RINGDIST_EVENTS"};
 constexpr int64_t kMinSegment = 4096;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -61,6 +62,20 @@ def test_output_that_nobody_reads_is_no_traceback():
     child.stdout.close()  # as head does, once it has its lines
     assert child.stderr.read() == ""
     assert child.wait(60) == 1
+
+
+def test_what_builds_read_is_set_and_nothing_warns():
+    """A shell in which one has built runs programs, too."""
+    root = Path(__file__).parents[2]
+    scripts = [root / "setup.py", *(root / "tools").glob("*.sh")]
+    text = "".join(script.read_text() for script in scripts)
+    read = set(re.findall(r"\$\{?(RINGDIST_[A-Z_]+)", text))
+    read |= set(re.findall(r'environ(?:\.get\(|\[)"(RINGDIST_[A-Z_]+)"', text))
+    read |= set(re.findall(r'is_on\("(RINGDIST_[A-Z_]+)"\)', text))
+    assert len(read) >= 6, read
+    done = command_line("info", **dict.fromkeys(read - {"RINGDIST_UCX"}, "ON"))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
 
 
 def test_info_of_the_built_module():

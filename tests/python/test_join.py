@@ -52,6 +52,20 @@ def _join(**named: Any) -> torch_ringdist.JoinReport:
 Reports = list[Any]
 
 
+def _told_alike(one: Reports, other: Reports) -> bool:
+    """Whether both end in the same generation, and tell alike what both have gone through: one that
+    comes late skips a generation."""
+
+    def steps(reports: Reports) -> dict[tuple[int, int], Any]:
+        numbers = [0, *(report.generation for report in reports)]
+        return {(a, report.generation): report for a, report in zip(numbers, reports, strict=False)}
+
+    a, b = steps(one), steps(other)
+    return one[-1].generation == other[-1].generation and all(
+        a[step] == b[step] for step in a.keys() & b.keys()
+    )
+
+
 def _sum_until(size: int, reports: Reports | None = None) -> Reports:
     """Sums, through all generations, until all of a group of that size have summed and say so."""
     reports = [] if reports is None else reports
@@ -208,7 +222,7 @@ def test_one_is_killed_while_it_comes(fresh_pool):
     time.sleep(0.5)
     _start(pool, {2 + victims}, _newcomer, 3)
     reports = pool.collect(without=tuple(range(2, 2 + victims)))
-    assert reports[0] == reports[1]
+    assert _told_alike(reports[0], reports[1]), reports
     came = [rank for one in reports[0] for rank in one.joined]
     gone = [lost for one in reports[0] for lost in one.lost]
     assert len(came) == len(gone) + 1, reports
@@ -288,7 +302,7 @@ def test_one_leaves_when_a_newcomer_was_let_in(fresh_pool, how: str):
     begin = time.monotonic()
     reports = pool.collect(without=(2,))
     assert time.monotonic() - begin < 30
-    assert reports[0] == reports[1], reports
+    assert _told_alike(reports[0], reports[1]), reports
     assert [one.rank for report in reports[0] for one in report.lost] == [2], reports
 
 
