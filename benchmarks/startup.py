@@ -3,11 +3,14 @@
     python -m benchmarks.startup                              2, 16 and 32 ranks, 7 launches each
     python -m benchmarks.startup --ranks 2 --launches 30 --json out.json
     python -m benchmarks.startup --work groups --ranks 96 --launches 3
+    python -m benchmarks.startup --loaded                     without ringdist's own load
 
 Each launch forks its ranks from this process, which has imported torch, as a server that forks
 workers does; so an import of torch is not part of any figure. Nor is the store, which is in a
 process of its own, as torchrun's is in its agent: all ranks have connected to it when they are let
-go, at once. The clock stops when the last one is done with
+go, at once. gloo is loaded with torch, and ringdist's native module by each rank for its first
+group, as `import torch` must not; with --loaded by this process, as a server does that makes a
+torch_ringdist.Options() before it forks. The clock stops when the last one is done with
 
     allreduce   init_process_group, an allreduce of 1 MiB, a barrier
     groups      init_process_group, four subgroups with an allreduce in each, an all_to_all of
@@ -34,6 +37,7 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
+import torch_ringdist
 from benchmarks import report as common
 
 BACKENDS = ["gloo", "ringdist"]
@@ -173,6 +177,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--launches", type=int, default=7, metavar="N", help="per backend and N (default: 7)")
     add("--work", choices=WORK, default="allreduce", help="until when (default: allreduce)")
     add("--backends", nargs="+", choices=BACKENDS, default=BACKENDS, help="default: both")
+    add("--loaded", action="store_true", help="load ringdist before the ranks are forked")
     add("--json", type=Path, metavar="FILE", help="also write every launch there, in nanoseconds")
     args = parser.parse_args()
     least = SUBGROUPS if args.work == "groups" else 2
@@ -199,14 +204,21 @@ def interrupted(_number: int, _frame: object) -> None:
 def main() -> int:
     args = parse_arguments()
     signal.signal(signal.SIGALRM, interrupted)
+    if args.loaded:
+        torch_ringdist.Options()
     launches: list[Launch] = []
     turns = [(ranks, n) for ranks in args.ranks for n in range(args.launches)]
     for ranks, n in tqdm(turns, unit="launch", disable=not sys.stderr.isatty()):
         order = args.backends if n % 2 == 0 else args.backends[::-1]
         launches += [launch(backend, ranks, args.work) for backend in order]
     if args.json:
-        figures = {"work": args.work, "launches": [asdict(one) for one in launches]}
-        args.json.write_text(json.dumps({**common.machine(), **figures}, indent=1))
+        figures = {
+            **common.machine(),
+            "work": args.work,
+            "loaded": args.loaded,
+            "launches": [asdict(one) for one in launches],
+        }
+        args.json.write_text(json.dumps(figures, indent=1))
     print("| ranks | backend | init, min | median | done, min | median |")
     print("|---|---|---|---|---|---|")
     for ranks in args.ranks:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import sys
 import time
 import warnings
@@ -27,7 +28,11 @@ WARM_UP = 5
 
 
 class Rank:
-    """Times every peer once in each repetition, in turns; a sample is the slowest rank's."""
+    """Times every peer once in each repetition, in turns; a sample is the slowest rank's.
+
+    Who comes after whom is drawn anew each time, on all ranks alike: what the one before has left
+    in the caches is a good part of what a small operation costs.
+    """
 
     def __init__(self, plan: Plan, rank: int) -> None:
         self._plan = plan
@@ -35,6 +40,7 @@ class Rank:
         self._barrier = SpinBarrier(Path(plan.barrier), rank, plan.world)
         self._flags = Flags(Path(plan.flags), first=rank == 0) if rank < 2 else None
         self._calls = peers.make(plan.peers)
+        self._order = random.Random(0)
 
     def run(self) -> list[dict]:
         return [
@@ -94,7 +100,7 @@ class Rank:
         samples: dict[str, list[int]] = {peer: [] for peer in self._calls}
         order = list(self._calls)
         for _ in range(count):
-            order.append(order.pop(0))
+            self._order.shuffle(order)
             for peer in order:
                 samples[peer].append(self._time(operations[peer], peer))
         return samples

@@ -17,13 +17,14 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
 
 
-@pytest.mark.parametrize("work", ["allreduce", "groups"])
-def test_a_small_run(tmp_path: Path, work: str):
+@pytest.mark.parametrize(("work", "more"), [("allreduce", ["--loaded"]), ("groups", [])])
+def test_a_small_run(tmp_path: Path, work: str, more: list[str]):
     out = tmp_path / "out.json"
-    done = _run("--ranks", "4", "--launches", "2", "--work", work, "--json", str(out))
+    done = _run("--ranks", "4", "--launches", "2", "--work", work, "--json", str(out), *more)
     assert done.returncode == 0, done.stderr
     figures = json.loads(out.read_text())
     assert figures["work"] == work and figures["cores"] > 0
+    assert figures["loaded"] == bool(more)
     backends = [one["backend"] for one in figures["launches"]]
     assert backends == ["gloo", "ringdist", "ringdist", "gloo"]  # in turns
     for one in figures["launches"]:
