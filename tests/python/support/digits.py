@@ -24,9 +24,10 @@ def course_of(folder: Path, losses: list[float], epochs: int = SHORT) -> Course:
 
 
 def last_size(folder: Path) -> int:
-    """Of the group that committed a step last; 0 before the first."""
-    steps = committed(folder / "steps")
-    return steps[-1].size if steps else 0
+    """Of the newest generation that committed a step; 0 before the first. One that was stopped may
+    write what it had done before when it goes on."""
+    newest = max(committed(folder / "steps"), key=lambda one: one.generation, default=None)
+    return newest.size if newest else 0
 
 
 def trained(job: Launched, folder: Path, size: int) -> dict[int, int]:
