@@ -9,7 +9,8 @@
     python -m tests.matrix --tests tests/python/test_reduce.py -- -k bf16
 
 What is varied is a table: tests/matrix/axes.py. Goes on where an earlier run of the same build
-stopped (build/matrix). A test that asserts something of a setting's default says so
+stopped (build/matrix). Tests that are marked alone take no part: they count on a rate, on memory,
+or on who comes first. A test that asserts something of a setting's default says so
 (pytest.mark.default_of, tests/python/conftest.py), and is skipped where that is forced. Each
 failure is printed with the command that repeats it; then the status is 1.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fnmatch
 import os
 import re
 import shlex
@@ -46,26 +48,30 @@ from tests.matrix.results import FOLDER, ROOT, Result, Results
 
 # Tests that no setting of ours reaches, for which one configuration would be as good as another.
 UNREACHED = {
-    "test_bench_ddp.py": "arithmetic of a benchmark",
-    "test_bench_host.py": "arithmetic of a benchmark",
-    "test_bench_net.py": "arithmetic of a benchmark",
-    "test_bench_quantize.py": "no group",
-    "test_check_includes.py": "a tool",
-    "test_check_row_names.py": "a tool",
-    "test_check_shared_names.py": "a tool",
-    "test_cli.py": "the command line, over made-up figures",
+    "test_bench_*.py": "that benchmarks run, and their arithmetic",
+    "test_check_*.py": "tools",
+    "test_cli*.py": "the command line, over made-up figures",
     "test_compress_settings.py": "no group",
     "test_conformance_runner.py": "a tool",
+    "test_costs.py": "no group",
+    "test_cuda_library.py": "no group",
+    "test_demo.py": "how the examples are launched",
+    "test_devices.py": "no group",
     "test_matrix.py": "this tool",
+    "test_metadata.py": "the package",
     "test_options.py": "the settings themselves",
+    "test_registration.py": "no group, or one operation",
+    "test_ringdistrun.py": "a launcher",
 }
+# Each file by one process of pytest, as make test has it.
+BESIDE = ("--dist", "loadfile", "--numprocesses")
 SILENCE = 400.0  # of pytest, whose tests have a limit of their own
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one configuration's run."""
+    """Of one configuration's run; a sample has both."""
 
     until: float | None = None
     seed: str | None = None
@@ -123,12 +129,18 @@ def restrict(values: dict[str, list[str]], only: list[str]) -> dict[str, list[st
 
 
 def files_to_run(options: argparse.Namespace) -> list[str]:
-    chosen = options.tests or sorted((ROOT / "tests" / "python").glob("test_*.py"))
-    return [
-        os.path.relpath(file, ROOT)
-        for file in chosen
-        if options.tests or file.name not in UNREACHED
+    chosen = options.tests or [
+        file
+        for file in sorted((ROOT / "tests" / "python").glob("test_*.py"))
+        if not any(fnmatch.fnmatch(file.name, pattern) for pattern in UNREACHED)
     ]
+    return [os.path.relpath(file, ROOT) for file in chosen]
+
+
+def jobs() -> str:
+    return subprocess.run(
+        [ROOT / "tools" / "jobs.sh"], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 class Run:
@@ -145,12 +157,19 @@ class Run:
             known.write_text("\n".join(self._results.known()))
             log = Path(folder) / "log"
             command = [sys.executable, "-m", "pytest", "-q", "-c", "pyproject.toml"]
-            command += ["-p", "tests.matrix.record", "--record", str(self._results.path)]
+            command += [
+                "-m",
+                "not alone",
+                "-p",
+                "tests.matrix.record",
+                "--record",
+                str(self._results.path),
+            ]
             command += ["--known", str(known)]
-            if self._limits.seed is not None:
-                command += ["--sample-seed", self._limits.seed]
-            if self._limits.until is not None:
-                command += ["--until", str(self._limits.until)]
+            if self._limits.seed is None:
+                command += [*BESIDE, jobs()]
+            else:  # in the order that was drawn
+                command += ["--sample-seed", self._limits.seed, "--until", str(self._limits.until)]
             with log.open("w") as output:
                 process = subprocess.Popen(
                     [*command, *more, *files],

@@ -4,7 +4,8 @@
 
 One JSON object per line: {"collected": N}, {"begun": TEST}, and at last
 {"test": TEST, "outcome": ..., "seconds": ..., "reason": ...}. With --sample-seed tests come in a
-random order; after --until (time.time()) no other one begins.
+random order; after --until (time.time()) no other one begins. Where pytest-xdist spreads the tests,
+its workers choose them, all alike, and the process above says how they end.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ class Recorder:
         known: Path | None = config.getoption("--known")
         self._known = set(known.read_text().splitlines()) if known else set()
         self._reports: dict[str, list[pytest.TestReport]] = {}
+        worker: dict[str, str] = getattr(config, "workerinput", {})
+        self._tells_how_many = worker.get("workerid", "gw0") == "gw0"
+        self._tells_of_each = not worker
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
@@ -50,15 +54,19 @@ class Recorder:
         items[:] = [item for item in items if item.nodeid not in self._known]
         if self._seed is not None:
             random.Random(self._seed).shuffle(items)
-        self._write({"collected": len(items)})
+        if self._tells_how_many:
+            self._write({"collected": len(items)})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.setdefault(report.nodeid, []).append(report)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._write({"begun": nodeid})
+        if self._tells_of_each:
+            self._write({"begun": nodeid})
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        if not self._tells_of_each:
+            return
         reports = self._reports.pop(nodeid, [])
         bad = next((report for report in reports if report.failed), None)
         skipped = next((report for report in reports if report.skipped), None)

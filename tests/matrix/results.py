@@ -47,10 +47,10 @@ class Results:
 
     def end_what_has_begun(self, reason: str) -> None:
         """The process is gone: what it was in has failed."""
-        begun = ""
-        for entry in self.entries():
-            begun = "" if "test" in entry else entry.get("begun", begun)
-        if begun:
-            with self.path.open("a") as file:
-                entry = {"test": begun, "outcome": "failed", "seconds": 0.0, "reason": reason}
+        entries = self.entries()
+        ended = {entry["test"] for entry in entries if "test" in entry}
+        begun = {entry["begun"]: None for entry in entries if "begun" in entry}
+        with self.path.open("a") as file:
+            for test in begun.keys() - ended:
+                entry = {"test": test, "outcome": "failed", "seconds": 0.0, "reason": reason}
                 file.write(json.dumps(entry) + "\n")
