@@ -59,6 +59,8 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.setdefault(report.nodeid, []).append(report)
+        if report.when == "???":  # pytest-xdist's: its worker is gone, and ends nothing more
+            self.pytest_runtest_logfinish(report.nodeid)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         if self._tells_of_each:
