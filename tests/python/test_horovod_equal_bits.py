@@ -74,6 +74,7 @@ def _runs(compression: str, seeds: list[int | None]) -> list[list[str]]:
         return [_train(compression, seed) for seed in seeds]
 
 
+@pytest.mark.default_of("RINGDIST_ALGORITHM", reason="a forced one need not add by ranks")
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_other_delays_give_the_same_bits(pools, compression: str):
     seeds = [None, *(random.randrange(1 << 30) for _ in range(RUNS - 1))]

@@ -148,11 +148,12 @@ def test_one_replaces_another(fresh_pool):
     _run(pool, {0, 2, 3}, _leave)
 
 
-def _stand(size: int, rounds: int) -> dict[str, int]:
-    """Takes newcomers, and loses one each time, so often; what this process has in the end."""
-    for _ in range(rounds):
+def _stand(size: int, visitors: list[int]) -> dict[str, int]:
+    """Takes these newcomers one by one, and loses each; what this process has in the end."""
+    for visitor in visitors:
         _sum_until(size)
         _sum_until(size - 1)
+        store_for("visits").set(f"{visitor} is lost to {Ranks.rank}", "")
     time.sleep(1.5)  # idle threads end after a second
     return _footprint()
 
@@ -169,6 +170,11 @@ def _footprint() -> dict[str, int]:
 
 
 def _visit(size: int) -> None:
+    """As the first, or once the members are past the barrier that the loss of the one before ends
+    with: a newcomer ends it for those that are not."""
+    if Ranks.rank > size - 1:
+        members = range(size - 1)
+        store_for("visits").wait([f"{Ranks.rank - 1} is lost to {rank}" for rank in members])
     _join()
     with contextlib.suppress(dist.DistNetworkError):
         _sum_until(size)
@@ -195,8 +201,8 @@ def test_many_come_and_go(fresh_pool):
     pool = _pool(fresh_pool, 2, 2 * rounds)
     visitors = _Visitors(pool, 2)
     feet = []
-    for _ in range(2):
-        _start(pool, {0, 1}, _stand, 3, rounds)
+    for first in (2, 2 + rounds):
+        _start(pool, {0, 1}, _stand, 3, list(range(first, first + rounds)))
         for _ in range(rounds):
             visitors.one(3)
         feet.append(pool.collect(without=tuple(range(2, pool.size))))
