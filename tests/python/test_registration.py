@@ -127,6 +127,27 @@ def test_import_of_the_package_loads_nothing_more():
     assert out.strip() == str([f"torch_ringdist{name}" for name in names])
 
 
+def test_names_that_no_group_needs_are_bound_when_one_is_asked_for():
+    out = run_python(
+        "import sys, threading\n"
+        "import torch\n"
+        "from torch_ringdist import _native\n"
+        "native = _native.load()\n"
+        "assert 'create_backend' in vars(native) and 'info' not in vars(native)\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "found = []\n"
+        "ask = lambda name: found.append(getattr(native, name))\n"
+        "names = ['info', 'stats', 'dump', 'options', 'check_codec'] * 4\n"
+        "threads = [threading.Thread(target=ask, args=[name]) for name in names]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+        "print(len(found), len(set(found)), native.__name__, native.info.__module__)\n"
+        "print(hasattr(native, 'nothing'), native.__spec__.name)\n"
+    )
+    name = "torch_ringdist._C"
+    assert out.split() == ["20", "5", name, name, "False", name]
+
+
 def test_group_without_the_import_maps_one_ucx(installed: Path):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
