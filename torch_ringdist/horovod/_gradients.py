@@ -155,6 +155,12 @@ class Gradients:
         for group in lists:
             self._add_bundle(self.names[group[0]], group)
 
+    @property
+    def groups(self) -> list[list[str]]:
+        """Names of what is reduced as one; nothing where no parameters are."""
+        lists = [[self.names[p] for p in bundle.parameters] for bundle in self._bundles]
+        return lists if len(lists) < len(self._bundle_of) else []
+
     def any_open(self) -> bool:
         """A gradient is on its way."""
         self._follow()

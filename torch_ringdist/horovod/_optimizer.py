@@ -122,9 +122,9 @@ class _Distributed(Optimizer):
         super().zero_grad(set_to_none)
 
     def __reduce__(self) -> Any:
-        names = self._gradients.names
-        listed = [[names[p] for p in group["params"]] for group in self.param_groups]
-        return _again, (type(self)._wrapped, self.__getstate__(), listed, self._gradients.settings)
+        it = self._gradients
+        listed = [[it.names[p] for p in group["params"]] for group in self.param_groups]
+        return _again, (type(self)._wrapped, self.__getstate__(), listed, it.settings, it.groups)
 
 
 # Of an optimizer, what another one does not get: what reduces its gradients, and what schedulers
@@ -186,6 +186,7 @@ def _again(
     state: dict[str, Any],
     listed: list[list[str]],
     settings: GradientSettings,
+    groups: list[list[str]],
 ) -> Any:
     """From a pickle."""
     plain = wrapped.__new__(wrapped)
@@ -195,7 +196,10 @@ def _again(
         for group, of_group in zip(plain.param_groups, listed, strict=True)
         for p, name in zip(group["params"], of_group, strict=True)
     }
-    return _over(plain, names, settings)
+    out = _over(plain, names, settings)
+    parameters = {name: p for p, name in names.items()}
+    out._gradients.set_groups([[parameters[name] for name in group] for group in groups])
+    return out
 
 
 def _names_of(optimizer: Optimizer, named: NamedParameters | None) -> dict[Tensor, str]:
