@@ -139,6 +139,25 @@ def test_mistakes_and_pickles(pools):
     pools(2).run(_arguments)
 
 
+def _copies_keep_their_groups(compression: object) -> None:
+    with initialized():
+        net = _net()
+        optimizer = _optimizer(net, compression, groups=[[net[0].weight, net[3].bias]])
+        for other in (pickle.loads(pickle.dumps(optimizer)), copy.deepcopy(optimizer)):
+            groups = other._gradients.groups
+            assert groups[0] == ["0.weight", "3.bias"] and len(groups) == 5, groups
+            parameters = other.param_groups[0]["params"]
+            for p in parameters:
+                p.grad = torch.full_like(p, float(hvd.rank()))
+            other.synchronize()
+            assert all(torch.all((p.grad - 0.5).abs() < 0.1) for p in parameters)
+
+
+@pytest.mark.parametrize("compression", [hvd.Compression.none, "int4"], ids=["none", "int4"])
+def test_copies_keep_their_groups(pools, compression: object):
+    pools(2).run(_copies_keep_their_groups, compression)
+
+
 def _accumulates(op_is_sum: bool) -> None:
     """Two backward passes a step, unused and frozen parameters, a group that comes later."""
     with initialized():

@@ -230,26 +230,6 @@ def _is_still_an_optimizer() -> None:
         optimizer.load_state_dict(torch.load(buffer))
 
 
-def _copies_keep_their_groups() -> None:
-    with initialized():
-        net = _net()
-        one = [net[0].weight, net[2].bias]
-        for compression in (hvd.Compression.none, "int4"):
-            optimizer = hvd.DistributedOptimizer(
-                _sgd(net.parameters()), net.named_parameters(), compression, groups=[one]
-            )
-            for other in (pickle.loads(pickle.dumps(optimizer)), copy.deepcopy(optimizer)):
-                groups = other._gradients.groups
-                assert sorted(groups) == [["0.bias"], ["0.weight", "2.bias"], ["2.weight"]]
-                assert groups == optimizer._gradients.groups
-                parameters = other.param_groups[0]["params"]
-                for p in parameters:
-                    p.grad = torch.full_like(p, float(hvd.rank()))
-                other.synchronize()
-                mean = sum(range(hvd.size())) / hvd.size()
-                assert all(torch.all((p.grad - mean).abs() < 0.1) for p in parameters)
-
-
 def _again(optimizer: torch.optim.Optimizer, net: nn.Module) -> torch.Tensor:
     optimizer.synchronize()
     optimizer._synchronized = False
@@ -391,7 +371,6 @@ def _adasum_of_some() -> None:
         _missing_gradients,
         _mistakes,
         _is_still_an_optimizer,
-        _copies_keep_their_groups,
         _one_process_set,
     ],
 )

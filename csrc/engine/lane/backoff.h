@@ -28,7 +28,7 @@ class Backoff {
 
   // What is waited for.
   enum class Wait : uint8_t {
-    kNothing,  // nothing is in flight
+    kNothing,  // nothing is in flight, or can be yet
     kNear,     // other ranks of this host
     kFar,      // those of other hosts, too
   };

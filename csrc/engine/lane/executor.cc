@@ -267,14 +267,15 @@ bool Executor::idle() const {
 }
 
 Backoff::Wait Executor::wait() const {
-  if (idle()) return Backoff::Wait::kNothing;
-  bool far = false;
+  if (!state_.work.empty()) return Backoff::Wait::kNear;
+  auto out = Backoff::Wait::kNothing;
   for (const auto& seat : seats_) {
-    if (seat->idle()) continue;
+    // A group forms on other threads of this process, which want a core.
+    if (seat->idle() || seat->forms()) continue;
     if (!seat->spans_hosts()) return Backoff::Wait::kNear;
-    far = true;
+    out = Backoff::Wait::kFar;
   }
-  return far ? Backoff::Wait::kFar : Backoff::Wait::kNear;
+  return out;
 }
 
 void Executor::set_recorder(std::shared_ptr<Recorder> recorder) {

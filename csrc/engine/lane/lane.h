@@ -5,8 +5,8 @@
 // thread drives whatever nobody waits for. Callers without the token sleep until their op ends or
 // the token is handed to them.
 //
-// Waiting is ~200 polls, then sched_yield for up to 1 ms, then one epoll set. A yield that took
-// long means that somebody else wants the core: block at once for the next waits.
+// Waiting is polls, then sched_yield, then one epoll set; how long each is Backoff's to say. For a
+// group that still forms it is a sleep: other threads of this process work on it.
 //
 // Lock order: mutex_ is a leaf: nothing is called with it held.
 #pragma once

@@ -95,6 +95,20 @@ TEST_F(ExecutorTest, ANoticeWaitsForTheRankThatStillForms) {
   }
 }
 
+TEST_F(ExecutorTest, NobodyStaysAwakeForAGroupThatForms) {
+  EXPECT_EQ(executor.wait(), Backoff::Wait::kNothing);
+  const Membership members = membership(9, {1, 2});
+  const auto group = add(members);
+  std::vector<float> data(4, 1.0f);
+  executor.enqueue(group, make_op(data));
+  EXPECT_FALSE(executor.idle());
+  EXPECT_EQ(executor.wait(), Backoff::Wait::kNothing);
+  executor.form(group, members);
+  while (executor.run_work()) continue;
+  EXPECT_EQ(executor.wait(), Backoff::Wait::kNear);
+  executor.remove(group);
+}
+
 TEST_F(ExecutorTest, AMessageOfAnotherGenerationIsDropped) {
   auto group = make_group(7);
   MessageHeader header{};
