@@ -27,10 +27,11 @@ void bind_the_rest(const py::module_& module) {
     throw py::error_already_set();
 }
 
-// Python's, for names that are not there.
+// Python's, for names that are not there. Those that Python itself looks for are none of ours.
 py::object attribute(const py::module_& module, const std::string& name) {
   PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<bool> once;
-  once.call_once_and_store_result([&] { return bind_the_rest(module), true; });
+  if (!name.starts_with("__"))
+    once.call_once_and_store_result([&] { return bind_the_rest(module), true; });
   const py::dict names = module.attr("__dict__");
   if (!names.contains(name))
     throw py::attribute_error("module 'torch_ringdist._C' has no attribute '" + name + "'");

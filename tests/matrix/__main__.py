@@ -157,15 +157,8 @@ class Run:
             known.write_text("\n".join(self._results.known()))
             log = Path(folder) / "log"
             command = [sys.executable, "-m", "pytest", "-q", "-c", "pyproject.toml"]
-            command += [
-                "-m",
-                "not alone",
-                "-p",
-                "tests.matrix.record",
-                "--record",
-                str(self._results.path),
-            ]
-            command += ["--known", str(known)]
+            command += ["-m", "not alone", "-p", "tests.matrix.record"]
+            command += ["--record", str(self._results.path), "--known", str(known)]
             if self._limits.seed is None:
                 command += [*BESIDE, jobs()]
             else:  # in the order that was drawn

@@ -49,8 +49,8 @@ class Results:
         """The process is gone: what it was in has failed."""
         entries = self.entries()
         ended = {entry["test"] for entry in entries if "test" in entry}
-        begun = {entry["begun"]: None for entry in entries if "begun" in entry}
+        begun = {entry["begun"] for entry in entries if "begun" in entry}
         with self.path.open("a") as file:
-            for test in begun.keys() - ended:
+            for test in sorted(begun - ended):
                 entry = {"test": test, "outcome": "failed", "seconds": 0.0, "reason": reason}
                 file.write(json.dumps(entry) + "\n")
