@@ -40,7 +40,7 @@ class Rank:
         self._barrier = SpinBarrier(Path(plan.barrier), rank, plan.world)
         self._flags = Flags(Path(plan.flags), first=rank == 0) if rank < 2 else None
         self._calls = peers.make(plan.peers)
-        self._order = random.Random(0)
+        self._random = random.Random(0)
 
     def run(self) -> list[dict]:
         return [
@@ -100,7 +100,7 @@ class Rank:
         samples: dict[str, list[int]] = {peer: [] for peer in self._calls}
         order = list(self._calls)
         for _ in range(count):
-            self._order.shuffle(order)
+            self._random.shuffle(order)
             for peer in order:
                 samples[peer].append(self._time(operations[peer], peer))
         return samples

@@ -27,24 +27,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--record"):
+    if not config.getoption("--record"):
+        return
+    config.pluginmanager.register(Chooser(config))
+    if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(config))
 
 
-class Recorder:
+def _write(file: Path, entry: dict[str, Any]) -> None:
+    with file.open("a") as lines:
+        lines.write(json.dumps(entry) + "\n")
+
+
+class Chooser:
+    """Of what runs: in each process that collects, and one of them says how much that is."""
+
     def __init__(self, config: pytest.Config) -> None:
         self._file: Path = config.getoption("--record")
-        self._until: float | None = config.getoption("--until")
         self._seed: str | None = config.getoption("--sample-seed")
         known: Path | None = config.getoption("--known")
         self._known = set(known.read_text().splitlines()) if known else set()
-        self._reports: dict[str, list[pytest.TestReport]] = {}
         worker: dict[str, str] = getattr(config, "workerinput", {})
-        self._tells_how_many = worker.get("workerid", "gw0") == "gw0"
-        self._tells_of_each = not worker
-
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        self._session = session
+        self._tells = worker.get("workerid", "gw0") == "gw0"
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
@@ -54,8 +58,20 @@ class Recorder:
         items[:] = [item for item in items if item.nodeid not in self._known]
         if self._seed is not None:
             random.Random(self._seed).shuffle(items)
-        if self._tells_how_many:
-            self._write({"collected": len(items)})
+        if self._tells:
+            _write(self._file, {"collected": len(items)})
+
+
+class Recorder:
+    """Of how each test ends."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._file: Path = config.getoption("--record")
+        self._until: float | None = config.getoption("--until")
+        self._reports: dict[str, list[pytest.TestReport]] = {}
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.setdefault(report.nodeid, []).append(report)
@@ -63,30 +79,24 @@ class Recorder:
             self.pytest_runtest_logfinish(report.nodeid)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        if self._tells_of_each:
-            self._write({"begun": nodeid})
+        _write(self._file, {"begun": nodeid})
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        if not self._tells_of_each:
-            return
         reports = self._reports.pop(nodeid, [])
         bad = next((report for report in reports if report.failed), None)
         skipped = next((report for report in reports if report.skipped), None)
         ended = bad or skipped
-        self._write(
+        _write(
+            self._file,
             {
                 "test": nodeid,
                 "outcome": "failed" if bad else "skipped" if skipped else "passed",
                 "seconds": round(sum(report.duration for report in reports), 2),
                 "reason": _reason(ended) if ended else "",
-            }
+            },
         )
         if self._until is not None and time.time() > self._until:
             self._session.shouldstop = "the time is up"
-
-    def _write(self, entry: dict[str, Any]) -> None:
-        with self._file.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
 
 
 def _reason(report: pytest.TestReport) -> str:
