@@ -33,13 +33,14 @@ class Carrier {
   // nothing to add, at `mine`.
   Range reduce(int round, Range mine, Range sum, Schedule& out) const {
     if (!is_me()) {
-      out.steps.push_back(Step::send(mine, {here_}, EdgeMark::kInside));
+      out.steps.push_back(Step::send(mine, {here_}, hosts_.mark_of_gifts()));
       return mine;
     }
     std::vector<Source> sources;
     if (round > 0) sources.push_back({before(), sum});
     for (const int rank : hosts_.local())
-      sources.push_back(rank == rank_ ? Source{-1, mine} : Source{rank, sum, EdgeMark::kInside});
+      sources.push_back(rank == rank_ ? Source{-1, mine}
+                                      : Source{rank, sum, hosts_.mark_of_gifts()});
     const bool last = round + 1 == hosts_.count();
     Range held = mine;
     if (sources.size() > 1 || last) {

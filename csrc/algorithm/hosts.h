@@ -37,6 +37,12 @@ class Hosts {
     return all[static_cast<size_t>(column) % all.size()];
   }
 
+  // Of what a rank gives to a sum of its own host: only what a wire carries is encoded, but where
+  // all share one host there is no wire, and a codec was asked for all the same.
+  EdgeMark mark_of_gifts() const {
+    return count() > 1 ? EdgeMark::kInside : EdgeMark::kContribution;
+  }
+
   // All others of my host; and before them the carrier of the next host, if `onward`.
   std::vector<int> targets(int column, bool onward) const {
     std::vector<int> out;

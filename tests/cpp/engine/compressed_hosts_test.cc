@@ -190,6 +190,26 @@ TEST(CompressedBetweenHostsFew, EndWithTheSumHoweverFewTheElements) {
         }
 }
 
+// Where all ranks share a host, what was asked for is encoded, whatever algorithm is forced: those
+// by hosts are `direct` there.
+TEST(CompressedBetweenHostsOnOne, GivesTheBitsOfDirect) {
+  std::vector<std::byte> first;
+  for (const char* algorithm : {"direct", "hierarchical", "hierarchical_direct"}) {
+    const LayoutCase c{"int4", layouts().data(), algorithm};
+    SimRanks ranks(simulated(c));
+    std::vector<Tensor> tensors(c.size(), Tensor(c.dtype, kLayoutCount));
+    for (int rank = 0; rank < c.size(); ++rank)
+      tensors[rank].set(gradient(kLayoutSeed, rank, 0, kLayoutCount));
+    (void)ranks.time_of([&](int rank) {
+      OpRequest request = tensors[rank].request(c.op);
+      request.blocks = make_map(c.codec, c.size(), kLayoutCount, nullptr);
+      return request;
+    });
+    if (first.empty()) first = tensors[0].bytes();
+    ASSERT_TRUE(tensors[0].bytes() == first) << algorithm;
+  }
+}
+
 // The ranks of a host add up before anything is encoded: what cancels out there leaves room for
 // what is small.
 TEST(CompressedBetweenHostsInside, NothingIsLost) {
