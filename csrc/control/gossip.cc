@@ -4,7 +4,6 @@
 #include <string>
 
 #include "base/log.h"
-#include "base/serialize.h"
 #include "control/wire.h"
 
 namespace ringdist {
@@ -26,57 +25,32 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
 void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
   const auto record = FloodRecord::decode(frame.body);
   if (!record || record->origin == id_ || !ledger_.record_flood(*record, now)) return;
-  const bool host_heard = from.kind == LinkKind::kLocal && about_formed(record->payload, from.peer);
-  pass_on([&] { return make_frame(FrameType::kFlood, frame.body); }, &from, host_heard);
+  const bool local = from.kind == LinkKind::kLocal;
+  pass_on([&] { return make_frame(FrameType::kFlood, frame.body); }, &from,
+          local ? std::optional(from.peer) : std::nullopt);
   guard_("a notice was not taken in", [&] { events_.on_flood(record->payload); });
 }
 
 template <typename Make>
-void ControlGossip::pass_on(const Make& make, const ControlConnection* from, bool host_heard) {
+void ControlGossip::pass_on(const Make& make, const ControlConnection* from,
+                            std::optional<uint64_t> speaker) {
   speak([&] {
     const std::vector<std::byte> frame = make();
+    const auto told = speaker ? groups_.acquaintances(*speaker) : std::vector<uint64_t>{};
     voice_.for_each([&](ControlConnection& c) {
-      if (c.open() && &c != from && !(host_heard && c.kind == LinkKind::kLocal))
-        voice_.send(c, frame);
+      const bool heard = c.kind == LinkKind::kLocal && std::ranges::binary_search(told, c.peer);
+      if (c.open() && &c != from && !heard) voice_.send(c, frame);
     });
   });
 }
 
-// Once all members of a group have found each other those of one host are connected, and each hears
-// from whoever speaks first there. If all repeated it, n words would be n^3.
-bool ControlGossip::formed(uint64_t nonce, const ControlGroup& group) const {
-  return std::ranges::all_of(group.roster.processes(),
-                             [&](const auto& one) { return arrivals_.has(nonce, one.first); });
-}
-
-// Only a member is connected to all others of its host.
-bool ControlGossip::about_formed(ConstBytes payload, uint64_t speaker) {
-  if (payload.size() < sizeof(uint64_t)) return false;
-  const uint64_t nonce = Reader(payload).get<uint64_t>();
-  if (groups_.over(nonce, speaker)) return true;
-  const ControlGroup* group = groups_.find(nonce);
-  return group != nullptr && group->roster.has(speaker) && formed(nonce, *group);
-}
-
-// Then they are connected to it, if it is of this host.
-bool ControlGossip::host_has_met(uint64_t id) const {
-  bool met = false;
-  for (const auto& [nonce, group] : groups_.all()) {
-    if (!group.roster.has(id)) continue;
-    if (!formed(nonce, group) || group.roster.member(id).host != group.roster.my_host())
-      return false;
-    met = true;
-  }
-  return met;
-}
-
 void ControlGossip::pass_on_lost(uint64_t id, const std::string& cause,
                                  const ControlConnection* from) {
-  pass_on([&] { return Fate{id, cause}.frame(FrameType::kLost); }, from, /*host_heard=*/false);
+  pass_on([&] { return Fate{id, cause}.frame(FrameType::kLost); }, from, std::nullopt);
 }
 
 void ControlGossip::pass_on_left(uint64_t id, const ControlConnection* from) {
-  pass_on([&] { return Fate{id, ""}.frame(FrameType::kLeft); }, from, host_has_met(id));
+  pass_on([&] { return Fate{id, ""}.frame(FrameType::kLeft); }, from, id);
 }
 
 void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
@@ -89,9 +63,17 @@ void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& pr
     behind_ = true;  // a part of them may be known now
     throw;
   }
-  const ControlGroup* group = groups_.find(nonce);
-  if (group != nullptr && !news.empty())
-    speak([&] { tell_formed(nonce, group->roster, news, from); });
+  ControlGroup* group = groups_.find(nonce);
+  if (group == nullptr || news.empty()) return;
+  look_whether_formed(nonce, *group);
+  speak([&] { tell_formed(nonce, group->roster, news, from); });
+}
+
+void ControlGossip::look_whether_formed(uint64_t nonce, ControlGroup& group) {
+  group.formed =
+      group.formed || std::ranges::all_of(group.roster.processes(), [&](const auto& one) {
+        return arrivals_.has(nonce, one.first);
+      });
 }
 
 void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
@@ -101,9 +83,10 @@ void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
 
 void ControlGossip::tell_members(uint64_t nonce) {
   const auto known = arrivals_.of(nonce);
-  const ControlGroup* group = groups_.find(nonce);
-  if (group != nullptr && !known.empty())
-    speak([&] { tell_formed(nonce, group->roster, known, nullptr); });
+  ControlGroup* group = groups_.find(nonce);
+  if (group == nullptr || known.empty()) return;
+  look_whether_formed(nonce, *group);
+  speak([&] { tell_formed(nonce, group->roster, known, nullptr); });
 }
 
 void ControlGossip::tell_formed(uint64_t nonce, const ControlRoster& roster,
