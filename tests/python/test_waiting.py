@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from pathlib import Path
 
 import torch
@@ -96,6 +98,29 @@ def _verdicts() -> tuple[str, str]:
     other, own = first(pids[0], "not called"), first(os.getpid(), "waits in it")
     dist.all_reduce(torch.ones(4))
     return other, own
+
+
+def _sleeps_of_the_lane() -> int:
+    """How often its thread went to sleep."""
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text().strip() == "ringdist-lane":
+            status = (task / "status").read_text()
+            return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.M)[1])
+    raise AssertionError("no lane")
+
+
+def _wait_for_a_late_rank() -> int:
+    dist.barrier()
+    before = _sleeps_of_the_lane()
+    if Ranks.rank == 1:
+        time.sleep(1.5)
+    dist.barrier()
+    return _sleeps_of_the_lane() - before
+
+
+def test_while_a_caller_waits_the_lane_seldom_looks(fresh_pool):
+    # Of many ranks that wait on one host these would take much of a core: 1500 it was.
+    assert fresh_pool(2).run(_wait_for_a_late_rank)[0] < 500
 
 
 def test_dump_leads_with_who_is_waited_for_and_how_long(fresh_pool):

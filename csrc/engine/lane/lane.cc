@@ -21,6 +21,7 @@ constexpr auto kDrainSleep = std::chrono::milliseconds(10);
 constexpr auto kIdleSleep = std::chrono::hours(1);
 constexpr auto kEvictTime = std::chrono::seconds(1);
 constexpr auto kDriverGone = std::chrono::milliseconds(1);
+constexpr auto kLongestLook = std::chrono::milliseconds(8);
 constexpr auto kFirstLook = std::chrono::microseconds(100);
 constexpr auto kLastLook = std::chrono::milliseconds(10);
 constexpr auto kAnswerTime = std::chrono::seconds(10);
@@ -305,17 +306,23 @@ void Lane::block_as_thread() {
 }
 
 // The lane's thread. It sleeps in epoll, without the token, until something comes. While callers
-// drive it only looks in once per millisecond, so that a burst of blocking ops wakes it once.
+// drive it only looks in once per millisecond, so that a burst of blocking ops wakes it once; while
+// one of them drives on, less often: on a host of many ranks those looks would take much of a core.
 void Lane::run() {
   const Driver driver;
+  Duration pause = kDriverGone;
+  Clock::rep seen = 0;
   for (;;) {
     if (may_take_over() && token_.take()) {
       drive_in_background();
       continue;
     }
+    const Clock::rep driven = last_driven_.load(std::memory_order_relaxed);
+    pause = driven == seen ? std::min<Duration>(2 * pause, kLongestLook) : Duration(kDriverGone);
+    seen = driven;
     std::unique_lock lock(mutex_);
     if (stopping_) return;
-    if (!thread_woken_ || token_.anybody_waits()) thread_wake_.wait_for(lock, kDriverGone);
+    if (!thread_woken_ || token_.anybody_waits()) thread_wake_.wait_for(lock, pause);
   }
 }
 
