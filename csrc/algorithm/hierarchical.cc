@@ -33,14 +33,14 @@ class Carrier {
   // nothing to add, at `mine`.
   Range reduce(int round, Range mine, Range sum, Schedule& out) const {
     if (!is_me()) {
-      out.steps.push_back(Step::send(mine, {here_}, hosts_.mark_of_gifts()));
+      out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_mark()));
       return mine;
     }
     std::vector<Source> sources;
     if (round > 0) sources.push_back({before(), sum});
     for (const int rank : hosts_.local())
       sources.push_back(rank == rank_ ? Source{-1, mine}
-                                      : Source{rank, sum, hosts_.mark_of_gifts()});
+                                      : Source{rank, sum, hosts_.contribution_mark()});
     const bool last = round + 1 == hosts_.count();
     Range held = mine;
     if (sources.size() > 1 || last) {

@@ -26,7 +26,7 @@ class Column {
   // carrier may add. Returns where the carrier has it.
   Range give(Range mine, Range sum, int owner, Schedule& out) const {
     if (!is_carrier()) {
-      out.steps.push_back(Step::send(mine, {here_}, hosts_.mark_of_gifts()));
+      out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_mark()));
       return mine;
     }
     const bool alone = hosts_.local().size() == 1;
@@ -39,7 +39,7 @@ class Column {
   // The sum that this host's carrier owns: of all hosts, in their order.
   void take(Range mine, Range sum, Schedule& out) const {
     if (!is_carrier())
-      return out.steps.push_back(Step::send(mine, {here_}, hosts_.mark_of_gifts()));
+      return out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_mark()));
     std::vector<Source> sources;
     for (int host = 0; host < hosts_.count(); ++host) {
       if (host == hosts_.mine()) {
@@ -76,7 +76,8 @@ class Column {
   std::vector<Source> local_sources(Range mine, Range sum) const {
     std::vector<Source> out;
     for (const int rank : hosts_.local())
-      out.push_back(rank == rank_ ? Source{-1, mine} : Source{rank, sum, hosts_.mark_of_gifts()});
+      out.push_back(rank == rank_ ? Source{-1, mine}
+                                  : Source{rank, sum, hosts_.contribution_mark()});
     return out;
   }
 

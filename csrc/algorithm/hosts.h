@@ -39,7 +39,7 @@ class Hosts {
 
   // Of what a rank gives to a sum of its own host: only what a wire carries is encoded, but where
   // all share one host there is no wire, and a codec was asked for all the same.
-  EdgeMark mark_of_gifts() const {
+  EdgeMark contribution_mark() const {
     return count() > 1 ? EdgeMark::kInside : EdgeMark::kContribution;
   }
 

@@ -158,9 +158,8 @@ struct Algorithm {
   // Its edges may have codecs: no rank uses a value of its own that others get encoded.
   bool serves_codecs = true;
   std::span<const Served> serves;
-  // By hosts (hosts.h), and for groups that span hosts only: sums begin inside them
-  // (EdgeMark::kInside), and an allreduce has a shard for each column of each host. Else it has one
-  // for each rank.
+  // By hosts (hosts.h), and meant for groups that span hosts: sums begin inside them, and an
+  // allreduce has a shard for each column of each host. Else it has one for each rank.
   bool by_hosts = false;
   // Never by itself in large groups: all ranks' whole tensors come to each at once.
   bool only_for_few = false;
@@ -175,6 +174,10 @@ struct Algorithm {
   Schedule build(Collective kind, const Shape& shape) const { return served(kind).build(shape); }
   // Of an allreduce.
   int shard_count(int size, const Topology& topology) const;
+  // It has edges that are not encoded, whatever codec is asked for (EdgeMark::kInside).
+  bool uncoded_inside(const Topology& topology) const {
+    return by_hosts && topology.hosts.size() > 1;
+  }
 };
 
 // One row per algorithm; the order is the order of preference where several fit.

@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/log.h"
+#include "base/serialize.h"
 #include "control/wire.h"
 
 namespace ringdist {
 namespace {
 
 constexpr size_t kMaxFlood = kMaxFrameBody - 64;  // the record's own fields come with it
+
+bool nobody(uint64_t /*peer*/) { return false; }
+bool everybody(uint64_t /*peer*/) { return true; }
 
 }  // namespace
 
@@ -25,32 +30,66 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
 void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
   const auto record = FloodRecord::decode(frame.body);
   if (!record || record->origin == id_ || !ledger_.record_flood(*record, now)) return;
-  const bool local = from.kind == LinkKind::kLocal;
-  pass_on([&] { return make_frame(FrameType::kFlood, frame.body); }, &from,
-          local ? std::optional(from.peer) : std::nullopt);
+  speak([&] {
+    pass_on(make_frame(FrameType::kFlood, frame.body), &from, who_heard(record->payload, from));
+  });
   guard_("a notice was not taken in", [&] { events_.on_flood(record->payload); });
 }
 
-template <typename Make>
-void ControlGossip::pass_on(const Make& make, const ControlConnection* from,
-                            std::optional<uint64_t> speaker) {
-  speak([&] {
-    const std::vector<std::byte> frame = make();
-    const auto told = speaker ? groups_.acquaintances(*speaker) : std::vector<uint64_t>{};
-    voice_.for_each([&](ControlConnection& c) {
-      const bool heard = c.kind == LinkKind::kLocal && std::ranges::binary_search(told, c.peer);
-      if (c.open() && &c != from && !heard) voice_.send(c, frame);
-    });
+void ControlGossip::pass_on(ConstBytes frame, const ControlConnection* from, const Heard& heard) {
+  voice_.for_each([&](ControlConnection& c) {
+    if (c.open() && &c != from && !(c.kind == LinkKind::kLocal && heard(c.peer)))
+      voice_.send(c, frame);
   });
+}
+
+// Once all members of a group have found each other those of one host are connected, and each hears
+// from whoever speaks first there.
+bool ControlGossip::formed(uint64_t nonce, ControlGroup& group) {
+  if (!group.formed)
+    group.formed = std::ranges::all_of(
+        group.roster.processes(), [&](const auto& one) { return arrivals_.has(nonce, one.first); });
+  return group.formed;
+}
+
+// Of what a member says of its formed group, whoever need know it on this host. A group's members
+// go by its own links only, which last as long as it does; of others' groups the speaker has told
+// those with whom it shares a formed group of ours.
+ControlGossip::Heard ControlGossip::who_heard(ConstBytes payload, const ControlConnection& from) {
+  if (from.kind != LinkKind::kLocal || payload.size() < sizeof(uint64_t)) return nobody;
+  const uint64_t nonce = Reader(payload).get<uint64_t>();
+  if (groups_.over(nonce, from.peer)) return everybody;
+  if (ControlGroup* group = groups_.find(nonce))
+    return group->roster.has(from.peer) && formed(nonce, *group) ? everybody : nobody;
+  std::vector<const ControlRoster*> shared;
+  for (auto& [id, group] : groups_.all())
+    if (group.roster.has(from.peer) && formed(id, group)) shared.push_back(&group.roster);
+  return [shared = std::move(shared)](uint64_t peer) {
+    return std::ranges::any_of(shared, [peer](const auto* roster) { return roster->has(peer); });
+  };
+}
+
+// Then they are connected to it, if it is of this host.
+bool ControlGossip::host_has_met(uint64_t id) {
+  bool met = false;
+  for (auto& [nonce, group] : groups_.all()) {
+    if (!group.roster.has(id)) continue;
+    if (!formed(nonce, group) || group.roster.member(id).host != group.roster.my_host())
+      return false;
+    met = true;
+  }
+  return met;
 }
 
 void ControlGossip::pass_on_lost(uint64_t id, const std::string& cause,
                                  const ControlConnection* from) {
-  pass_on([&] { return Fate{id, cause}.frame(FrameType::kLost); }, from, std::nullopt);
+  speak([&] { pass_on(Fate{id, cause}.frame(FrameType::kLost), from, nobody); });
 }
 
 void ControlGossip::pass_on_left(uint64_t id, const ControlConnection* from) {
-  pass_on([&] { return Fate{id, ""}.frame(FrameType::kLeft); }, from, id);
+  speak([&] {
+    pass_on(Fate{id, ""}.frame(FrameType::kLeft), from, host_has_met(id) ? everybody : nobody);
+  });
 }
 
 void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
@@ -63,17 +102,9 @@ void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& pr
     behind_ = true;  // a part of them may be known now
     throw;
   }
-  ControlGroup* group = groups_.find(nonce);
-  if (group == nullptr || news.empty()) return;
-  look_whether_formed(nonce, *group);
-  speak([&] { tell_formed(nonce, group->roster, news, from); });
-}
-
-void ControlGossip::look_whether_formed(uint64_t nonce, ControlGroup& group) {
-  group.formed =
-      group.formed || std::ranges::all_of(group.roster.processes(), [&](const auto& one) {
-        return arrivals_.has(nonce, one.first);
-      });
+  const ControlGroup* group = groups_.find(nonce);
+  if (group != nullptr && !news.empty())
+    speak([&] { tell_formed(nonce, group->roster, news, from); });
 }
 
 void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
@@ -83,10 +114,9 @@ void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
 
 void ControlGossip::tell_members(uint64_t nonce) {
   const auto known = arrivals_.of(nonce);
-  ControlGroup* group = groups_.find(nonce);
-  if (group == nullptr || known.empty()) return;
-  look_whether_formed(nonce, *group);
-  speak([&] { tell_formed(nonce, group->roster, known, nullptr); });
+  const ControlGroup* group = groups_.find(nonce);
+  if (group != nullptr && !known.empty())
+    speak([&] { tell_formed(nonce, group->roster, known, nullptr); });
 }
 
 void ControlGossip::tell_formed(uint64_t nonce, const ControlRoster& roster,

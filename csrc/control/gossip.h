@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,8 +30,8 @@ class ControlGossip {
 
   // A payload of ours, to all processes. One that is too long is logged and not sent.
   void flood(const std::vector<std::byte>& payload, TimePoint now);
-  // Another's: passed on, and told to the owner, once. Inside a host only to whom the speaker may
-  // not have told it: if all repeated it to all, n words would be n^3.
+  // Another's: passed on, and told to the owner, once. Inside a host not to those whom its speaker
+  // has told: if all repeated it to all, n words would be n^3.
   void on_flood(ControlConnection& from, const Frame& frame, TimePoint now);
 
   // That a process died or left, which the ledger knows. Throws nothing. Who left has told its
@@ -54,16 +54,17 @@ class ControlGossip {
   bool behind() const { return behind_; }
 
  private:
-  // `make`: the frame. It may throw. `speaker`: who has said it to all processes of this host that
-  // it was connected to, if somebody has.
-  template <typename Make>
-  void pass_on(const Make& make, const ControlConnection* from, std::optional<uint64_t> speaker);
+  // Of processes of this host: whether they know it without us.
+  using Heard = std::function<bool(uint64_t peer)>;
+  void pass_on(ConstBytes frame, const ControlConnection* from, const Heard& heard);
+  bool formed(uint64_t nonce, ControlGroup& group);
+  Heard who_heard(ConstBytes payload, const ControlConnection& from);
+  bool host_has_met(uint64_t id);
   // Says what is known by now; if it throws, catch_up() does.
   template <typename Words>
   void speak(Words&& words) {
     if (!guard_("news were not passed on", words)) behind_ = true;
   }
-  void look_whether_formed(uint64_t nonce, ControlGroup& group);
   void tell_formed(uint64_t nonce, const ControlRoster& roster,
                    const std::vector<uint64_t>& processes, const ControlConnection* from);
 

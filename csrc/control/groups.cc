@@ -39,23 +39,20 @@ std::vector<uint64_t> ControlGroups::forget_left(
     if (!group.left()) continue;
     const bool all_heard = heard(nonce, group);
     if (all_heard || now - group.left_at >= kLeftTime) out.push_back(nonce);
-    if (all_heard) over_.push_back(group.roster.local_peers());
+    if (!all_heard) continue;
+    Over over{nonce, {}};
+    for (const auto& [process, member] : group.roster.processes())
+      over.processes.push_back(process);
+    over_.push_back(std::move(over));
   }
   while (over_.size() > kMaxOver) over_.pop_front();
   for (const uint64_t nonce : out) groups_.erase(nonce);
   return out;
 }
 
-std::vector<uint64_t> ControlGroups::acquaintances(uint64_t id) const {
-  std::vector<uint64_t> out;
-  const auto add = [&](const std::vector<uint64_t>& locals) {
-    if (std::ranges::count(locals, id) > 0) out.insert(out.end(), locals.begin(), locals.end());
-  };
-  for (const auto& [nonce, group] : groups_)
-    if (group.formed) add(group.roster.local_peers());
-  for (const auto& locals : over_) add(locals);
-  std::ranges::sort(out);
-  return out;
+bool ControlGroups::over(uint64_t nonce, uint64_t process) const {
+  const auto found = std::ranges::find(over_, nonce, &Over::nonce);
+  return found != over_.end() && std::ranges::count(found->processes, process) > 0;
 }
 
 ControlGroup* ControlGroups::find(uint64_t nonce) {

@@ -37,7 +37,7 @@ struct ControlGroup {
   ControlRoster roster;
   std::set<int> ranks;     // of this process
   bool connected = false;  // also of one that was left
-  bool formed = false;     // every member has found all others: those of a host are connected
+  bool formed = false;     // ControlGossip: every member is known to have found all others
   bool representative = false;
   std::optional<TimePoint> judged_since;
   TimePoint left_at{};
@@ -56,9 +56,9 @@ class ControlGroups {
   std::vector<uint64_t> forget_left(
       const std::function<bool(uint64_t nonce, const ControlGroup&)>& heard, TimePoint now);
 
-  // Processes of this host that have been connected to this one of it, which they share a formed
-  // group with, or shared one of the last 256 that were forgotten. In ascending order.
-  std::vector<uint64_t> acquaintances(uint64_t id) const;
+  // Whether it was forgotten as one that every member had formed, or left, `process` one of them;
+  // of the last 256 such.
+  bool over(uint64_t nonce, uint64_t process) const;
 
   ControlGroup* find(uint64_t nonce);
   std::map<uint64_t, ControlGroup>& all() { return groups_; }
@@ -80,9 +80,11 @@ class ControlGroups {
 
  private:
   std::map<uint64_t, ControlGroup> groups_;
-  // Of those that were forgotten as formed, or left by all: the processes of this host. The oldest
-  // first.
-  std::deque<std::vector<uint64_t>> over_;
+  struct Over {
+    uint64_t nonce;
+    std::vector<uint64_t> processes;
+  };
+  std::deque<Over> over_;  // the oldest first
 };
 
 }  // namespace ringdist

@@ -36,8 +36,8 @@ std::vector<PartPiece> pieces_of(const BlockMap& map, int64_t begin, int64_t cou
 // reduce-scatter's input, one rank's part of an allgather.
 int64_t index_in_map(const CompiledSchedule& schedule, const Request& request, int step);
 
-// What elements travel as: inside a host as they are, so that only what a wire carries loses
-// anything.
+// What elements travel as: to sums of the own host (EdgeMark::kInside) as they are, so that only
+// what a wire carries loses anything.
 const Codec& codec_of(EdgeMark mark, const CodecPair& codecs);
 
 // Whether a reduce adds a part's own values as they are, not as others would see them.

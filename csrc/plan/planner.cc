@@ -120,8 +120,8 @@ Result<PlanRequest> Planner::asked_for(const Request& request) const {
 }
 
 Result<Plan> Planner::cut(const Request& request, Plan plan) const {
-  const bool uncoded_inside = plan.algorithm->by_hosts && topology_.hosts.size() > 1;
-  const CodedRanges ranges{options_.size, shard_count(plan), uncoded_inside};
+  const CodedRanges ranges{options_.size, shard_count(plan),
+                           plan.algorithm->uncoded_inside(topology_)};
   const auto count = coded_segment_count(request, ranges, options_.segment_bytes);
   if (!count.ok()) return count.error();
   plan.segment_count = count.value();

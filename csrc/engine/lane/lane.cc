@@ -20,8 +20,8 @@ constexpr auto kActiveSleep = std::chrono::milliseconds(50);  // deadlines are l
 constexpr auto kDrainSleep = std::chrono::milliseconds(10);
 constexpr auto kIdleSleep = std::chrono::hours(1);
 constexpr auto kEvictTime = std::chrono::seconds(1);
-constexpr auto kDriverGone = std::chrono::milliseconds(1);
-constexpr auto kLongestLook = std::chrono::milliseconds(8);
+constexpr Duration kDriverGone = std::chrono::milliseconds(1);
+constexpr Duration kMostDriverGone = std::chrono::milliseconds(8);
 constexpr auto kFirstLook = std::chrono::microseconds(100);
 constexpr auto kLastLook = std::chrono::milliseconds(10);
 constexpr auto kAnswerTime = std::chrono::seconds(10);
@@ -253,10 +253,11 @@ void Lane::drive(const Op& op, TimePoint deadline) {
 }
 
 void Lane::leave_token(const Token::Waiter* self) {
-  const bool active = !executor_->idle() || has_tasks();
+  const bool active = !executor_->idle();
   last_driven_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   if (token_.release(self)) return;
-  if (active) return wake_thread();
+  // Who posted while we held it has woken the thread in vain.
+  if (active || has_tasks()) return wake_thread();
   // We used up the events that the thread armed for: it must not sleep on.
   if (thread_sleeps_.look()) event_.signal();
 }
@@ -315,14 +316,18 @@ void Lane::run() {
   for (;;) {
     if (may_take_over() && token_.take()) {
       drive_in_background();
+      pause = kDriverGone;
       continue;
     }
     const Clock::rep driven = last_driven_.load(std::memory_order_relaxed);
-    pause = driven == seen ? std::min<Duration>(2 * pause, kLongestLook) : Duration(kDriverGone);
+    pause = driven == seen ? std::min<Duration>(2 * pause, kMostDriverGone) : kDriverGone;
     seen = driven;
     std::unique_lock lock(mutex_);
     if (stopping_) return;
-    if (!thread_woken_ || token_.anybody_waits()) thread_wake_.wait_for(lock, pause);
+    if (!thread_woken_)
+      thread_wake_.wait_for(lock, pause);
+    else if (token_.anybody_waits())  // for an op that has ended, maybe: it tells us nothing
+      thread_wake_.wait_for(lock, kDriverGone);
   }
 }
 
