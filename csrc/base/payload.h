@@ -18,6 +18,11 @@ class Payload {
   template <typename Span>
     requires std::convertible_to<const Span&, ConstBytes>
   Payload(const Span& bytes) : bytes_(bytes) {}
+  // Of which nothing is left but that it came.
+  static Payload taken_back() {
+    static constexpr std::atomic<uint32_t> kWord = 1;
+    return {ConstBytes(), kWord, 1};
+  }
   // Taken back once the word has the bit.
   Payload(ConstBytes bytes, const std::atomic<uint32_t>& word, uint32_t bit)
       : bytes_(bytes), word_(&word), bit_(bit) {}

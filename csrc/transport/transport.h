@@ -76,8 +76,9 @@ class Transport {
   // Sends from the caller's memory, which stays valid and unchanged until on_sent(). The header is
   // copied.
   virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) = 0;
-  // The memory of this send, if it has not ended, may change from here on: what arrives of it
-  // counts no more. The ticket comes home as ever, and keeps the memory until then. Throws nothing.
+  // The memory of this send, if it has not ended, may change from here on: where its header still
+  // arrives, it does with a payload that says so. The ticket comes home as ever, and keeps the
+  // memory until then. Throws nothing.
   virtual void withdraw(ContextId, Ticket) {}
 
   // send() of this would first copy it into memory as reserve() gives.

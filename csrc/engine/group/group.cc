@@ -77,14 +77,15 @@ void Group::begin(std::shared_ptr<Op> op) {
   if (collectives_.ends_at_once(*op)) return finish(op, {});
   const uint64_t number = op->number;
   for (const ParkedMessage& message : collectives_.start(std::move(op)))
-    if (Run* run = collectives_.find(number))
-      deliver(*run, message.header, message.payload.bytes());
+    if (Run* run = collectives_.find(number)) deliver(*run, message.header, message.payload());
 }
 
 void Group::begin_on_device(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
-  for (const auto& [header, payload] : collectives_.start_on_device(std::move(op)))
-    if (carries_fingerprint(header) && !agree(number, header.source, header.fingerprint)) return;
+  for (const ParkedMessage& message : collectives_.start_on_device(std::move(op)))
+    if (const MessageHeader& header = message.header;
+        carries_fingerprint(header) && !agree(number, header.source, header.fingerprint))
+      return;
 }
 
 void Group::ended_on_device(const std::shared_ptr<Op>& op, const Error& error) {

@@ -15,7 +15,10 @@ namespace ringdist {
 
 struct ParkedMessage {
   MessageHeader header;
-  HeldBytes payload;
+  HeldBytes data;
+  bool taken_back = false;  // by its sender: the header says all the same what that had called
+
+  Payload payload() const { return taken_back ? Payload::taken_back() : Payload(data.bytes()); }
 };
 
 template <typename Place>
@@ -23,12 +26,12 @@ class Parking {
  public:
   explicit Parking(std::shared_ptr<ScratchPool> pool) : pool_(std::move(pool)) {}
 
-  // True if it is the first in its place. What was taken back by its sender is not kept.
+  // True if it is the first in its place.
   bool park(const Place& place, const MessageHeader& header, const Payload& payload) {
     HeldBytes copy = held_copy(pool_, payload.bytes());
-    if (!payload.held()) return false;
+    const bool taken_back = !payload.held();
     auto& parked = places_[place];
-    parked.push_back({header, std::move(copy)});
+    parked.push_back({header, taken_back ? HeldBytes() : std::move(copy), taken_back});
     ++count_;
     return parked.size() == 1;
   }

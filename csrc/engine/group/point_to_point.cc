@@ -76,7 +76,7 @@ void PointToPoint::match(uint64_t channel) {
 void PointToPoint::start(Run& run, Key key) {
   run.start();
   for (const ParkedMessage& message : parked_.take(key))
-    if (receives_.contains(key)) deliver(run, message.header, message.payload.bytes());
+    if (receives_.contains(key)) deliver(run, message.header, message.payload());
 }
 
 void PointToPoint::deliver(Run& run, const MessageHeader& header, const Payload& payload) {

@@ -60,7 +60,7 @@ void Executor::form(const std::shared_ptr<Seat>& seat, const Membership& members
     Group& group = *seat->group();
     by_key_[key] = &group;
     for (const ParkedMessage& stray : strays_.take(key))
-      group.on_message(stray.header, stray.payload.bytes());
+      group.on_message(stray.header, stray.payload());
     // Then who is gone. Notices first: they say which op was a leaver's last.
     strays_.for_each_notice(membership.nonce,
                             [&](const Notice& notice) { group.on_notice(notice); });

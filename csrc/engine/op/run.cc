@@ -81,11 +81,13 @@ void Run::on_data(const MessageHeader& header, const Payload& payload) {
   Inflow& in = one.in[slot];
   const int64_t segment = header.segment;
   if (!in.expects(segment)) return protocol_error(header, "which is out of range or came before");
-  if (!state_.arithmetic->accepts(step, segment, payload.size()))
+  if (!state_.arithmetic->accepts(step, segment, payload.size())) {
+    if (!payload.held()) return;  // its sender has failed, and so will this op
     return protocol_error(header,
                           std::to_string(payload.size()) + " bytes instead of " +
                               (state_.op->request.blocks ? "at most " : "") +
                               std::to_string(state_.arithmetic->message_bytes(step, segment)));
+  }
   const bool early = header.early != 0;
   state_.window.arrived(in.peer(), payload.size(), early ? std::nullopt : in.answers_grant(segment),
                         state_.port.lane.now);
@@ -141,7 +143,7 @@ void Run::consume(int step, const Direct& direct) {
     error = what.kind == StepKind::kReduce
                 ? state_.arithmetic->reduce(step, segment, arrived_, held)
                 : state_.arithmetic->place(step, segment, arrived_[0], held);
-  if (!direct.payload.held()) return;  // its sender has failed, and so will this op
+  if (!direct.payload.held()) return;  // as above
   if (error) return state_.fail(error);
   hand_on(step, segment, std::move(held));
   if (state_.ended()) return;  // what it sent may have ended it

@@ -79,8 +79,7 @@ void Inlink::consume_one(Receiver& receiver) {
     last_ = slots_.consumed();
     return;
   }
-  if ((header & kWithdrawn) == 0)
-    receiver.on_message({slot.bytes.data(), header_size}, {*bytes, slot.header, kWithdrawn});
+  receiver.on_message({slot.bytes.data(), header_size}, {*bytes, slot.header, kWithdrawn});
   const auto& writer = reinterpret_cast<const Segment*>(memory_.data())->front;
   if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) bell_->ring();
   borrowed_.read_until(slots_.consumed());

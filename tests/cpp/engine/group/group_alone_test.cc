@@ -65,6 +65,41 @@ TEST(GroupAlone, ARankDiesOfWhichNothingIsMissing) {
   expect_failed(*next, ErrorKind::kPeerLost, "is lost");
 }
 
+// A sender that has failed takes back what lies in its own memory, and not what it had copied: that
+// comes without what was to come before it.
+TEST(GroupAlone, WhatWasTakenBackStillTellsOfADisagreement) {
+  for (const bool called : {true, false}) {
+    Members members(2);
+    (void)members[0].allreduce(ReduceOp::kMax);
+    std::shared_ptr<Op> op;
+    if (called) op = members[1].allreduce();
+    auto& sent = members[0].wire.sent[Members::context(1)];
+    ASSERT_FALSE(sent.empty());
+    MessageHeader header{};
+    ASSERT_TRUE(parse_header(sent.front().header, header));
+    ASSERT_EQ(header.type, MessageType::kData);
+    members[1].group.on_message(header, Payload::taken_back());
+    if (!called) op = members[1].allreduce();
+    expect_failed(*op, ErrorKind::kMismatch, "ranks disagree on op #1");
+  }
+}
+
+// Where they agree nothing follows from it: its sender says why.
+TEST(GroupAlone, WhatWasTakenBackFailsNothingByItself) {
+  for (const bool called : {true, false}) {
+    Members members(2);
+    (void)members[0].allreduce();
+    std::shared_ptr<Op> op;
+    if (called) op = members[1].allreduce();
+    MessageHeader header{};
+    ASSERT_TRUE(parse_header(members[0].wire.sent[Members::context(1)].front().header, header));
+    members[1].group.on_message(header, Payload::taken_back());
+    if (!called) op = members[1].allreduce();
+    EXPECT_FALSE(op->finished());
+    EXPECT_FALSE(members[1].group.failure());
+  }
+}
+
 // What it had been sent need not be confirmed.
 TEST(GroupAlone, ADeadRanksSendsAreForgiven) {
   Members members(2);

@@ -23,24 +23,31 @@ TEST(Parking, KeepsCopiesInOrderByPlace) {
   ASSERT_EQ(taken.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(taken[i].header.segment, i);
-    EXPECT_EQ(taken[i].payload.bytes()[3], static_cast<std::byte>(i));
+    EXPECT_EQ(taken[i].payload().bytes()[3], static_cast<std::byte>(i));
   }
   EXPECT_TRUE(parking.take(7).empty());
   EXPECT_EQ(parking.count(), 1u);
-  EXPECT_TRUE(parking.take(8)[0].payload.bytes().empty());
+  EXPECT_TRUE(parking.take(8)[0].payload().bytes().empty());
   parking.clear();
   EXPECT_EQ(parking.count(), 0u);
 }
 
-TEST(Parking, DoesNotKeepWhatWasTakenBack) {
+TEST(Parking, KeepsOfWhatWasTakenBackItsHeader) {
   Parking<int> parking(std::make_shared<ScratchPool>());
   const std::vector<std::byte> payload(4);
   std::atomic<uint32_t> word = 2;
-  EXPECT_FALSE(parking.park(7, MessageHeader{}, Payload(payload, word, 2)));
-  EXPECT_EQ(parking.count(), 0u);
-  EXPECT_TRUE(parking.take(7).empty());
+  MessageHeader header{};
+  header.segment = 3;
+  EXPECT_TRUE(parking.park(7, header, Payload(payload, word, 2)));
   word = 0;
-  EXPECT_TRUE(parking.park(7, MessageHeader{}, Payload(payload, word, 2)));
+  EXPECT_FALSE(parking.park(7, header, Payload(payload, word, 2)));
+  const auto taken = parking.take(7);
+  ASSERT_EQ(taken.size(), 2u);
+  EXPECT_EQ(taken[0].header.segment, 3u);
+  EXPECT_FALSE(taken[0].payload().held());
+  EXPECT_EQ(taken[0].payload().size(), 0u);
+  EXPECT_TRUE(taken[1].payload().held());
+  EXPECT_EQ(taken[1].payload().size(), 4u);
 }
 
 }  // namespace
