@@ -90,7 +90,8 @@ Error EntryFormation::check_addresses(const Topology& topology) const {
                      entry.tcp_address +
                      " in a group of several hosts; set RINGDIST_SOCKET_IFNAME there. This " +
                      "rank's interfaces: " +
-                     (candidates.ok() ? format_interfaces(candidates.value()) : "unknown"))
+                     (candidates.ok() ? format_interfaces(candidates.value())
+                                      : candidates.error().message()))
         .blame(one);
   }
   return {};
