@@ -38,9 +38,8 @@ class Carrier {
     }
     std::vector<Source> sources;
     if (round > 0) sources.push_back({before(), sum});
-    for (const int rank : hosts_.local())
-      sources.push_back(rank == rank_ ? Source{-1, mine}
-                                      : Source{rank, sum, hosts_.contribution_mark()});
+    const std::vector<Source> local = hosts_.local_sources(mine, sum);
+    sources.insert(sources.end(), local.begin(), local.end());
     const bool last = round + 1 == hosts_.count();
     Range held = mine;
     if (sources.size() > 1 || last) {

@@ -30,7 +30,8 @@ class Column {
       return mine;
     }
     const bool alone = hosts_.local().size() == 1;
-    if (!alone) out.steps.push_back(Step::reduce(sum, local_sources(mine, sum), /*finish=*/false));
+    if (!alone)
+      out.steps.push_back(Step::reduce(sum, hosts_.local_sources(mine, sum), /*finish=*/false));
     const Range held = alone ? mine : sum;
     out.steps.push_back(Step::send(held, {owner}, EdgeMark::kContribution));
     return held;
@@ -43,7 +44,7 @@ class Column {
     std::vector<Source> sources;
     for (int host = 0; host < hosts_.count(); ++host) {
       if (host == hosts_.mine()) {
-        const std::vector<Source> local = local_sources(mine, sum);
+        const std::vector<Source> local = hosts_.local_sources(mine, sum);
         sources.insert(sources.end(), local.begin(), local.end());
       } else {
         sources.push_back({hosts_.carrier(host, column_), sum, EdgeMark::kContribution});
@@ -73,14 +74,6 @@ class Column {
   }
 
  private:
-  std::vector<Source> local_sources(Range mine, Range sum) const {
-    std::vector<Source> out;
-    for (const int rank : hosts_.local())
-      out.push_back(rank == rank_ ? Source{-1, mine}
-                                  : Source{rank, sum, hosts_.contribution_mark()});
-    return out;
-  }
-
   const Hosts& hosts_;
   const int rank_;
   const int column_;

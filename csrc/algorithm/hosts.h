@@ -42,6 +42,13 @@ class Hosts {
   EdgeMark contribution_mark() const {
     return count() > 1 ? EdgeMark::kInside : EdgeMark::kContribution;
   }
+  // Of such a sum, by rank: mine lies there, the others' come to where it is made.
+  std::vector<Source> local_sources(Range mine, Range sum) const {
+    std::vector<Source> out;
+    for (const int rank : local())
+      out.push_back(rank == rank_ ? Source{-1, mine} : Source{rank, sum, contribution_mark()});
+    return out;
+  }
 
   // All others of my host; and before them the carrier of the next host, if `onward`.
   std::vector<int> targets(int column, bool onward) const {

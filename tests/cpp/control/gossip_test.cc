@@ -21,9 +21,16 @@ class GossipTest : public testing::Test, protected ControlEvents {
  protected:
   ControlGroup& join() { return groups_.join(kNonce, kMe, 0, processes_on({0, 0, 0, 1, 2})); }
   static std::vector<std::byte> bytes(size_t count) { return std::vector<std::byte>(count); }
-  Frame flood_of(uint64_t origin, uint64_t sequence) {
-    frame_ = FloodRecord{origin, sequence, ConstBytes(payload_)}.frame();
+  Frame flood_of(uint64_t origin, uint64_t sequence, ConstBytes payload) {
+    frame_ = FloodRecord{origin, sequence, payload}.frame();
     return {FrameType::kFlood, ConstBytes(frame_).subspan(5)};
+  }
+  Frame flood_of(uint64_t origin, uint64_t sequence) {
+    return flood_of(origin, sequence, payload_);
+  }
+  Frame flood_about(uint64_t nonce, uint64_t sequence) {
+    const std::vector<std::byte> payload = Writer().put(nonce).take();
+    return flood_of(9, sequence, payload);
   }
   Frame formed(const Ids& processes) {
     frame_ = Formed{kNonce, processes}.frame();
@@ -62,7 +69,6 @@ class GossipTest : public testing::Test, protected ControlEvents {
   ControlNeeds needs_{kMe, processes_, groups_, reach_, voice_};
   ControlFates fates_{kMe, ledger_, groups_, processes_, needs_, gossip_, pace_, *this, guard_};
   const std::vector<std::byte> payload_ = bytes(3);
-  const std::vector<std::byte> about_the_group_ = Writer().put<uint64_t>(kNonce).take();
   std::vector<std::byte> frame_;
   std::map<uint64_t, std::string> lost_;
   Ids left_;
@@ -94,10 +100,7 @@ TEST_F(GossipTest, InsideAHostAFloodAboutAFormedGroupIsNotPassedOn) {
   (void)voice_.add(3);
   ControlConnection& remote = voice_.add(4, LinkKind::kTcp);
   (void)voice_.add(5, LinkKind::kTcp);
-  const auto flood = [this](uint64_t sequence) {
-    frame_ = FloodRecord{9, sequence, ConstBytes(about_the_group_)}.frame();
-    return Frame{FrameType::kFlood, ConstBytes(frame_).subspan(5)};
-  };
+  const auto flood = [this](uint64_t sequence) { return flood_about(kNonce, sequence); };
   gossip_.learn_formed(kNonce, {kMe, 2, 3, 4}, nullptr);
   voice_.said.clear();
   gossip_.on_flood(local, flood(1), kStart);
@@ -125,11 +128,7 @@ TEST_F(GossipTest, AFloodAboutAGroupOfOthersIsNotPassedOnToWhomTheSpeakerHasTold
   (void)voice_.add(3);
   ControlConnection& stranger = voice_.add(8);
   (void)voice_.add(4, LinkKind::kTcp);
-  const std::vector<std::byte> about_others = Writer().put<uint64_t>(kNonce + 1).take();
-  const auto flood = [&](uint64_t sequence) {
-    frame_ = FloodRecord{9, sequence, ConstBytes(about_others)}.frame();
-    return Frame{FrameType::kFlood, ConstBytes(frame_).subspan(5)};
-  };
+  const auto flood = [this](uint64_t sequence) { return flood_about(kNonce + 1, sequence); };
   gossip_.learn_formed(kNonce, {kMe, 2, 3, 4}, nullptr);
   voice_.said.clear();
   gossip_.on_flood(local, flood(1), kStart);
@@ -150,10 +149,8 @@ TEST_F(GossipTest, AFloodAboutOurGroupGoesByItsOwnLinks) {
   gossip_.learn_formed(kNonce, {kMe, 2, 3, 4, 5}, nullptr);
   const uint64_t forming = kNonce + 1;
   groups_.join(forming, kMe, 0, processes_on({0, 0, 0}));
-  const std::vector<std::byte> about_it = Writer().put<uint64_t>(forming).take();
-  frame_ = FloodRecord{9, 1, ConstBytes(about_it)}.frame();
   voice_.said.clear();
-  gossip_.on_flood(local, {FrameType::kFlood, ConstBytes(frame_).subspan(5)}, kStart);
+  gossip_.on_flood(local, flood_about(forming, 1), kStart);
   EXPECT_EQ(voice_.take(FrameType::kFlood), Ids{3}) << "it may not be linked to the speaker yet";
 }
 

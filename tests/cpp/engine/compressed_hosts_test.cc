@@ -57,6 +57,13 @@ SimRanksOptions simulated(const LayoutCase& c) {
   return out;
 }
 
+// Of each rank, its gradient of the first step.
+std::vector<Tensor> gradients(const LayoutCase& c, int64_t count) {
+  std::vector<Tensor> out(c.size(), Tensor(c.dtype, count));
+  for (int rank = 0; rank < c.size(); ++rank) out[rank].set(gradient(kLayoutSeed, rank, 0, count));
+  return out;
+}
+
 class CompressedBetweenHosts : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(CompressedBetweenHosts, ResultsAndResidualsSumToTheInputs) {
@@ -129,9 +136,7 @@ TEST(CompressedBetweenHostsExactly, GivesTheBitsOfAnOpWithout) {
       std::vector<std::vector<std::byte>> first;
       for (const bool coded : {false, true}) {
         SimRanks ranks(simulated(c));
-        std::vector<Tensor> tensors(c.size(), Tensor(c.dtype, kLong));
-        for (int rank = 0; rank < c.size(); ++rank)
-          tensors[rank].set(gradient(kLayoutSeed, rank, 0, kLong));
+        std::vector<Tensor> tensors = gradients(c, kLong);
         (void)ranks.time_of([&](int rank) {
           OpRequest request = tensors[rank].request(c.op);
           if (coded) request.blocks = make_map(c.codec, c.size(), kLong, nullptr);
@@ -197,9 +202,7 @@ TEST(CompressedBetweenHostsOnOne, GivesTheBitsOfDirect) {
   for (const char* algorithm : {"direct", "hierarchical", "hierarchical_direct"}) {
     const LayoutCase c{"int4", layouts().data(), algorithm};
     SimRanks ranks(simulated(c));
-    std::vector<Tensor> tensors(c.size(), Tensor(c.dtype, kLayoutCount));
-    for (int rank = 0; rank < c.size(); ++rank)
-      tensors[rank].set(gradient(kLayoutSeed, rank, 0, kLayoutCount));
+    std::vector<Tensor> tensors = gradients(c, kLayoutCount);
     (void)ranks.time_of([&](int rank) {
       OpRequest request = tensors[rank].request(c.op);
       request.blocks = make_map(c.codec, c.size(), kLayoutCount, nullptr);
