@@ -333,9 +333,12 @@ void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   for (const auto& sibling : siblings()) sibling->abort(why);
   // Ranks that have found their peers no longer look into the store: ours must be found to be told.
-  formation_->shorten(Clock::now() + Context::kFinishTime);
+  const TimePoint until = Clock::now() + Context::kFinishTime;
+  formation_->shorten(until);
   fail(Error(ErrorKind::kAborted, why));
-  withdraw(Clock::now() + Context::kFinishTime, ErrorKind::kAborted, why);
+  // What follows is refused: a device would start it before the lane has come to that.
+  (void)context_->lane().call([] {}, until);
+  withdraw(until, ErrorKind::kAborted, why);
 }
 
 // Not here: a store may answer late, or never.

@@ -136,7 +136,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
 
   // Ends all ops of the group, on all ranks, that have found each other.
   void fail(const Error& cause);
-  // The same, as this rank's will, also while others look for it; its siblings end, too.
+  // The same, as this rank's will, also while others look for it; its siblings end, too. What is
+  // submitted after it is refused.
   void abort(const std::string& why);
   // Waits for the ops in flight (each ends by its timeout), tells the others and leaves.
   // Idempotent.

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "support/group_sum.h"
 #include "support/hooked_store.h"
 #include "support/ranks.h"
 
@@ -143,6 +144,14 @@ TEST(Abort, ReachesEveryRank) {
         << (error ? error.what() : "no error");
   });
   expect_new_group_works(ranks);
+}
+
+TEST(Abort, NothingIsTakenAfterIt) {
+  Ranks ranks(three(Milliseconds(20000)));
+  ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 3.0f); });
+  ranks.context(2).lane().post([] { std::this_thread::sleep_for(Milliseconds(100)); });
+  ranks[2].abort("for a test");
+  EXPECT_TRUE(contains(ranks[2].failure(), "for a test"));
 }
 
 TEST(Leave, IsNotADeath) {

@@ -128,7 +128,7 @@ TEST(Lane, LetsGoOfNoTensorAfterAFailure) {
     request.keep_alive = std::make_shared<TensorOfOp>(by_pool, by_others);
     ASSERT_TRUE(ranks[0].submit(std::move(request), /*will_wait=*/false).ok());
   }
-  ranks[0].abort("for a test");
+  ranks[0].fail(Error(ErrorKind::kAborted, "for a test"));
   go_on.count_down();
   for (int i = 0; i < 2000 && by_pool + by_others < kOps; ++i)
     std::this_thread::sleep_for(Milliseconds(10));
