@@ -148,12 +148,15 @@ Result<Shrunk> Communicator::shrink(Milliseconds timeout) {
   return out;
 }
 
-uint64_t Communicator::freeze(const Error& cause) {
+bool Communicator::on_lane(std::function<void(Executor&)> task) {
   Lane& lane = context_->lane();
+  return lane.call([&executor = lane.executor(), task = std::move(task)] { task(executor); },
+                   Clock::now() + kTaskTime);
+}
+
+uint64_t Communicator::freeze(const Error& cause) {
   auto first = std::make_shared<std::atomic<uint64_t>>(1);  // the lane may take longer
-  lane.call([&executor = lane.executor(), seat = seat_, cause,
-             first] { *first = executor.freeze(seat, cause); },
-            Clock::now() + kTaskTime);
+  on_lane([seat = seat_, cause, first](auto& executor) { *first = executor.freeze(seat, cause); });
   return *first;
 }
 
@@ -287,7 +290,7 @@ Error Communicator::await_members(TimePoint deadline) {
     return {ErrorKind::kTimeout, "ringdist: group '" + name() + "' still looks for its members"};
   if (!outcome.get().ok())
     return outcome.get().error().prefixed("ringdist: group '" + name() + "': ");
-  return context_->lane().call([] {}, Clock::now() + kTaskTime) ? Error() : shut_down();
+  return on_lane([](auto&) {}) ? Error() : shut_down();
 }
 
 std::unique_ptr<RunnerGroup> Communicator::runner_group() {
@@ -368,10 +371,7 @@ void Communicator::finish(NoticeKind how, TimePoint until) {
 }
 
 void Communicator::leave(NoticeKind how) {
-  Lane& lane = context_->lane();
-  lane.call(
-      [&executor = lane.executor(), seat = seat_, how] { executor.announce_leave(seat, how); },
-      Clock::now() + kTaskTime);
+  on_lane([seat = seat_, how](auto& executor) { executor.announce_leave(seat, how); });
 }
 
 void Communicator::close() {
@@ -383,19 +383,17 @@ void Communicator::close() {
     if (std::exchange(closed_, true)) return;
   }
   own_.leave();
-  Lane& lane = context_->lane();
   wait_until_idle(TimePoint::max());
   finish(NoticeKind::kLeave, Clock::now() + Context::kFinishTime);
   // First what was sent, then that nothing follows: others compare calls before they are told.
-  if (!failure()) lane.flush(Clock::now() + Lane::kFlushTime);
+  if (!failure()) context_->lane().flush(Clock::now() + Lane::kFlushTime);
   leave(NoticeKind::kLeave);
   devices_->end(/*aborts=*/static_cast<bool>(failure()));  // while its group has not ended
   log(LogLevel::kDebug,
       "group '" + name() + "': closed after op #" + std::to_string(sequence_number()));
   context_->remove_leaver(this);
   own_.disconnect(context_, formation_->nonce(), rank());
-  lane.call([&executor = lane.executor(), seat = seat_] { executor.remove(seat); },
-            Clock::now() + kTaskTime);
+  on_lane([seat = seat_](auto& executor) { executor.remove(seat); });
 }
 
 }  // namespace ringdist

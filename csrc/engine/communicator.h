@@ -162,6 +162,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void drop();
   void finish(NoticeKind how, TimePoint until);
   void leave(NoticeKind how);
+  // False: it has not run within ten seconds.
+  bool on_lane(std::function<void(Executor&)> task);
   std::vector<std::shared_ptr<Communicator>> siblings() const { return failure_->siblings(); }
   void wait_until_idle(TimePoint deadline) {
     Lane& lane = context_->lane();
