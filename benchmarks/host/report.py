@@ -9,7 +9,8 @@ from pathlib import Path
 
 from benchmarks.report import duration, size_text
 
-PLACEMENTS = ("near", "far", "same", "moved")
+TOGETHER = ("near", "far", "same")
+PLACEMENTS = (*TOGETHER, "moved", "alone")
 
 
 @dataclass
@@ -79,8 +80,8 @@ def table(rows: Sequence[Row], peers: Sequence[str]) -> str:
         cells = [row.operation, size, row.placement, *times, *ratios]
         lines.append("| " + " | ".join(cells) + " |")
     seen = {row.placement for row in rows}
-    unseen = [name for name in PLACEMENTS[:3] if name not in seen]
-    if unseen:
+    unseen = [name for name in TOGETHER if name not in seen]
+    if unseen and seen != {"alone"}:
         lines += ["", f"Not seen: {', '.join(unseen)}."]
     return "\n".join(lines)
 

