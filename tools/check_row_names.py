@@ -43,7 +43,6 @@ EXCEPTIONS = {
     ("csrc/os/interfaces.cc", "none"): "the word, where a list is empty",
     ("torch_ringdist/_settings.py", "int4"): "the default of compress() and CompressState",
     ("csrc/codec/parse.cc", "powersgd"): "says where that is accepted: it is no codec",
-    ("csrc/transport/plugin.cc", "none"): "a value of a setting of UCX",
     ("csrc/torch/process_context.cc", "ucx"): "the option of that name",
     ("torch_ringdist/_inspect.py", "ucx"): "the key of info() of that name",
     ("torch_ringdist/_show.py", "ucx"): "the key of info() of that name",

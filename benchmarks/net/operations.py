@@ -127,7 +127,8 @@ class Bench:
         both = lambda: self.ring and self.ring.exchange(size)  # noqa: E731
         one_way = lambda: self.ring and self.ring.one_way(size)  # noqa: E731
         self.socket_times["both"] += self.timed(both, SOCKET_CALLS)[0]
-        self.socket_times["one_way"] += self.timed(one_way, SOCKET_CALLS)[0]
+        # Sockets take in what nobody has received yet: who sends must not run ahead.
+        self.socket_times["one_way"] += self.timed_apart(one_way, SOCKET_CALLS)[0]
 
     def timed(self, call: Callable[[], object], count: int) -> tuple[list[int], float]:
         """The time of each of `count` calls but the first, of the slowest rank; all ranks' CPU."""

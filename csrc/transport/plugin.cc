@@ -3,11 +3,12 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include <cstdlib>
+#include <array>
 #include <cstring>
 #include <mutex>
 
 #include "os/descriptors.h"
+#include "os/environment.h"
 #include "os/library_beside.h"
 
 namespace ringdist {
@@ -17,18 +18,17 @@ constexpr const char* kLibrary = "libringdist_ucx.so";
 constexpr size_t kUcxDescriptors = 20;
 
 // UCX reads these once, when it is loaded, for the whole process. What the user set wins.
-void set_process_wide_ucx_settings() {
-  constexpr int kKeepTheUsers = 0;
-  setenv("UCX_HANDLE_ERRORS", "none", kKeepTheUsers);  // signals belong to Python
-  setenv("UCX_ERROR_SIGNALS", "", kKeepTheUsers);
-  setenv("UCX_MEM_EVENTS", "no", kKeepTheUsers);  // no hooks in malloc and mmap
-  setenv("UCX_VFS_ENABLE", "no", kKeepTheUsers);  // no thread of its own
-  setenv("UCX_WARN_UNUSED_ENV_VARS", "no", kKeepTheUsers);
-  setenv("UCX_LOG_LEVEL", "fatal", kKeepTheUsers);  // a lost peer is our message to give
-}
+constexpr std::array<const char*, 6> kUcxSettings = {
+    "UCX_HANDLE_ERRORS=none",  // signals belong to Python
+    "UCX_ERROR_SIGNALS=",
+    "UCX_MEM_EVENTS=no",  // no hooks in malloc and mmap
+    "UCX_VFS_ENABLE=no",  // no thread of its own
+    "UCX_WARN_UNUSED_ENV_VARS=no",
+    "UCX_LOG_LEVEL=fatal",  // a lost peer is our message to give
+};
 
 Result<const UcxPlugin*> load(bool system_ucx) {
-  set_process_wide_ucx_settings();
+  set_defaults(kUcxSettings);
   if (system_ucx && !dlopen("libucp.so.0", RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE))
     return Error(ErrorKind::kSystem,
                  std::string("RINGDIST_UCX=system, but the system has no libucp.so.0: ") +
