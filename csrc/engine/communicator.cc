@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/device_group.h"
 #include "engine/formed_text.h"
+#include "engine/lane/driver.h"
 #include "engine/pooled_op.h"
 #include "engine/sibling_formation.h"
 #include "engine/store_formation.h"
@@ -340,7 +341,7 @@ void Communicator::abort(const std::string& why) {
   formation_->shorten(until);
   fail(Error(ErrorKind::kAborted, why));
   // What follows is refused: a device would start it before the lane has come to that.
-  (void)context_->lane().call([] {}, until);
+  if (!drives_a_lane()) (void)context_->lane().call([] {}, until);
   withdraw(until, ErrorKind::kAborted, why);
 }
 

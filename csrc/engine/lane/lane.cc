@@ -348,10 +348,8 @@ bool Lane::may_take_over() {
 void Lane::drive_in_background() {
   backoff_.begin(Clock::now());
   for (;;) {
-    if (token_.anybody_waits()) {
-      token_.release(nullptr);
-      return;
-    }
+    // Where all of their ops have ended nobody takes it, and other ops want to go on.
+    if (token_.anybody_waits() && (token_.release(nullptr) || !token_.take())) return;
     if (poll()) {
       backoff_.begin(executor_->lane_state().now);
       continue;
