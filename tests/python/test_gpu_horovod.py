@@ -194,7 +194,7 @@ def _optimizer(codec: str | None) -> None:
         net = _net(_device())
         hvd.broadcast_parameters(net.state_dict(), 0)
         settings = {"compression": codec} if codec else {}
-        sgd = torch.optim.SGD(net.parameters(), lr=0.5)
+        sgd = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.8)
         optimizer = hvd.DistributedOptimizer(sgd, net.named_parameters(), **settings)
         losses = _train(net, optimizer, 80)
         assert losses[-1] < 0.6 * losses[0], losses

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
+from torch_ringdist._place import Place
 from torch_ringdist.elastic._parts import Tree
 
 if TYPE_CHECKING:
@@ -18,22 +19,6 @@ if TYPE_CHECKING:
 
 # At once on their way. Ranks that need nothing receive into as much, and let it go.
 _CHUNK_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class Place:
-    """Of a tensor, in what is sent as objects."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-    device: str
-
-    def allocate(self) -> torch.Tensor:
-        return torch.empty(self.shape, dtype=self.dtype, device=self.device)
-
-    @property
-    def bytes(self) -> int:
-        return self.shape.numel() * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -83,7 +68,7 @@ def transfer(state: State, company: Company) -> None:
 
 def _outline(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        return Place(leaf.shape, leaf.dtype, leaf.device.type)
+        return Place.of(leaf)
     return leaf
 
 

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist._place import Place
 from torch_ringdist.horovod._async import broadcast_async_
 from torch_ringdist.horovod._handles import synchronize_all
 from torch_ringdist.horovod._objects import broadcast_object
@@ -48,16 +49,6 @@ def broadcast_parameters(
     synchronize_all(handles)
 
 
-class _Place:
-    """Where a tensor was."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.shape, self.dtype = like.shape, like.dtype
-
-    def tensor(self) -> Tensor:
-        return torch.empty(self.shape, dtype=self.dtype)
-
-
 def broadcast_tree(tree: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> Any:
     """The root's dicts, lists and what they hold: tensors as such, the rest pickled. On the root it
     is the tree itself."""
@@ -65,12 +56,12 @@ def broadcast_tree(tree: Any, root_rank: int, process_set: ProcessSet = global_p
     is_root = group.members[group.rank] == root_rank
     leaves, form = tree_flatten(tree)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    plain = [_Place(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    plain = [Place.of(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     told = tree_unflatten(plain, form) if is_root else None
     told = broadcast_object(told, root_rank, process_set=process_set)
     if not is_root:
         leaves, form = tree_flatten(told)
-        leaves = [leaf.tensor() if isinstance(leaf, _Place) else leaf for leaf in leaves]
+        leaves = [leaf.allocate() if isinstance(leaf, Place) else leaf for leaf in leaves]
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     broadcast_parameters(tensors, root_rank, process_set)
     return tree_unflatten(leaves, form)
