@@ -190,6 +190,8 @@ def test_without_a_launcher():
         ({"RINGDIST_MAX_RANKS": "2"}, {"min_ranks": 3}, "min_ranks=3 is more than --max-ranks=2"),
         ({}, {"min_ranks": 0}, "min_ranks must be 1 or more, got 0"),
         ({}, {"rejoin_timeout": 0}, "rejoin_timeout must be above 0"),
+        ({}, {"rejoin_timeout": float("inf")}, "rejoin_timeout must be at most .* got inf"),
+        ({}, {"timeout": float("nan")}, "timeout must be at most .* got nan"),
     ],
 )
 def test_bad_settings(variables: dict[str, str], named: dict[str, Any], said: str):
@@ -214,7 +216,8 @@ def test_several_ranks_under_one_torchrun_are_warned():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--nproc-per-node=0", "x.py"], "must be 1 or more, got 0"),
+        (["--nproc-per-node=0", "x.py"], "must be a whole number, 1 or more, got '0'"),
+        (["--nproc-per-node=four", "x.py"], "must be a whole number, 1 or more, got 'four'"),
         (["--rdzv=nowhere", "x.py"], "the address must be \"host:port\", got 'nowhere'"),
         ([], "the following arguments are required: SCRIPT"),
     ],

@@ -96,7 +96,9 @@ def test_what_a_killed_rank_has_left_counts(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t", "t.rank-0", "t.rank-1"]
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     assert main(["timeline", "merge", str(tmp_path / "t[1]")]) == 1
     assert "no rank has recorded anything there" in capsys.readouterr().err
     for rank in (0, 1):
@@ -106,6 +108,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert len(_times(json.loads((tmp_path / "t[1]").read_text()))) == 2
     assert main(["timeline", "merge", str(tmp_path), "-o", str(tmp_path / "out")]) == 0
     assert len(_times(json.loads((tmp_path / "out").read_text()))) == 2
+    monkeypatch.chdir(tmp_path)
+    assert main(["timeline", "merge", "."]) == 0  # a folder without a name
+    assert tmp_path.with_name(tmp_path.name + ".json").exists()
 
 
 def _traced(folder: str) -> None:

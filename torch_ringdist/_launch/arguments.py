@@ -99,15 +99,20 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
-    return value
+    return _whole(text, 1)
 
 
 def _natural(text: str) -> int:
-    if (value := int(text)) < 0:
-        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text}")
-    return value
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        if (value := int(text)) >= least:
+            return value
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, got {text!r}")
 
 
 def rendezvous(text: str) -> tuple[str, int]:

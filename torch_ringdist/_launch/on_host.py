@@ -44,7 +44,10 @@ class OnHost:
         if is_local(command.host):
             self._process = self._popen(command.line, {**os.environ, **command.environment})
         else:
-            self._process = self._popen([*command.rsh, command.host, "sh"], None)
+            try:
+                self._process = self._popen([*command.rsh, command.host, "sh"], None)
+            except OSError as error:
+                raise OSError(error.errno, f"--rsh: {error.strerror}", command.rsh[0]) from None
             assert self._process.stdin is not None
             with contextlib.suppress(OSError):  # it has ended: its status says so
                 self._process.stdin.write(command.script.encode())

@@ -110,7 +110,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         metavar="NAME[=VALUE]",
         help="also for ranks elsewhere",
     )
-    add("--network-interfaces", "--network-interface", metavar="NAME", help="RINGDIST_INTERFACE")
+    add(
+        "--network-interfaces", "--network-interface", metavar="NAME", help="RINGDIST_SOCKET_IFNAME"
+    )
     add("--output-filename", type=Path, metavar="FOLDER", help="for what ranks print")
     elastic_arguments.add(parser)
     add("--dry-run", action="store_true", help="print what is to be run on each host")
@@ -209,7 +211,7 @@ def _environment(args: argparse.Namespace) -> dict[str, str]:
         path = out.get("PYTHONPATH")
         out["PYTHONPATH"] = f"{path}{os.pathsep}{names}" if path else names
     if args.network_interfaces:
-        out["RINGDIST_INTERFACE"] = args.network_interfaces
+        out["RINGDIST_SOCKET_IFNAME"] = args.network_interfaces
     if args.start_timeout:
         out["HOROVOD_START_TIMEOUT"] = str(args.start_timeout)
     if args.fusion_threshold_mb is not None:
@@ -304,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run_elastic(args) if args.elastic else _run(args)
     except (OSError, dist.DistError) as error:
-        print(f"ringdistrun: --rsh {args.rsh}: {error}", file=sys.stderr)
+        print(f"ringdistrun: {error}", file=sys.stderr)
         return 1
 
 

@@ -124,7 +124,13 @@ def _count(name: str, value: Any) -> int:
 
 def _duration(name: str, value: Any) -> timedelta:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = timedelta(seconds=value)
+        try:
+            value = timedelta(seconds=value)
+        except (OverflowError, ValueError):
+            raise ArgumentError(
+                f"ringdist: elastic.init: {name} must be at most {timedelta.max.days} days, "
+                f"got {value} seconds"
+            ) from None
     if not isinstance(value, timedelta):
         raise TypeError(
             f"ringdist: elastic.init: {name} must be seconds or a datetime.timedelta, "
