@@ -130,12 +130,14 @@ Result<Entry> Context::entry() {
   std::lock_guard lock(mutex_);
   if (Error error = open_transports(/*late=*/false)) return error;
   if (descriptors_alone_ == 0) descriptors_alone_ = fork_guard::count(fork_guard::Hold());
+  auto host = host_key();
+  if (!host.ok()) return host.error();
   Entry out;
   out.wire_version = kWireVersion;
   out.context_id = id_;
   out.pid = getpid();
   out.host_name = host_name_;
-  out.host_key = host_key();
+  out.host_key = std::move(host.value());
   out.unix_name = control_->unix_name();
   out.tcp_address = control_->tcp_address();
   out.transports = addresses();
@@ -237,7 +239,9 @@ Error Context::gone(ContextId context_id) {
   return {ErrorKind::kPeerLost, "its process has left"};
 }
 
-bool Context::run_elsewhere(std::function<void()> task) { return pool_.run(std::move(task)); }
+bool Context::run_elsewhere(std::function<void()> task) {
+  return pool_.run_callbacks(std::move(task));
+}
 
 void Context::flood(const Notice& notice) { control_->flood(notice.encode()); }
 

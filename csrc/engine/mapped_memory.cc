@@ -33,12 +33,14 @@ struct Own {
 };
 
 Result<Own> create(size_t bytes) {
+  const auto host = host_key();
+  if (!host.ok()) return host.error();
   auto file = create_memory("ringdist-common", bytes);
   if (!file.ok()) return file.error();
   if (Error error = allocate(file.value(), 0, bytes)) return error;
   auto mapping = map_memory(file.value(), bytes, /*writable=*/true);
   if (!mapping.ok()) return mapping.error();
-  const Place place{Hash().add(host_key()).value(), random_id(), static_cast<int32_t>(getpid()),
+  const Place place{Hash().add(host.value()).value(), random_id(), static_cast<int32_t>(getpid()),
                     file.value().get()};
   std::memcpy(mapping.value().data(), &place.number, sizeof place.number);
   return Own{std::move(file.value()), std::move(mapping.value()), place};

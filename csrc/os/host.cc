@@ -1,10 +1,14 @@
 #include "os/host.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <fstream>
+#include <cerrno>
+
+#include "os/fd.h"
 
 namespace ringdist {
 
@@ -14,13 +18,17 @@ std::string host_name() {
   return name.data();
 }
 
-std::string host_key() {
-  std::string boot;
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::getline(file, boot);
+// Where the system does not tell, as some sandboxes do, all alike have no number.
+Result<std::string> host_key() {
+  constexpr const char* kBoot = "/proc/sys/kernel/random/boot_id";
+  std::array<char, 36> boot{};  // a UUID
+  const Fd file = Fd::open([] { return open(kBoot, O_RDONLY | O_CLOEXEC); });
+  if (!file && (errno == EMFILE || errno == ENFILE)) return system_error(kBoot, errno);
+  const ssize_t size = file ? read(file.get(), boot.data(), boot.size()) : 0;
   struct stat net{};
   if (stat("/proc/self/ns/net", &net) != 0) net.st_ino = 0;
-  return boot + "/" + std::to_string(net.st_ino);
+  return std::string(boot.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))) + "/" +
+         std::to_string(net.st_ino);
 }
 
 }  // namespace ringdist

@@ -3,12 +3,15 @@
 
 #include <string>
 
+#include "base/error.h"
+
 namespace ringdist {
 
 std::string host_name();
 
 // Processes with equal keys claim to share a host: same boot of the kernel, same network namespace.
 // Cloned machines can share it, so whoever relies on it asks for proof (Control::prove_same_host).
-std::string host_key();
+// Error (kSystem): there is no descriptor to read it with. Any thread.
+Result<std::string> host_key();
 
 }  // namespace ringdist
