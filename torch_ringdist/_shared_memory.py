@@ -30,7 +30,8 @@ def shared_memory() -> Iterator[None]:
     memory is taken, and zeroed, at once: RuntimeError if the machine does not have so much.
 
     A forked child has the same memory, as after ``share_memory_()``: what it writes its parent
-    sees, and no other tensor is given it later. Copies - ``clone()``, pickling, ``torch.save`` -
+    sees, and no other tensor is given it later. It begins outside: what it allocates, as the
+    workers of a DataLoader do, is its own. Copies - ``clone()``, pickling, ``torch.save`` -
     are usual tensors. One that grows by ``resize_`` is in shared memory again only if that, too,
     happens inside.
 

@@ -40,6 +40,18 @@ namespace {
 // for that for ever.
 [[maybe_unused]] const SharedBlocks& blocks_at_load = SharedBlocks::of_process();
 
+// Of the calling thread. A forked child's begins outside: what the workers of a DataLoader allocate
+// nobody reads.
+int& region_depth() {
+  struct Depth {
+    int value = 0;
+    ForkMark mark;
+  };
+  thread_local Depth mine;
+  if (mine.mark.forked()) mine = Depth();
+  return mine.value;
+}
+
 }  // namespace
 
 SharedBlocks& SharedBlocks::make() {
@@ -60,17 +72,23 @@ SharedBlocks& SharedBlocks::make() {
 // take the lock of the fork guard, whose turn comes later.
 void SharedBlocks::after_fork_in_child() {
   watchers_.clear();
+  regions_ = 0;
   auto& gone = *new Gone;
   while (!idle_.empty()) drop_oldest(gone);
   for (const auto& block : gone) block->free();
 }
 
+bool SharedBlocks::in_region() { return region_depth() > 0; }
+
 void SharedBlocks::enter_region() {
+  if (region_depth()++ > 0) return;
   std::lock_guard lock(mutex_);
   ++regions_;
 }
 
 void SharedBlocks::leave_region() {
+  int& depth = region_depth();
+  if (depth == 0 || --depth > 0) return;
   Gone gone;
   {
     std::lock_guard lock(mutex_);

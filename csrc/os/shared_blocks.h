@@ -24,9 +24,12 @@ class SharedBlocks {
   static SharedBlocks& of_process();
 
   // Between the two a block that is freed is kept, for the next who needs one of its size: a new
-  // one costs zeroes and page faults, here and at its readers. Regions may overlap.
+  // one costs zeroes and page faults, here and at its readers. Regions may overlap, and lie in each
+  // other; each is its thread's. A forked child begins outside.
   void enter_region();
   void leave_region();
+  // Of the calling thread.
+  static bool in_region();
 
   // Memory that begins a page. Null where there may be no more such blocks, which is
   // logged once: take other memory. Error: kSystem, where the machine has not so much memory left;

@@ -12,14 +12,12 @@
 namespace ringdist {
 namespace {
 
-thread_local int sharing = 0;  // depth
-
 class SharedAllocator final : public c10::Allocator {
  public:
   explicit SharedAllocator(c10::Allocator* usual) : usual_(usual) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    if (sharing == 0 || bytes < kLeastShared) return usual_->allocate(bytes);
+    if (bytes < kLeastShared || !SharedBlocks::in_region()) return usual_->allocate(bytes);
     std::byte* const data = value_of(SharedBlocks::of_process().allocate(bytes));
     if (data == nullptr) return usual_->allocate(bytes);
     c10::profiledCPUMemoryReporter().New(data, bytes);
@@ -65,11 +63,9 @@ void begin_sharing() {
     constexpr uint8_t kAboveAll = UINT8_MAX;
     c10::SetAllocator(c10::DeviceType::CPU, &allocator(), kAboveAll);
   });
-  if (sharing++ == 0) SharedBlocks::of_process().enter_region();
+  SharedBlocks::of_process().enter_region();
 }
 
-void end_sharing() {
-  if (--sharing == 0) SharedBlocks::of_process().leave_region();
-}
+void end_sharing() { SharedBlocks::of_process().leave_region(); }
 
 }  // namespace ringdist

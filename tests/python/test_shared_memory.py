@@ -298,10 +298,12 @@ def _forked() -> None:
             dist.all_reduce(tensor)
             time.sleep(0.003)
         pid = os.fork()
-        if pid == 0:  # inside: what it allocates is its own
+        if pid == 0:  # outside: what it allocates, as a DataLoader's worker does, is its own
             tensor += rank + 1
+            before = len(os.listdir("/proc/self/fd"))
             own = torch.ones(1 << 18)
-            ok = bool(own.sum() == 1 << 18) and tensor[5] == rank + 1
+            ok = len(os.listdir("/proc/self/fd")) == before
+            ok = ok and bool(own.sum() == 1 << 18) and tensor[5] == rank + 1
             failed = caught(dist.all_reduce, tensor)
             del own, tensor
             os._exit(0 if ok and failed else 1)
