@@ -24,6 +24,7 @@
 #include "torch/process_context.h"
 #include "torch/store.h"
 #include "torch/store_home.h"
+#include "torch/work/interrupts.h"
 #include "transport/registry.h"
 
 namespace py = pybind11;
@@ -164,9 +165,18 @@ std::vector<std::tuple<int, std::string, std::string>> lost_members(
   return out;
 }
 
-// At interpreter exit.
+// At interpreter exit. A thread that wants the GIL after that would end the process: callbacks of
+// Futures are waited for, as Python waits for its threads.
 void shutdown() {
-  if (auto context = existing_process_context()) context->shutdown(/*process_ends=*/true);
+  const auto context = existing_process_context();
+  if (!context) return;
+  context->shutdown(/*process_ends=*/true);
+  const auto ended = [&](std::optional<Milliseconds> limit) {
+    return context->pool().await_callbacks(limit ? Clock::now() + *limit : TimePoint::max());
+  };
+  if (ended(Milliseconds(0))) return;
+  log(LogLevel::kWarn, "callbacks of Futures still run: the process ends when they have ended");
+  (void)wait_in_slices(std::nullopt, ended);
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ GroupConfig Communicator::group_config() const {
         if (const auto held = devices.lock()) held->abort();
       });
     if (auto held = hooks.lock(); held && !held->empty())
-      pool.run([held = std::move(held)] { held->call_failed(); });
+      pool.run_callbacks([held = std::move(held)] { held->call_failed(); });
     for (const auto& sibling : siblings)
       pool.run([sibling, why = error.message()] {
         if (auto one = sibling.lock()) one->abort("the group it belongs to failed: " + why);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <thread>
+#include <utility>
 
 #include "base/float_mode.h"
 #include "base/log.h"
@@ -24,6 +25,37 @@ void run_one(std::function<void()> task) {
 
 }  // namespace
 
+// From when it is taken until what it holds is let go, too.
+class TaskPool::Callback {
+ public:
+  explicit Callback(std::shared_ptr<State> state) : state_(std::move(state)) {
+    std::lock_guard lock(state_->mutex);
+    ++state_->callbacks;
+  }
+  ~Callback() {
+    std::lock_guard lock(state_->mutex);
+    --state_->callbacks;
+    state_->ended.notify_all();
+  }
+  Callback(const Callback&) = delete;
+  Callback& operator=(const Callback&) = delete;
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+TaskPool::TaskPool() {
+  pthread_sigmask(SIG_SETMASK, nullptr, &state_->signals);
+  state_->cpus = CpuSet::of(pthread_self());
+}
+
+bool TaskPool::run_callbacks(std::function<void()> task) {
+  auto callback = std::make_shared<const Callback>(state_);
+  return run([callback = std::move(callback), task = std::move(task)]() mutable {
+    std::exchange(task, nullptr)();
+  });
+}
+
 bool TaskPool::run(std::function<void()> task) {
   uint64_t number = 0;
   {
@@ -41,10 +73,12 @@ bool TaskPool::run(std::function<void()> task) {
     std::thread(&TaskPool::work, state_).detach();  // stop() waits for it by count
   } catch (...) {
     const Error error = thrown_error();
+    decltype(state_->tasks)::node_type dropped;  // without the lock, which a callback's end takes
     {
       std::lock_guard lock(state_->mutex);
-      if (--state_->threads == 0 && state_->tasks.erase(number) > 0) throw;
+      if (--state_->threads == 0) dropped = state_->tasks.extract(number);
     }
+    if (dropped) throw;
     log(LogLevel::kWarn, "no thread for a task, which waits for others: " + error.message());
   }
   return true;
@@ -52,6 +86,8 @@ bool TaskPool::run(std::function<void()> task) {
 
 void TaskPool::work(std::shared_ptr<State> state) {
   pthread_setname_np(pthread_self(), "ringdist-task");
+  pthread_sigmask(SIG_SETMASK, &state->signals, nullptr);
+  if (!state->cpus.empty()) (void)state->cpus.bind(pthread_self());
   std::unique_lock lock(state->mutex);
   for (;;) {
     while (!state->tasks.empty()) {
@@ -77,6 +113,12 @@ bool TaskPool::stop(TimePoint deadline) {
   state_->stopping = true;
   state_->wake.notify_all();
   return state_->ended.wait_until(lock, deadline, [&] { return state_->threads == 0; });
+}
+
+bool TaskPool::await_callbacks(TimePoint deadline) {
+  if (mark_.forked()) return true;
+  std::unique_lock lock(state_->mutex);
+  return state_->ended.wait_until(lock, deadline, [&] { return state_->callbacks == 0; });
 }
 
 }  // namespace ringdist

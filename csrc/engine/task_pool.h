@@ -1,7 +1,10 @@
 // Threads for what may block: completing Futures (their callbacks run user code, take the GIL,
 // issue ops and wait for them) and creating groups. A task never waits for an idle thread: if there
-// is none, another is started. Idle ones end after a second.
+// is none, another is started. Idle ones end after a second. All have the signal mask and the CPUs
+// of the thread that made the pool: what they start - processes, OpenMP's teams - inherits them.
 #pragma once
+
+#include <signal.h>
 
 #include <condition_variable>
 #include <cstdint>
@@ -12,13 +15,14 @@
 
 #include "base/clock.h"
 #include "base/thread_annotations.h"
+#include "os/cpu_set.h"
 #include "os/fork_guard.h"
 
 namespace ringdist {
 
 class TaskPool {
  public:
-  TaskPool() = default;
+  TaskPool();
   ~TaskPool() { stop(Clock::now() + std::chrono::seconds(1)); }
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
@@ -26,12 +30,17 @@ class TaskPool {
   // Any thread. False after stop(): the task is dropped. Throws, and keeps nothing, where there is
   // no memory, or no thread at all: not one of the pool's own.
   bool run(std::function<void()> task);
+  // The same, of what may run users' code.
+  bool run_callbacks(std::function<void()> task);
 
   // Waits for queued and running tasks until the deadline; false if some still run. They are then
   // left alone: the pool's state outlives them.
   bool stop(TimePoint deadline);
+  // Also after stop(). False if run_callbacks()'s, all but those that were dropped, still run then.
+  bool await_callbacks(TimePoint deadline);
 
  private:
+  class Callback;
   struct State {
     std::mutex mutex;
     std::condition_variable wake;
@@ -40,7 +49,10 @@ class TaskPool {
     std::map<uint64_t, std::function<void()>> tasks RINGDIST_GUARDED_BY(mutex);  // in order
     int idle RINGDIST_GUARDED_BY(mutex) = 0;
     int threads RINGDIST_GUARDED_BY(mutex) = 0;
+    int callbacks RINGDIST_GUARDED_BY(mutex) = 0;
     bool stopping RINGDIST_GUARDED_BY(mutex) = false;
+    sigset_t signals{};  // that are blocked
+    CpuSet cpus;
   };
   static void work(std::shared_ptr<State> state);
 

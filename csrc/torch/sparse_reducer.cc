@@ -181,7 +181,7 @@ void SparseReducer::work(const std::shared_ptr<State>& state) {
       error = std::current_exception();
     }
     // Its callbacks may wait for later jobs.
-    state->group->context().pool().run([work = job->work, error] { work->end(error); });
+    state->group->context().pool().run_callbacks([work = job->work, error] { work->end(error); });
   }
 }
 

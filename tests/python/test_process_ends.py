@@ -150,6 +150,61 @@ def test_the_store_may_end_after_the_first_op():
         assert done.returncode == 0, done
 
 
+CALLBACK = """
+import sys, time, torch, torch.distributed as dist
+rank, size, port = map(int, sys.argv[1:])
+store = dist.TCPStore("127.0.0.1", port, is_master=False)
+dist.init_process_group("ringdist", store=store, rank=rank, world_size=size)
+dist.barrier()
+
+def work(future):
+    end = time.monotonic() + 2.5  # more than operations are waited for
+    while time.monotonic() < end:
+        time.sleep(0.001)
+    print("worked", flush=True)
+
+if rank == 1:
+    time.sleep(0.3)  # so that rank 0's is still in flight
+pending = dist.all_reduce(torch.ones(1000), async_op=True)
+if rank == 0:
+    pending.get_future().then(work)
+pending.wait()
+"""
+
+
+def test_callbacks_are_waited_for():
+    """They aborted the process: a thread may not take the GIL of an interpreter that ends."""
+    first, second = run_interpreters(2, CALLBACK)
+    assert (first.returncode, first.stdout) == (0, "worked\n"), first
+    assert "callbacks of Futures still run" in first.stderr, first
+    assert second.returncode == 0, second
+
+
+FORKED = """
+import os, sys, time, torch, torch.distributed as dist, torch_ringdist
+port = int(sys.argv[3])
+torch_ringdist.info()  # loads the module, in the parent
+child = os.fork()
+rank = 0 if child else 1
+store = dist.TCPStore("127.0.0.1", port, is_master=False)
+dist.init_process_group("ringdist", store=store, rank=rank, world_size=2)
+dist.barrier()
+tensor = torch.zeros(500_000)
+if rank == 1:
+    sent = dist.isend(tensor + 7, 0)
+    sys.exit(0)
+time.sleep(0.5)
+dist.recv(tensor, 1)
+print(tensor.eq(7).all().item(), os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+def test_a_forked_process_ends_as_others_do():
+    """What it has sent arrives, also where its parent had loaded the module."""
+    [done] = run_interpreters(1, FORKED)
+    assert (done.returncode, done.stdout) == (0, "True 0\n"), done
+
+
 BODY = """
 import sys, torch, torch.distributed as dist
 

@@ -99,7 +99,7 @@ BucketWork::Running BucketWork::run_on_host(const at::Tensor& buffer, PlannedBuc
   auto communicator = group_->communicator();
   low_rank_reducer.reduce(std::move(matrices), [join, communicator, buffer,
                                                 planned = std::move(planned)](const Error& error) {
-    communicator->context().pool().run(
+    communicator->context().pool().run_callbacks(
         [join, buffer, error] { join->arrive(error ? to_exception(error) : nullptr); });
   });
   return {join->future(), std::make_shared<PendingFuture>(join->future())};

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <signal.h>
 
 #include <atomic>
 #include <latch>
+#include <memory>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace ringdist {
 namespace {
@@ -46,6 +49,46 @@ TEST(TaskPool, StopGivesUpAtItsDeadline) {
     EXPECT_TRUE(pool.stop(Clock::now() + std::chrono::seconds(10)));
   }
   ended.wait();
+}
+
+TEST(TaskPool, CallbacksAreWaitedForAfterItsEnd) {
+  std::latch let_go(1);
+  std::atomic<bool> freed{false};
+  TaskPool pool;
+  auto held = std::shared_ptr<int>(new int(0), [&](const int* it) {
+    delete it;
+    freed = true;
+  });
+  pool.run_callbacks([&let_go, held = std::move(held)] { let_go.wait(); });
+  EXPECT_FALSE(pool.stop(Clock::now() + std::chrono::milliseconds(20)));
+  EXPECT_FALSE(pool.await_callbacks(Clock::now() + std::chrono::milliseconds(20)));
+  EXPECT_FALSE(pool.run_callbacks([] {})) << "dropped";
+  let_go.count_down();
+  EXPECT_TRUE(pool.await_callbacks(Clock::now() + std::chrono::seconds(10)));
+  EXPECT_TRUE(freed);
+}
+
+// Whoever starts one may block all signals, as our own threads do.
+TEST(TaskPool, ThreadsAreAsTheirPoolsMaker) {
+  TaskPool pool;
+  sigset_t all, before, found;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const CpuSet cpus = CpuSet::of(pthread_self());
+  const auto one = CpuSet::parse("0");
+  const bool bound = (cpus & *one).bind(pthread_self());
+  CpuSet theirs;
+  std::latch done(1);
+  pool.run([&] {
+    pthread_sigmask(SIG_SETMASK, nullptr, &found);
+    theirs = CpuSet::of(pthread_self());
+    done.count_down();
+  });
+  done.wait();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (bound) cpus.bind(pthread_self());
+  EXPECT_EQ(sigismember(&found, SIGTERM), sigismember(&before, SIGTERM));
+  EXPECT_TRUE(theirs == cpus);
 }
 
 // While it lives the system has no memory for the stack of another thread.
