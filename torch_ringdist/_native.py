@@ -16,9 +16,6 @@ _REBUILD = (
 )
 
 
-_stops = 0  # the process whose exit handler is registered
-
-
 def load() -> ModuleType:
     """The native module torch_ringdist._C, loaded on the first call, stopped at interpreter exit.
 
@@ -27,16 +24,12 @@ def load() -> ModuleType:
 
     Any thread may call it.
     """
-    native = _load()
-    global _stops
-    if _stops != os.getpid():  # also of a child that was forked from one that had loaded it
-        _stops = os.getpid()
-        atexit.register(_stop, _stops, native.shutdown)
-    return native
+    return _load(os.getpid())
 
 
+# A child that was forked from a process that had loaded it has an exit of its own.
 @functools.cache
-def _load() -> ModuleType:
+def _load(process: int) -> ModuleType:
     _check_build()
     # The native classes derive from torch's, which have to exist first.
     import_module("torch.distributed")
@@ -48,6 +41,7 @@ def _load() -> ModuleType:
         raise _not_built() from None
     except ImportError as error:
         raise ImportError(f"torch_ringdist._C could not be loaded: {error}\n{_REBUILD}") from error
+    atexit.register(_stop, process, native.shutdown)
     return native
 
 

@@ -158,7 +158,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    path: Path = args.path.resolve() if args.path.is_dir() else args.path  # "." has no name
-    out = args.out or (path.with_name(path.name + ".json") if path.is_dir() else path)
+    path: Path = args.path
+    # "." and "/" have no name.
+    out = args.out or (Path(f"{path.resolve()}.json") if path.is_dir() else path)
     ranks = merge(parts_of(path), out, bar=True)
     print(f"{out}: {ranks} ranks; open it in ui.perfetto.dev, or chrome://tracing")

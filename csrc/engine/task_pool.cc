@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <thread>
-#include <utility>
 
 #include "base/float_mode.h"
 #include "base/log.h"
@@ -25,44 +24,20 @@ void run_one(std::function<void()> task) {
 
 }  // namespace
 
-// From when it is taken until what it holds is let go, too.
-class TaskPool::Callback {
- public:
-  explicit Callback(std::shared_ptr<State> state) : state_(std::move(state)) {
-    std::lock_guard lock(state_->mutex);
-    ++state_->callbacks;
-  }
-  ~Callback() {
-    std::lock_guard lock(state_->mutex);
-    --state_->callbacks;
-    state_->ended.notify_all();
-  }
-  Callback(const Callback&) = delete;
-  Callback& operator=(const Callback&) = delete;
-
- private:
-  const std::shared_ptr<State> state_;
-};
-
 TaskPool::TaskPool() {
   pthread_sigmask(SIG_SETMASK, nullptr, &state_->signals);
   state_->cpus = CpuSet::of(pthread_self());
 }
 
-bool TaskPool::run_callbacks(std::function<void()> task) {
-  auto callback = std::make_shared<const Callback>(state_);
-  return run([callback = std::move(callback), task = std::move(task)]() mutable {
-    std::exchange(task, nullptr)();
-  });
-}
-
-bool TaskPool::run(std::function<void()> task) {
+bool TaskPool::add(Task task) {
   uint64_t number = 0;
   {
     std::lock_guard lock(state_->mutex);
     if (state_->stopping) return false;
     number = state_->next++;
+    const bool calls_back = task.calls_back;
     state_->tasks.emplace(number, std::move(task));
+    state_->callbacks += calls_back;
     if (state_->idle >= static_cast<int>(state_->tasks.size())) {
       state_->wake.notify_one();
       return true;
@@ -73,12 +48,14 @@ bool TaskPool::run(std::function<void()> task) {
     std::thread(&TaskPool::work, state_).detach();  // stop() waits for it by count
   } catch (...) {
     const Error error = thrown_error();
-    decltype(state_->tasks)::node_type dropped;  // without the lock, which a callback's end takes
     {
       std::lock_guard lock(state_->mutex);
-      if (--state_->threads == 0) dropped = state_->tasks.extract(number);
+      if (--state_->threads == 0)
+        if (const auto dropped = state_->tasks.extract(number)) {
+          state_->callbacks -= dropped.mapped().calls_back;
+          throw;
+        }
     }
-    if (dropped) throw;
     log(LogLevel::kWarn, "no thread for a task, which waits for others: " + error.message());
   }
   return true;
@@ -93,8 +70,9 @@ void TaskPool::work(std::shared_ptr<State> state) {
     while (!state->tasks.empty()) {
       auto task = std::move(state->tasks.extract(state->tasks.begin()).mapped());
       lock.unlock();
-      run_one(std::move(task));
+      run_one(std::move(task.run));
       lock.lock();
+      if (task.calls_back && --state->callbacks == 0) state->ended.notify_all();
     }
     if (state->stopping) break;
     ++state->idle;

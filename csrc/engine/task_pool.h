@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/thread_annotations.h"
@@ -29,9 +30,11 @@ class TaskPool {
 
   // Any thread. False after stop(): the task is dropped. Throws, and keeps nothing, where there is
   // no memory, or no thread at all: not one of the pool's own.
-  bool run(std::function<void()> task);
+  bool run(std::function<void()> task) { return add({std::move(task), /*calls_back=*/false}); }
   // The same, of what may run users' code.
-  bool run_callbacks(std::function<void()> task);
+  bool run_callbacks(std::function<void()> task) {
+    return add({std::move(task), /*calls_back=*/true});
+  }
 
   // Waits for queued and running tasks until the deadline; false if some still run. They are then
   // left alone: the pool's state outlives them.
@@ -40,20 +43,24 @@ class TaskPool {
   bool await_callbacks(TimePoint deadline);
 
  private:
-  class Callback;
+  struct Task {
+    std::function<void()> run;
+    bool calls_back;
+  };
   struct State {
     std::mutex mutex;
     std::condition_variable wake;
     std::condition_variable ended;
     uint64_t next RINGDIST_GUARDED_BY(mutex) = 0;
-    std::map<uint64_t, std::function<void()>> tasks RINGDIST_GUARDED_BY(mutex);  // in order
+    std::map<uint64_t, Task> tasks RINGDIST_GUARDED_BY(mutex);  // in order
     int idle RINGDIST_GUARDED_BY(mutex) = 0;
     int threads RINGDIST_GUARDED_BY(mutex) = 0;
-    int callbacks RINGDIST_GUARDED_BY(mutex) = 0;
+    int callbacks RINGDIST_GUARDED_BY(mutex) = 0;  // queued, running, or being let go
     bool stopping RINGDIST_GUARDED_BY(mutex) = false;
     sigset_t signals{};  // that are blocked
     CpuSet cpus;
   };
+  bool add(Task task);
   static void work(std::shared_ptr<State> state);
 
   ForkMark mark_;

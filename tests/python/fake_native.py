@@ -77,7 +77,6 @@ def install(monkeypatch) -> SimpleNamespace:
     monkeypatch.setattr(_native, "atexit", exits)
     # The package remembers what it loaded: give it an empty memory for the length of the test.
     monkeypatch.setattr(_native, "_load", functools.cache(_native._load.__wrapped__))
-    monkeypatch.setattr(_native, "_stops", 0)
     # In place of the class that is made of the true one, or has been.
     made = _options.made_of(OPTIONS)
     for module in (torch_ringdist, _options):
