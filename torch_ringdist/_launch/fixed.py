@@ -22,10 +22,10 @@ from torch_ringdist.elastic import _log
 _POLL = 0.05  # seconds
 _ASK = 0.5  # seconds between two looks at whether a rank has failed elsewhere
 _LEAVE = 5.0  # seconds that ranks have to end when one has failed, and launchers to hear of it
-# In the store: how many ranks have ended, and what has failed.
+# In the store: how many ranks have ended, and of the first that has failed its status and what is
+# said of it, which all hosts end with: none knows which launcher is asked first.
 _ENDED = "ringdist/ranks_ended"
 _FAILED = "ringdist/failed"
-_ELSEWHERE = 1  # the status where a rank of another host has failed
 
 
 class FixedLauncher:
@@ -103,9 +103,10 @@ class FixedLauncher:
                 self._end_ranks()
                 return 128 + (self._signals or [signal.SIGHUP])[0]
             if elsewhere := self._failed_elsewhere():
-                _log.event("failed", f"{elsewhere}: all end")
+                status, text = _failure(elsewhere)
+                _log.event("failed", f"{text}: all end")
                 self._end_ranks()
-                return _ELSEWHERE
+                return status
             if len(ended) == len(self._workers):
                 return 0
             time.sleep(_POLL)
@@ -113,20 +114,21 @@ class FixedLauncher:
     def _fail(self, text: str, status: int) -> int:
         _log.event("failed", f"{text}: all end")
         with contextlib.suppress(dist.DistError):
-            self._store.set(_FAILED, f"{text} on host {socket.gethostname()}")
+            ours = f"{status} {text} on host {socket.gethostname()}"
+            status, _ = _failure(self._store.compare_set(_FAILED, "", ours))
         self._end_ranks()
         return status
 
-    def _failed_elsewhere(self) -> str:
-        """What has; empty: nothing is known to have."""
+    def _failed_elsewhere(self) -> bytes:
+        """What is in the store of it; empty: nothing is known to have failed."""
         now = time.monotonic()
         if now - self._asked_at < _ASK or self._args.nproc_per_node == self._args.world_size:
-            return ""
+            return b""
         self._asked_at = now
         with contextlib.suppress(dist.DistError):
             if self._store.check([_FAILED]):
-                return self._store.get(_FAILED).decode()
-        return ""
+                return self._store.get(_FAILED)
+        return b""
 
     def _is_left_alone(self) -> bool:
         return self._args.stdin and reach.is_left_alone()
@@ -151,6 +153,11 @@ class FixedLauncher:
                 if self._is_left_alone() or (has_failed and time.monotonic() > until):
                     return
                 time.sleep(_POLL)
+
+
+def _failure(kept: bytes) -> tuple[int, str]:
+    status, _, text = kept.decode().partition(" ")
+    return int(status), text
 
 
 def run(args: argparse.Namespace) -> int:
