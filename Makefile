@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-cpp test-python bench bench-net bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel lint format sanitize fuzz clean
+.PHONY: help demo examples test test-cpp test-python bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -24,6 +24,8 @@ help:
 	@echo '  make bench-net    every operation between hosts on links of 100 Mb/s, 1 and 10 Gb/s against gloo and'
 	@echo '                    OpenMPI; the hosts are network namespaces: needs root; an hour; resumable (ARGS=--quick,'
 	@echo '                    ARGS=--help; ARGS="allreduce --rate 1gbit": codecs in depth)'
+	@echo '  make bench-choice is the planner'\''s choice the fastest? every algorithm forced beside it, one host and two'
+	@echo '                    (needs root); half an hour; resumable (ARGS="--layouts 1x4"; ARGS=--help)'
 	@echo '  make bench-ddp    training over 4 such hosts: time to accuracy, compressed and not; an hour'
 	@echo '  make bench-critics'
 	@echo '                    where compression helps: 4 links and shared memory, 3 batch sizes, 2 networks; an hour'
@@ -84,6 +86,9 @@ bench: build
 
 bench-net: build
 	$(VENV)/python -m benchmarks.net $(ARGS)
+
+bench-choice: build
+	$(VENV)/python -m benchmarks.choice $(ARGS)
 
 bench-ddp: build
 	$(VENV)/python -m benchmarks.ddp training $(ARGS)

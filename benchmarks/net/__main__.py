@@ -39,7 +39,7 @@ from benchmarks.host.operations import OPERATIONS
 from benchmarks.net import hosts as net
 from benchmarks.net.launch import torchrun
 from benchmarks.net.layout import Layout
-from benchmarks.net.sweep import CONGESTION, RunError, parse_layout, sweep
+from benchmarks.net.sweep import CONGESTION, RunError, parse_layout, parse_rate, sweep
 from benchmarks.net.variants import OPENMPI, TCP, Variant
 from benchmarks.report import parse_size
 
@@ -69,12 +69,6 @@ def variant(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def rate(text: str) -> str:
-    if not net.RATE.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected none, or a rate as 100mbit or 1gbit")
-    return text
-
-
 def new_parser(mode: str) -> argparse.ArgumentParser:
     """With what all have."""
     parser = argparse.ArgumentParser(
@@ -84,7 +78,7 @@ def new_parser(mode: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--rate", type=rate, nargs="+", help=f"default: {' '.join(RATES[mode])}")
+    add("--rate", type=parse_rate, nargs="+", help=f"default: {' '.join(RATES[mode])}")
     add(
         "--congestion",
         default=CONGESTION,

@@ -18,7 +18,7 @@ class Layout:
     per_host: tuple[int, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Layout:
+    def parse(cls, text: str, least_hosts: int = 2) -> Layout:
         """Raises ValueError."""
         if match := re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})", text):
             per_host = (int(match[2]),) * int(match[1])
@@ -26,9 +26,10 @@ class Layout:
             per_host = tuple(map(int, text.split("+")))
         else:
             raise ValueError(f"{text!r}: expected hosts x ranks of each, as 4x1, or 1+2+3")
-        if not 2 <= len(per_host) <= MAX_HOSTS or min(per_host) < 1 or sum(per_host) > MAX_RANKS:
+        enough = least_hosts <= len(per_host) <= MAX_HOSTS
+        if not enough or min(per_host) < 1 or sum(per_host) > MAX_RANKS:
             raise ValueError(
-                f"{text!r}: expected 2 to {MAX_HOSTS} hosts of 1 rank or more, "
+                f"{text!r}: expected {least_hosts} to {MAX_HOSTS} hosts of 1 rank or more, "
                 f"{MAX_RANKS} ranks at most"
             )
         return cls(per_host)

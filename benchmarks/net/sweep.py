@@ -14,7 +14,7 @@ from benchmarks import kept, ranks
 from benchmarks.host.launch import has_openmpi
 from benchmarks.host.operations import OPERATIONS
 from benchmarks.net import rows as report
-from benchmarks.net.hosts import Hosts
+from benchmarks.net.hosts import RATE, Hosts
 from benchmarks.net.job import Job
 from benchmarks.net.layout import Layout
 from benchmarks.net.progress import Bar
@@ -131,6 +131,12 @@ def write(out: Path, results: list[dict], absent: dict[str, str]) -> None:
         rows = [row for result in of_group for row in report.rows_of(result)]
         report.save(path, of_group[-1]["machine"], absent, rows)
         print(f"written: {', '.join(map(str, (path, *draw(path))))}")
+
+
+def parse_rate(text: str) -> str:
+    if not RATE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected none, or a rate as 100mbit or 1gbit")
+    return text
 
 
 def parse_layout(text: str) -> Layout:

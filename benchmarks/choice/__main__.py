@@ -1,0 +1,140 @@
+"""Whether the planner's choice is the fastest: against every algorithm that could be forced.
+
+    python -m benchmarks.choice                            every operation, 8 B to 64 MiB, 2 and 4
+                                                           ranks on one host and on two at 10 Gb/s;
+                                                           half an hour; a run that was stopped goes
+                                                           on
+    python -m benchmarks.choice --layouts 1x4 --operations all_reduce --sizes 16K 64K 1M
+
+For each operation and size: the least time that the group took that chooses, and, from the least,
+those of groups with each algorithm forced that may serve it. A choice is near if it takes at most
+10 % or 2 us more than the best. Marked ! where it is not; = where the best is the very algorithm
+that was chosen, so that its two times differ by chance. Operations of one algorithm are left out.
+
+A layout is hosts x ranks of each, as 1x4, or the ranks of every host, as 1+2. Choices go by the
+constants in force: those built in, which are for 10 Gb/s between hosts, or RINGDIST_COSTS.
+RINGDIST_ALGORITHM must not be set. Hosts are network namespaces on this machine: needs root and
+iproute2; without them it says so and ends with status 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks import kept, ranks
+from benchmarks.choice import report
+from benchmarks.choice.cells import cells_of
+from benchmarks.choice.job import Job
+from benchmarks.host.operations import OPERATIONS
+from benchmarks.net import hosts as net
+from benchmarks.net.layout import Layout
+from benchmarks.net.progress import Bar
+from benchmarks.net.start import start_ranks
+from benchmarks.net.sweep import CONGESTION, MEASURED, RunError, parse_rate
+from benchmarks.report import parse_size, require_at_least
+from torch_ringdist._costs import Costs
+
+LAYOUTS = ("1x2", "1x4", "2x1", "2x2")
+SIZES = ("8", "1K", "4K", "16K", "64K", "256K", "1M", "4M", "16M", "64M")
+
+
+def parse_layout(text: str) -> Layout:
+    try:
+        layout = Layout.parse(text, least_hosts=1)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if layout.world < 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: one rank has nothing to choose")
+    return layout
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.choice",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    default = f"default: {' '.join(LAYOUTS)}"
+    add("--layouts", type=parse_layout, nargs="+", metavar="HxR|R+R", help=default)
+    add("--rate", type=parse_rate, default="10gbit", help="between hosts; default: 10gbit")
+    add("--operations", nargs="+", choices=OPERATIONS, metavar="NAME", help="default: all")
+    sizes = f"of the longest tensor; default: {' '.join(SIZES)}"
+    add("--sizes", type=parse_size, nargs="+", metavar="BYTES", help=sizes)
+    add("--rounds", type=int, default=20, help="default: 20")
+    add("--out", type=Path, default=Path("build/bench-choice"), metavar="FOLDER")
+    add("--fresh", action="store_true", help="measure again what is there")
+    args = parser.parse_args()
+    require_at_least(parser, args, rounds=1)
+    if forced := os.environ.get("RINGDIST_ALGORITHM"):
+        parser.error(f"RINGDIST_ALGORITHM={forced}: unset it, or nothing is chosen")
+    return args
+
+
+def measure(job: Job, logs: Path) -> dict:
+    """What the ranks found. Raises RunError."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        net.Hosts(job.ranks.hosts, job.rate, CONGESTION) as hosts,
+    ):
+        paths = {name: Path(folder, name) for name in ("job", "barrier", "progress", "json")}
+        paths["job"].write_text(json.dumps(asdict(job)))
+        paths["barrier"].write_bytes(bytes(ranks.SLOT * job.ranks.world))
+        words = [word for name, path in paths.items() for word in (f"--{name}", str(path))]
+        with Bar(paths["progress"], job.layout) as bar:
+            command = ["-m", "benchmarks.choice.rank", *words]
+            status = start_ranks(hosts, job.ranks, command, logs, with_mpi=False, tick=bar.show)
+        if status:
+            raise RunError(f"{job.layout}: status {status}; see above and {logs}")
+        return json.loads(paths["json"].read_text())
+
+
+def run(args: argparse.Namespace) -> None:
+    costs, _ = Costs.in_force(os.environ.get("RINGDIST_COSTS", ""))
+    store = kept.Kept(args.out / "cells", kept.commit((*MEASURED, "benchmarks/choice")), args.fresh)
+    sizes = args.sizes or [parse_size(size) for size in SIZES]
+    rows, machine = [], {}
+    for layout in args.layouts or [parse_layout(text) for text in LAYOUTS]:
+        cells = cells_of(layout, args.operations or OPERATIONS, sizes, costs)
+        if not cells:
+            raise RunError(f"{layout.text}: of these operations there is one algorithm each")
+        job = Job(layout.text, args.rate, args.rounds, tuple(cells))
+        found = store.find(job) or store.keep(job, measure(job, args.out / "logs" / job.name))
+        machine = found["machine"]
+        of_layout = report.rows_of(found)
+        rows += of_layout
+        print(report.table(of_layout), flush=True)
+    if len({row.layout for row in rows}) > 1:
+        print(f"\nall layouts: {report.summary(rows)}")
+    path = args.out / "choice.json"
+    path.write_text(
+        json.dumps({"machine": machine, "rows": [row.as_dict() for row in rows]}, indent=1) + "\n"
+    )
+    print(f"\nwritten: {path}")
+
+
+def main() -> int:
+    args = parse_arguments()
+    if reason := net.why_not():
+        print(f"skipped: {reason}")
+        return 0
+    net.unwind_on_signals()
+    try:
+        run(args)
+    except KeyboardInterrupt:
+        print("interrupted; the hosts are removed, what was finished is kept", file=sys.stderr)
+        return 130
+    except (net.CommandError, RunError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""What is compared: operations and sizes of a layout, with the algorithms that may serve each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from benchmarks.net.layout import Layout
+from torch_ringdist import _plan
+from torch_ringdist._costs import Costs
+
+# The tensor is cut over ranks in the others, and a plan is asked for by the part.
+WHOLE = ("all_reduce", "broadcast", "reduce")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One operation of one size; `algorithms` serve it, `choice` is the planner's."""
+
+    operation: str
+    bytes: int  # of a rank's longest tensor
+    choice: str
+    algorithms: tuple[str, ...]
+
+
+def elements_of(size: int, world: int) -> int:
+    """float32 of a rank's longest tensor: as many for each rank."""
+    return max(1, size // 4 // world) * world
+
+
+def cells_of(
+    layout: Layout, operations: Iterable[str], sizes: Iterable[int], costs: Costs
+) -> list[Cell]:
+    """Of each operation and size, if there is anything to choose."""
+    sizes = list(sizes)
+    found = (_cell(layout, name, size, costs) for name in operations for size in sizes)
+    return [cell for cell in found if len(cell.algorithms) > 1]
+
+
+def _cell(layout: Layout, operation: str, size: int, costs: Costs) -> Cell:
+    elements = elements_of(size, layout.world)
+    hosts: list[list[int]] = [[] for _ in range(layout.hosts)]
+    for rank, host in enumerate(layout.ranks_hosts()):
+        hosts[host].append(rank)
+    answer = _plan.Question(
+        operation=operation,
+        bytes=4 * (elements if operation in WHOLE else elements // layout.world),
+        dtype="float32",
+        reduce_op="SUM",
+        root=0,
+        hosts=hosts,
+        algorithm="",
+        codec="",
+        layout_deterministic=False,
+        costs=costs,
+        costs_from="",
+    ).ask(shown=-1)
+    serve = [one["algorithm"] for one in answer["alternatives"] if not one["refusal"]]
+    return Cell(operation, size, answer["algorithm"], tuple(serve))
