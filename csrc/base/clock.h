@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 namespace ringdist {
 
@@ -10,6 +11,11 @@ using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 using Duration = Clock::duration;
 using Milliseconds = std::chrono::milliseconds;
+
+// None: for ever.
+inline TimePoint deadline_after(std::optional<Milliseconds> limit) {
+  return limit ? Clock::now() + *limit : TimePoint::max();
+}
 
 // At least 1, for those to whom 0 means something else.
 inline Milliseconds milliseconds_until(TimePoint deadline) {

@@ -172,7 +172,7 @@ void shutdown() {
   if (!context) return;
   context->shutdown(/*process_ends=*/true);
   const auto ended = [&](std::optional<Milliseconds> limit) {
-    return context->pool().await_callbacks(limit ? Clock::now() + *limit : TimePoint::max());
+    return context->pool().await_callbacks(deadline_after(limit));
   };
   if (ended(Milliseconds(0))) return;
   log(LogLevel::kWarn, "callbacks of Futures still run: the process ends when they have ended");

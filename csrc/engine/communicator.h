@@ -78,7 +78,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // True once the op has finished; false if the timeout passed first (that ends only this wait).
   bool wait(const Op& op, std::optional<Milliseconds> timeout) {
     // The op itself ends by its deadline; the margin is for the lane to say why.
-    return context_->lane().wait(op, timeout ? Clock::now() + *timeout : TimePoint::max());
+    return context_->lane().wait(op, deadline_after(timeout));
   }
 
   // Of an op that `hands_over`: its results are where the caller wants them, or never will be.
@@ -139,6 +139,13 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // The same, as this rank's will, also while others look for it; its siblings end, too. What is
   // submitted after it is refused.
   void abort(const std::string& why);
+  // True: none of its ops is in flight, or none will ever end.
+  bool wait_until_idle(TimePoint deadline) {
+    if (context_->forked()) return true;
+    Lane& lane = context_->lane();
+    const auto idle = [&executor = lane.executor(), seat = seat_] { return executor.idle(seat); };
+    return lane.call_until(idle, deadline) || lane.stopped();
+  }
   // Waits for the ops in flight (each ends by its timeout), tells the others and leaves.
   // Idempotent.
   void close();
@@ -165,11 +172,6 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // False: it has not run within ten seconds.
   bool on_lane(std::function<void(Executor&)> task);
   std::vector<std::shared_ptr<Communicator>> siblings() const { return failure_->siblings(); }
-  void wait_until_idle(TimePoint deadline) {
-    Lane& lane = context_->lane();
-    const auto idle = [&executor = lane.executor(), seat = seat_] { return executor.idle(seat); };
-    (void)lane.call_until(idle, deadline);
-  }
 
   // DeviceOpsHost
   Error refusal() const override {

@@ -69,7 +69,11 @@ void ServedGroup::abort(int rank) {
 void ServedGroup::shutdown() {
   const auto now = get();
   if (!now) return;
-  now->sparse.wait_until_idle();
+  // close() would wait for it, but hears no Ctrl-C: then the group is as it was.
+  (void)wait_in_slices(std::nullopt, [&](std::optional<Milliseconds> slice) {
+    const TimePoint until = deadline_after(slice);
+    return now->sparse.wait_until_idle(until) && now->communicator->wait_until_idle(until);
+  });
   now->communicator->close();
 }
 

@@ -222,10 +222,10 @@ void SparseReducer::finish(State& state, Job& job) {
   write_result(job.call.tensor, sum.to(job.call.tensor.scalar_type()));
 }
 
-void SparseReducer::wait_until_idle() {
-  if (state_->group->context().forked()) return;  // the thread that works is the parent's
+bool SparseReducer::wait_until_idle(TimePoint deadline) {
+  if (state_->group->context().forked()) return true;  // the thread that works is the parent's
   std::unique_lock lock(state_->mutex);
-  state_->idle.wait(lock, [this] { return !state_->working; });
+  return state_->idle.wait_until(lock, deadline, [this] { return !state_->working; });
 }
 
 }  // namespace ringdist

@@ -25,8 +25,8 @@ class SparseReducer {
   // (kMismatch) and may go on. Any thread; throws what hindered the start.
   c10::intrusive_ptr<c10d::Work> reduce(const SparseCall& call);
 
-  // Until nothing is in flight; each call ends by its timeout.
-  void wait_until_idle();
+  // False: something is still in flight then. Each call ends by its timeout.
+  bool wait_until_idle(TimePoint deadline);
 
  private:
   struct Job;

@@ -104,6 +104,35 @@ def test_the_operation_goes_on(pools):
     pools(2).run(_goes_on)
 
 
+IN_FLIGHT: dict[str, Callable[[], torch.Tensor]] = {
+    "dense": ones,
+    "sparse": lambda: ones().to_sparse(),
+}
+
+
+def _destroys(which: str) -> float:
+    group = new_group()
+    tensor, after = IN_FLIGHT[which](), 0.0
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        after = interrupted(lambda: dist.destroy_process_group(group))
+        dist.barrier()
+        work.wait()
+    else:
+        dist.barrier()
+        dist.all_reduce(tensor, group=group)
+    same_bits(tensor.to_dense(), torch.full((5,), 2.0), "an op in flight")
+    dist.destroy_process_group(group)
+    return after
+
+
+@pytest.mark.parametrize("which", IN_FLIGHT)
+def test_what_destroys_a_group_is_interrupted(pools, which: str):
+    """It waits for what is in flight; the group is as it was then."""
+    after = pools(2).run(_destroys, which)[0]
+    assert after < PROMPT, after
+
+
 def _handled() -> bool:
     """A handler that raises nothing runs during the wait, which then goes on."""
     seen = []

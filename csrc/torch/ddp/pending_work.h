@@ -37,7 +37,7 @@ class PendingWork final : public PendingBucket {
   // Hears of Ctrl-C.
   void wait() const override {
     wait_in_slices(std::nullopt, [this](std::optional<Milliseconds> slice) {
-      const TimePoint end = slice ? Clock::now() + *slice : TimePoint::max();
+      const TimePoint end = deadline_after(slice);
       while (!ended() && Clock::now() < end) std::this_thread::sleep_for(kPause);
       return ended();
     });

@@ -22,7 +22,7 @@ bool wait_in_slices(std::optional<Milliseconds> limit,
                     const std::function<bool(std::optional<Milliseconds>)>& wait) {
   const auto check = interrupt_check.load();
   if (check == nullptr) return wait(limit);
-  const TimePoint deadline = limit ? Clock::now() + *limit : TimePoint::max();
+  const TimePoint deadline = deadline_after(limit);
   // The first one for all threads: asking which we are would cost short waits a system call.
   if (wait(limit ? std::min(*limit, kSlice) : kSlice)) return true;
   while (Clock::now() < deadline) {

@@ -73,7 +73,7 @@ std::vector<at::Tensor> JoinedWork::result() {
 }
 
 void JoinedWork::await(std::optional<Milliseconds> limit) {
-  const TimePoint deadline = limit ? Clock::now() + *limit : TimePoint::max();
+  const TimePoint deadline = deadline_after(limit);
   start();
   for (const auto& part : parts()) {
     auto left = kNoTimeout;
