@@ -36,7 +36,9 @@ std::string quoted(const std::string& text) {
 std::string micros(Duration time) {
   std::array<char, 32> text{};
   const auto count = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-  std::snprintf(text.data(), text.size(), "%.3f", static_cast<double>(count) / 1000);
+  // Not as a double, whose point is a comma in many a locale.
+  std::snprintf(text.data(), text.size(), "%lld.%03lld", static_cast<long long>(count / 1000),
+                static_cast<long long>(count % 1000));
   return text.data();
 }
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -73,9 +74,15 @@ void seal_against_writing(const Fd& fd) {
 }
 
 Error allocate(const Fd& fd, size_t offset, size_t bytes) {
-  // It goes on where a signal interrupted it.
-  while (fallocate(fd.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
-    if (errno != EINTR) return system_error("fallocate of shared memory", errno);
+  // A signal undoes a call: a long one would never end beside a timer.
+  constexpr size_t kMost = size_t{4} << 20;
+  for (const size_t end = offset + bytes; offset < end;) {
+    const size_t part = std::min(kMost, end - offset);
+    if (fallocate(fd.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(part)) == 0)
+      offset += part;
+    else if (errno != EINTR)
+      return system_error("fallocate of shared memory", errno);
+  }
   return {};
 }
 

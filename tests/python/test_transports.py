@@ -134,8 +134,11 @@ def test_quiet_when_idle(fresh_pool):
 
 
 def _segments() -> list[str]:
-    dist.barrier()
+    """How its ranks' segments are mapped here, once all have written to all."""
+    group = new_group(pg_options=torch_ringdist.Options(transport="shm"))
+    dist.all_to_all_single(torch.empty(3), torch.ones(3), group=group)
     maps = Path("/proc/self/maps").read_text().splitlines()
+    dist.destroy_process_group(group)
     return [line.split()[1] for line in maps if "memfd:ringdist (" in line]
 
 

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +54,24 @@ TEST(SharedMemory, OthersCanBeKeptFromWriting) {
   EXPECT_FALSE(map_memory(file, kBytes, /*writable=*/true).ok());
   ASSERT_FALSE(allocate(file, 0, kBytes));  // the owner may still
   mine.value().data()[kBytes - 1] = std::byte{1};
+}
+
+// Older kernels undo an allocation that a signal interrupts.
+TEST(SharedMemory, ALongAllocationEndsBesideATimer) {
+  constexpr size_t kOffset = 4096;
+  constexpr size_t kLong = (size_t{200} << 20) + kOffset;
+  const auto file = create_memory("ringdist-test", kOffset + kLong);
+  ASSERT_TRUE(file.ok());
+  const auto before = signal(SIGALRM, [](int) {});
+  const itimerval often{.it_interval = {0, 5000}, .it_value = {0, 5000}};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  EXPECT_FALSE(allocate(file.value(), kOffset, kLong));
+  const itimerval never{};
+  setitimer(ITIMER_REAL, &never, nullptr);
+  signal(SIGALRM, before);
+  struct stat now{};
+  ASSERT_EQ(fstat(file.value().get(), &now), 0);
+  EXPECT_EQ(static_cast<size_t>(now.st_blocks) * 512, kLong);
 }
 
 // An address that is mapped in the parent only: touching it kills the child.
