@@ -95,7 +95,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0 if it succeeded, 1 if not, 2 for wrong usage."""
+    """Run one command; the exit status is 0 if it succeeded, 1 if not, 2 for wrong usage,
+    130 if it was interrupted."""
     args = _parser().parse_args(arguments)
     try:
         if args.command == "info":
@@ -125,6 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader, say `head`, has seen enough. At exit Python would try once more, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except KeyboardInterrupt:
+        print(f"\ntorch_ringdist {args.command}: interrupted", file=sys.stderr)
+        return 130
     # ValueError: an option or a RINGDIST_* variable with a value that is not accepted.
     except (_dump.DumpError, _tune.TuneError, ImportError, OSError, ValueError) as error:
         print(f"torch_ringdist {args.command}: {error}", file=sys.stderr)

@@ -140,8 +140,9 @@ class Costs:
             )
         _check_keys("", given, {"format", "version", "inside", "between", "made"})
         made = given["made"]
-        if not isinstance(made, dict) or not all(isinstance(text, str) for text in made.values()):
-            raise ValueError(f"'made' must be an object of texts, got {_short(made)}")
+        texts = [*made, *made.values()] if isinstance(made, dict) else [None]
+        if not all(isinstance(text, str) and text.isprintable() for text in texts):
+            raise ValueError(f"'made' must be an object of printable texts, got {_short(made)}")
         return cls(_link("inside", given["inside"]), _link("between", given["between"]), made)
 
     def to_file(self, path: str | os.PathLike[str]) -> None:

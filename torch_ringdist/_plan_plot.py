@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch_ringdist import _plan_text
+from torch_ringdist._paths import check_writable
 from torch_ringdist._units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -22,9 +24,7 @@ def check(path: str) -> None:
         raise ValueError(
             f"--save: expected a file that ends in {', '.join(_ENDINGS)}, got {path!r}"
         )
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        raise ValueError(f"--save: there is no folder {folder!r}")
+    check_writable(Path(path), "--save")
     try:
         import matplotlib
     except ImportError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from torch_ringdist import _units
 from torch_ringdist._bar import Bar
 from torch_ringdist._costs import Costs, Link, made_here
+from torch_ringdist._paths import check_writable
 from torch_ringdist._tune_fit import Fit, fit
 from torch_ringdist._tune_hosts import Between, Found, Launch, TuneError, inside, naming
 
@@ -36,8 +36,8 @@ _EXAMPLES = """\
 examples:
   python -m torch_ringdist tune --out costs.json
   RINGDIST_COSTS=costs.json torchrun ... train.py
-      Measure once; count with it from then on. Rank 0's file counts for all ranks: others need
-      none, and what theirs says has to be the same.
+      Measure once; count with it from then on. In each group, subgroups too, the file of its own
+      rank 0 counts: give the same one to all hosts.
 
   python -m torch_ringdist tune --out costs.json --rate 1gbit --latency 50us
       Between hosts is not measured: lines of 1 Gbit/s.
@@ -45,7 +45,7 @@ examples:
   torchrun --nnodes 2 --nproc-per-node 1 --node-rank N --master-addr HOST \\
            -m torch_ringdist tune --out costs.json
       On each of the hosts, N being 0, 1, ...: between them is measured, too. Host 0 writes the
-      file: copy it to the others, or set RINGDIST_COSTS on the host of rank 0 alone.
+      file: copy it to the others.
       (RINGDIST_SOCKET_IFNAME chooses the network.)
 
   python -m torch_ringdist plan --ranks 8 --hosts 2 --bytes 1M --costs costs.json
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> None:
         raise TuneError(f"{str(out)!r} cannot be written: {reason}") from None
     print(f"\nwritten: {out}\nTo count with it: export {_VARIABLE}={out.resolve()}")
     if launch.hosts > 1:
-        print("On other hosts than rank 0's: nothing, or a copy of the file.")
+        print("On the other hosts: a copy. In each group the file of its own rank 0 counts.")
 
 
 def _measure(args: argparse.Namespace, launch: Launch, built_in: Costs, bar: Bar) -> Costs:
@@ -151,19 +151,6 @@ def _built_in(args: argparse.Namespace, launch: Launch) -> Costs:
 def _assumed(args: argparse.Namespace) -> str:
     given = [f"{text}" for text in (args.rate, args.latency) if text is not None]
     return f"as built in, for {' and '.join(given)}" if given else "as built in"
-
-
-def check_writable(path: Path, argument: str) -> None:
-    """Raises ValueError, which names the argument, if Costs.to_file() could not write there."""
-    folder = path.parent
-    try:
-        if path.exists() and not path.is_file():
-            raise OSError("it is no regular file")
-        with tempfile.NamedTemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ValueError(f"{argument}: {str(path)!r} cannot be written: {reason}") from None
 
 
 def _report(what: str, found: Found, built_in: Link, args: argparse.Namespace, bar: Bar) -> Link:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -76,6 +77,7 @@ def _hear(near: Connection, tell: Tell) -> tuple[list[Sample], int]:
 
 def _process(rank: int, count: int, port: int, seconds: float, to: Connection) -> None:
     """One of those; the first tells what was found, any what went wrong."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started them ends them
     try:
         set_aside()
         torch.set_num_threads(1)
@@ -133,8 +135,10 @@ class Between:
         set_aside()
         torch.set_num_threads(1)
         dist.init_process_group(
-            "ringdist", rank=launch.host, world_size=launch.hosts, timeout=_IDLE_LIMIT
+            "ringdist", rank=launch.host, world_size=launch.hosts, timeout=_LIMIT
         )
+        dist.barrier()  # a host that never comes is missed now, not once all has been measured
+        dist.distributed_c10d._set_pg_timeout(_IDLE_LIMIT)
         self._host = launch.host
         self._others = range(1, min(launch.hosts, _MOST_PAIRS + 1))
         self._hosts = launch.hosts

@@ -9,11 +9,12 @@
 For each operation and size: the least time that the group took that chooses, and, from the least,
 those of groups with each algorithm forced that may serve it. A choice is near if it takes at most
 10 % or 2 us more than the best. Marked ! where it is not; = where the best is the very algorithm
-that was chosen, so that its two times differ by chance. Operations of one algorithm are left out.
+that was chosen, so that its two times differ by chance. "foreseen" is what `plan` says that the
+choice takes, on its simulated network, by the time that it took.
 
 A layout is hosts x ranks of each, as 1x4, or the ranks of every host, as 1+2. Choices go by the
-constants in force: those built in, which are for 10 Gb/s between hosts, or RINGDIST_COSTS.
-RINGDIST_ALGORITHM must not be set. Hosts are network namespaces on this machine: needs root and
+constants that are built in for lines of --rate, or RINGDIST_COSTS. RINGDIST_ALGORITHM must not be
+set. Hosts are network namespaces on this machine: needs root and
 iproute2; without them it says so and ends with status 0.
 """
 
@@ -38,6 +39,7 @@ from benchmarks.net.progress import Bar
 from benchmarks.net.start import start_ranks
 from benchmarks.net.sweep import CONGESTION, MEASURED, RunError, parse_rate
 from benchmarks.report import parse_size, require_at_least
+from torch_ringdist import _units
 from torch_ringdist._costs import Costs
 
 LAYOUTS = ("1x2", "1x4", "2x1", "2x2")
@@ -95,15 +97,28 @@ def measure(job: Job, logs: Path) -> dict:
         return json.loads(paths["json"].read_text())
 
 
+def costs_for(args: argparse.Namespace) -> Costs:
+    """What ranks count with, who inherit it."""
+    if given := os.environ.get("RINGDIST_COSTS"):
+        return Costs.in_force(given)[0]
+    rate = None if args.rate == "none" else _units.parse_rate("--rate", args.rate)
+    costs = Costs.built_in(rate)
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out.resolve() / f"costs-{args.rate}.json"
+    costs.to_file(path)
+    os.environ["RINGDIST_COSTS"] = str(path)
+    return costs
+
+
 def run(args: argparse.Namespace) -> None:
-    costs, _ = Costs.in_force(os.environ.get("RINGDIST_COSTS", ""))
     store = kept.Kept(args.out / "cells", kept.commit((*MEASURED, "benchmarks/choice")), args.fresh)
+    costs = costs_for(args)
     sizes = args.sizes or [parse_size(size) for size in SIZES]
     rows, machine = [], {}
     for layout in args.layouts or [parse_layout(text) for text in LAYOUTS]:
         cells = cells_of(layout, args.operations or OPERATIONS, sizes, costs)
         if not cells:
-            raise RunError(f"{layout.text}: of these operations there is one algorithm each")
+            raise RunError(f"{layout.text}: these operations have no tensors: {args.operations}")
         job = Job(layout.text, args.rate, args.rounds, tuple(cells))
         found = store.find(job) or store.keep(job, measure(job, args.out / "logs" / job.name))
         machine = found["machine"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from benchmarks.host.operations import OPERATIONS
 from benchmarks.net.layout import Layout
 from torch_ringdist import _plan
 from torch_ringdist._costs import Costs
@@ -15,11 +16,13 @@ WHOLE = ("all_reduce", "broadcast", "reduce")
 
 @dataclass(frozen=True)
 class Cell:
-    """One operation of one size; `algorithms` serve it, `choice` is the planner's."""
+    """One operation of one size; `algorithms` serve it, `choice` is the planner's, which takes so
+    many nanoseconds on the simulated network (None: too many steps to walk)."""
 
     operation: str
     bytes: int  # of a rank's longest tensor
     choice: str
+    walked: float | None
     algorithms: tuple[str, ...]
 
 
@@ -31,10 +34,10 @@ def elements_of(size: int, world: int) -> int:
 def cells_of(
     layout: Layout, operations: Iterable[str], sizes: Iterable[int], costs: Costs
 ) -> list[Cell]:
-    """Of each operation and size, if there is anything to choose."""
+    """Of each operation with tensors and each size; by one algorithm where that is all there is."""
     sizes = list(sizes)
-    found = (_cell(layout, name, size, costs) for name in operations for size in sizes)
-    return [cell for cell in found if len(cell.algorithms) > 1]
+    sized = [name for name in operations if OPERATIONS[name].sized]
+    return [_cell(layout, name, size, costs) for name in sized for size in sizes]
 
 
 def _cell(layout: Layout, operation: str, size: int, costs: Costs) -> Cell:
@@ -55,5 +58,7 @@ def _cell(layout: Layout, operation: str, size: int, costs: Costs) -> Cell:
         costs=costs,
         costs_from="",
     ).ask(shown=-1)
-    serve = [one["algorithm"] for one in answer["alternatives"] if not one["refusal"]]
-    return Cell(operation, size, answer["algorithm"], tuple(serve))
+    serve = {one["algorithm"]: one for one in answer["alternatives"] if not one["refusal"]}
+    seconds = serve[answer["algorithm"]].get("seconds")
+    walked = None if seconds is None else 1e9 * seconds
+    return Cell(operation, size, answer["algorithm"], walked, tuple(serve))

@@ -11,6 +11,7 @@ from benchmarks.choice.rank import CHOOSES
 from benchmarks.report import duration, size_text
 
 SHARE, AT_LEAST = 0.10, 2_000.0  # of the best time, and nanoseconds, that a choice may take more
+FORESEEN = 0.20  # of the measured time, that the simulated network may be off
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,18 @@ class Row:
         """The best is what was chosen: its two times differ by chance."""
         return self.best == self.cell.choice
 
+    @property
+    def foreseen(self) -> float | None:
+        """What the simulated network says, by what it took."""
+        return None if self.cell.walked is None else self.cell.walked / self.taken
+
     def as_dict(self) -> dict:
         verdict = {"best": self.best, "near": self.is_near, "same": self.is_same}
         of_cell = {name: getattr(self.cell, name) for name in ("operation", "bytes", "choice")}
-        return {"layout": self.layout, **of_cell, **verdict, "times": self.times}
+        return {
+            **{"layout": self.layout, **of_cell, **verdict},
+            **{"foreseen": self.foreseen, "times": self.times},
+        }
 
 
 def rows_of(result: dict) -> list[Row]:
@@ -55,12 +64,13 @@ def rows_of(result: dict) -> list[Row]:
     ]
 
 
-_LINE = "{:15} {:>8}  {:22} {:>10}  {}"
+_LINE = "{:15} {:>8}  {:22} {:>10} {:>9}  {}"
 
 
 def table(rows: Sequence[Row]) -> str:
     """Of one layout; a star before the best, an exclamation mark where the choice is not near."""
-    lines = [f"\n{rows[0].layout}", _LINE.format("operation", "size", "choice", "its time", "")]
+    titles = ("operation", "size", "choice", "its time", "foreseen", "")
+    lines = [f"\n{rows[0].layout}", _LINE.format(*titles)]
     for row in rows:
         forced = sorted(row.cell.algorithms, key=lambda name: row.times[name])
         others = ", ".join(f"{name} {duration(row.times[name])}" for name in forced)
@@ -68,17 +78,23 @@ def table(rows: Sequence[Row]) -> str:
         lines.append(
             _LINE.format(
                 *(row.cell.operation, size_text(row.cell.bytes), row.cell.choice),
-                *(duration(row.taken), f"{mark}{others}"),
+                duration(row.taken),
+                "-" if row.foreseen is None else f"{row.foreseen:.2f}",
+                f"{mark}{others}" if len(forced) > 1 else "",
             )
         )
     return "\n".join([*lines, summary(rows)])
 
 
 def summary(rows: Sequence[Row]) -> str:
-    near = sum(row.is_near for row in rows)
-    same = sum(row.is_same and not row.is_near for row in rows)
+    chosen = [row for row in rows if len(row.cell.algorithms) > 1]
+    near = sum(row.is_near for row in chosen)
+    same = sum(row.is_same and not row.is_near for row in chosen)
+    said = [row.foreseen for row in rows if row.foreseen is not None]
+    right = sum(1 - FORESEEN <= ratio <= 1 + FORESEEN for ratio in said)
     return (
-        f"{near} of {len(rows)} choices within {SHARE:.0%} or {duration(AT_LEAST)} of the best; "
+        f"{near} of {len(chosen)} choices within {SHARE:.0%} or {duration(AT_LEAST)} of the best; "
         f"of the others {same} (=) are the best one themselves, timed twice, "
-        f"and {len(rows) - near - same} (!) are not"
+        f"and {len(chosen) - near - same} (!) are not\n"
+        f"{right} of {len(said)} times foreseen within {FORESEEN:.0%}"
     )

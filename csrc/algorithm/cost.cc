@@ -24,8 +24,9 @@ double nanoseconds(Duration duration) { return static_cast<double>(duration.coun
 }  // namespace
 
 CostLayout::CostLayout(int ranks, const Topology& topology, int root)
-    : size(ranks), most(ranks), least(ranks), at_root(ranks) {
+    : size(ranks), root(root), most(ranks), least(ranks), at_root(ranks) {
   if (topology.hosts.size() < 2) return;
+  this->topology = &topology;
   at_root = static_cast<int>(
       topology.hosts[static_cast<size_t>(topology.host_of[static_cast<size_t>(root)])].size());
   hosts = static_cast<int>(topology.hosts.size());
@@ -46,14 +47,28 @@ CostLayout::CostLayout(int ranks, const Topology& topology, int root)
 }
 
 ByHosts by_hosts(const CostQuestion& question, double ranks) {
-  const double hosts = question.layout.hosts;
-  const double columns = question.layout.most;
-  const double mine = std::ceil(columns / ranks);
+  const CostLayout& at = question.layout;
+  const double hosts = at.hosts;
   const bool whole = question.kind == Collective::kAllreduce;
+  double columns = at.most;
+  double mine = std::ceil(columns / ranks);
+  double columns_elsewhere = columns;
+  double mine_elsewhere = mine;
+  if (!whole) {
+    double carried = 0;
+    for (const std::vector<int>& host : at.topology->hosts)
+      carried += std::ceil(static_cast<double>(host.size()) / ranks);
+    columns = at.size / hosts;
+    mine = carried / hosts;
+    columns_elsewhere = (at.size - ranks) / (hosts - 1);
+    mine_elsewhere = (carried - 1) / (hosts - 1);
+  }
   return {.hosts = hosts,
           .columns = columns,
           .mine = mine,
           .others = ranks > 1 ? columns - mine : 0,
+          .columns_elsewhere = columns_elsewhere,
+          .mine_elsewhere = mine_elsewhere,
           .range = whole ? question.bytes / columns / hosts : question.bytes,
           .reduced = question.kind != Collective::kAllgather,
           .gathered = question.kind != Collective::kReduceScatter};
@@ -175,8 +190,10 @@ CostSum& CostSum::add(double bytes) {
 }
 
 Duration CostSum::total() const {
+  // Some centuries: sums of it are times still.
+  constexpr double kMost = 1e18;
   const double queued = Ranges::time(all_, way_) + passed_;
-  return Duration(std::llround(std::max(first_, queued) + added_));
+  return Duration(std::llround(std::min(std::max(first_, queued) + added_, kMost)));
 }
 
 }  // namespace ringdist

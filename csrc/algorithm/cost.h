@@ -17,12 +17,15 @@ namespace ringdist {
 
 // A layout in the figures that formulas need.
 struct CostLayout {
-  CostLayout(int size, const Topology& topology, int root = 0);  // as in Shape
+  // As in Shape. The topology must live as long, where it has several hosts.
+  CostLayout(int size, const Topology& topology, int root = 0);
 
   bool spans() const { return hosts > 1; }
   int elsewhere(int ranks_here) const { return size - ranks_here; }
+  bool same_host(int one, int other) const { return !spans() || topology->same_host(one, other); }
 
   int size = 1;
+  int root = 0;
   int hosts = 1;
   int most = 1;       // ranks of a host
   int least = 1;      // ranks of a host
@@ -30,6 +33,7 @@ struct CostLayout {
   int crossings = 0;  // ranks whose next rank is on another host
   int leaving = 0;    // of those, on the host that has most
   double crowd = 0;   // pairs of ranks here and elsewhere, of the host that has most
+  const Topology* topology = nullptr;  // where it spans hosts
 };
 
 // An op, as far as costs depend on it.
@@ -131,13 +135,18 @@ class CostSum {
   Ranges::Way way_;
 };
 
-// What a rank of a host of so many ranks has to do with an op by hosts (hosts.h).
+// What the busiest rank of a host of so many ranks has to do with an op by hosts (hosts.h). There
+// is a range for each column of each host, but parts only for ranks that there are: per host, on
+// average.
 struct ByHosts {
   double hosts;
-  double columns;
-  double mine;    // columns that it carries
-  double others;  // that others of its host do
-  double range;   // bytes
+  double columns;  // ranges of a host
+  double mine;     // of those, what this rank carries
+  double others;   // what others of its host do
+  // The same of other hosts alone.
+  double columns_elsewhere;
+  double mine_elsewhere;
+  double range;  // bytes
   bool reduced;
   bool gathered;
 };

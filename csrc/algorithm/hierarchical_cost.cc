@@ -10,9 +10,10 @@ namespace {
 
 // Of a host of that many ranks.
 Duration cost_at(const CostQuestion& question, double ranks) {
-  const auto [hosts, columns, mine, others, range, reduced, gathered] = by_hosts(question, ranks);
+  const auto [hosts, columns, mine, others, columns_elsewhere, mine_elsewhere, range, reduced,
+              gathered] = by_hosts(question, ranks);
   Ranges onward(question, range);
-  onward.send(false, mine).receive(false, mine).cross(columns);
+  onward.send(false, mine_elsewhere).receive(false, mine_elsewhere).cross(columns_elsewhere);
   CostSum sum(question);
   if (reduced) {
     Ranges given(question, range);

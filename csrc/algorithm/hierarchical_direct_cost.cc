@@ -9,10 +9,14 @@ namespace {
 
 // Of a host of that many ranks.
 Duration cost_at(const CostQuestion& question, double ranks) {
-  const auto [hosts, columns, mine, others, range, reduced, gathered] = by_hosts(question, ranks);
+  const auto [hosts, columns, mine, others, columns_elsewhere, mine_elsewhere, range, reduced,
+              gathered] = by_hosts(question, ranks);
+  // A part has one owner, whatever else its host carries.
+  const double to_owners = mine_elsewhere * (hosts - 1);
+  const double own = reduced && gathered ? to_owners : hosts - 1;
   Ranges exchanged(question, range);
-  exchanged.send(false, mine * (hosts - 1)).receive(false, mine * (hosts - 1));
-  exchanged.cross(columns * (hosts - 1));
+  exchanged.send(false, reduced ? to_owners : own).receive(false, gathered ? to_owners : own);
+  exchanged.cross(std::max(columns_elsewhere, reduced && gathered ? columns : ranks) * (hosts - 1));
   CostSum sum(question);
   if (reduced) {
     Ranges given(question, range);

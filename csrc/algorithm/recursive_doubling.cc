@@ -62,15 +62,45 @@ Schedule allreduce(const Shape& shape) {
   return out;
 }
 
-// Of an even layout the first exchanges are inside hosts, where ranks lie in runs.
+// Of the rounds, those in which all exchange inside hosts, and what the busiest line carries in
+// each of the others, on average.
+struct Exchanges {
+  int inside = 0;
+  double crossing = 0;
+};
+
+// Where ranks lie in runs the first rounds are inside hosts. In large groups only looked for where
+// layouts are even.
+Exchanges exchanges_of(const CostLayout& at, const Standing& standing, int rounds) {
+  constexpr int kLooked = 64;
+  if (!at.spans()) return {rounds};
+  if (at.size > kLooked) {
+    const bool even = at.least == at.most && standing.pairs == 0 && at.crossings == at.hosts;
+    return {even ? std::countr_zero(static_cast<unsigned>(at.least)) : 0,
+            static_cast<double>(at.most) * standing.count / at.size};
+  }
+  Exchanges out;
+  for (int bit = 1; bit < standing.count; bit *= 2) {
+    std::array<int, kLooked> lines{};  // by host
+    for (int place = 0; place < standing.count; ++place) {
+      const int rank = standing.rank_of(place);
+      if (at.same_host(rank, standing.rank_of(place ^ bit))) continue;
+      ++lines[static_cast<size_t>(at.topology->host_of[static_cast<size_t>(rank)])];
+    }
+    const int most = *std::ranges::max_element(lines);
+    out.inside += most == 0;
+    out.crossing += most;
+  }
+  if (out.inside < rounds) out.crossing /= rounds - out.inside;
+  return out;
+}
+
 Duration cost(const CostQuestion& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);
   const Standing standing(at.size);
   const int rounds = std::countr_zero(static_cast<unsigned>(standing.count));
-  const bool even = at.least == at.most && standing.pairs == 0 && at.crossings == at.hosts;
-  int inside = at.spans() ? 0 : rounds;
-  if (at.spans() && even) inside = std::countr_zero(static_cast<unsigned>(at.least));
+  const auto [inside, crossing] = exchanges_of(at, standing, rounds);
   CostSum sum(question);
   if (standing.pairs > 0) {
     const bool apart = at.spans() && (at.most == 1 || at.crossings > at.hosts);
@@ -85,8 +115,7 @@ Duration cost(const CostQuestion& question) {
   }
   if (inside < rounds) {
     Ranges far(question, question.bytes);
-    far.send(false, 1).receive(false, 1);
-    far.cross(static_cast<double>(at.most) * standing.count / at.size);
+    far.send(false, 1).receive(false, 1).cross(crossing);
     sum.then(far, rounds - inside);
   }
   return sum.add(rounds * question.bytes).total();

@@ -44,8 +44,8 @@ Schedule broadcast(const Shape& shape) {
   return out;
 }
 
-// Where ranks lie in runs on hosts of a power of two, the largest subtrees are other hosts'; else
-// some of the smaller ones are as well.
+// Where ranks lie in runs on hosts of a power of two and the root begins one, the largest subtrees
+// are other hosts'; else some of the smaller ones are as well.
 Duration cost(const CostQuestion& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);
@@ -55,7 +55,10 @@ Duration cost(const CostQuestion& question) {
   const int depth = depth_of(at.size);
   const bool whole = !at.spans() || (at.least == at.most && at.crossings == at.hosts &&
                                      std::has_single_bit(static_cast<unsigned>(at.most)));
-  const int far = std::min(depth, depth_of(at.hosts) + (whole ? 0 : 1));
+  int served = 0;  // by the root, on other hosts
+  for (int bit = 1; bit < at.size; bit *= 2)
+    served += !at.same_host(at.root, (at.root + bit) % at.size);
+  const int far = std::min(depth, std::max(served, depth_of(at.hosts) + (whole ? 0 : 1)));
   const int near = depth - far;
   const double line = far == 0 ? at.size - 1 : at.most - 1;  // of a host's memory
   Ranges root(question, question.bytes);

@@ -14,7 +14,8 @@ namespace {
 
 // Up to here the rank-ordered algorithms' single rounding to half precision costs little time.
 constexpr int64_t kPreciseHalfBytes = 64 * 1024;
-// Where every rank sends to every other, each holds a connection to each: not in larger groups.
+// Where every rank sends to every other, each holds a connection to each: not in larger groups. By
+// hosts a carrier does to one of each other host, or to several, where its own has fewer ranks.
 constexpr int kFewRanks = 16;
 // Costs are formulas: whatever is within so much of the least is as good, and a preference counts.
 constexpr double kAsGood = 1.03;
@@ -85,27 +86,43 @@ double part_bytes(const PlanRequest& request) {
   return static_cast<double>(all) / request.size * element;
 }
 
+bool wants_few(const Algorithm& algorithm, const PlanRequest& request) {
+  if (!algorithm.by_hosts || !spans_hosts(request)) return request.size > kFewRanks;
+  const auto& hosts = request.topology.hosts;
+  const auto least = std::ranges::min(hosts, {}, &std::vector<int>::size).size();
+  const int64_t carried = ceil_div(request.topology.most_on_a_host(), static_cast<int64_t>(least));
+  return static_cast<int64_t>(hosts.size()) * carried > kFewRanks;
+}
+
+struct Candidates {
+  std::vector<const Algorithm*> all;
+  bool left_out = false;  // some, for there are so many ranks
+};
+
 // Those that may be taken, those that are preferred first.
-std::vector<const Algorithm*> candidates(const PlanRequest& request, bool ordered) {
-  std::vector<const Algorithm*> out;
-  for (const bool large : {request.size > kFewRanks, false}) {
+Candidates candidates(const PlanRequest& request, bool ordered) {
+  Candidates out;
+  for (const bool spares : {true, false}) {
     for (const Algorithm& algorithm : algorithms()) {
       if (!algorithm.supports(request.kind) || !refusal(algorithm, request).empty()) continue;
       if (ordered && !algorithm.rank_ordered) continue;
       if (!spans_hosts(request) && algorithm.by_hosts) continue;
-      if (request.size > kFewRanks && algorithm.only_for_few) continue;
-      if (!large || !algorithm.served(request.kind).preference.for_few) out.push_back(&algorithm);
+      const bool for_few = spares && algorithm.served(request.kind).preference.for_few;
+      if ((for_few || algorithm.only_for_few) && wants_few(algorithm, request))
+        out.left_out = true;
+      else
+        out.all.push_back(&algorithm);
     }
-    if (!out.empty()) break;
+    if (!out.all.empty()) break;
   }
-  check(!out.empty(), "no algorithm has this collective");
+  check(!out.all.empty(), "no algorithm has this collective");
   const auto rank = [&request](const Algorithm* one) {
     const Preference& preference = one->served(request.kind).preference;
     if (spans_hosts(request) && preference.best_between_hosts) return 0;
     if (preference.best) return 1;
     return preference.for_few ? 3 : 2;  // fewer connections
   };
-  std::ranges::stable_sort(out, {}, rank);
+  std::ranges::stable_sort(out.all, {}, rank);
   return out;
 }
 
@@ -128,7 +145,17 @@ const Algorithm* cheapest(const std::vector<const Algorithm*>& all, const PlanRe
     costs.push_back(static_cast<double>(one->cost(question).count()));
   const double most = kAsGood * *std::ranges::min_element(costs);
   const auto first = std::ranges::find_if(costs, [most](double cost) { return cost <= most; });
+  check(first != costs.end(), "costs of which none is the least");
   return all[static_cast<size_t>(first - costs.begin())];
+}
+
+std::string_view why_cheapest(bool alone, bool left_out) {
+  if (alone)
+    return left_out ? "nothing else serves so many ranks with few connections"
+                    : "nothing else serves";
+  return left_out ? "of those that need few connections, for so many ranks, none takes less by 3 % "
+                    "or more by its cost formula"
+                  : "by its cost formula none takes less by 3 % or more";
 }
 
 struct Choice {
@@ -150,15 +177,13 @@ Choice default_choice(const PlanRequest& request) {
     const Choice uncoded = default_choice(plain);
     if (serves(*uncoded.algorithm, request)) return uncoded;
     const auto left = candidates(request, reduces(request.kind) && uncoded.algorithm->rank_ordered);
-    return {cheapest(left, request),
+    return {cheapest(left.all, request),
             "it loses nothing, and adds up as an op without a codec if it can"};
   }
   const std::string_view order = why_rank_order(request);
-  const std::vector<const Algorithm*> all = candidates(request, !order.empty());
+  const auto [all, left_out] = candidates(request, !order.empty());
   if (!order.empty()) return {cheapest(all, request), order};
-  return {cheapest(all, request), all.size() == 1
-                                      ? "nothing else serves"
-                                      : "by its cost formula none takes less by 3 % or more"};
+  return {cheapest(all, request), why_cheapest(all.size() == 1, left_out)};
 }
 
 Result<Choice> choose(const PlanRequest& request) {

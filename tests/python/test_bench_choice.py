@@ -42,8 +42,8 @@ def test_a_small_run(tmp_path: Path):
     done = bench(*words)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "choice.json").read_text())["rows"]
-    # An alltoall has one algorithm.
-    expected = [("all_reduce", 8), ("all_reduce", 65536), ("gather", 8), ("gather", 65536)]
+    names = ("all_reduce", "gather", "all_to_all")
+    expected = [(name, size) for name in names for size in (8, 65536)]
     for layout in ("1x2", "1+2"):
         of_layout = [row for row in rows if row["layout"] == layout]
         assert [(row["operation"], row["bytes"]) for row in of_layout] == expected
@@ -51,7 +51,13 @@ def test_a_small_run(tmp_path: Path):
     for row in rows:
         assert row["choice"] in row["times"] and row["best"] in row["times"]
         assert all(0 < time < 1e9 for time in row["times"].values()), row
-    assert f"all layouts: {sum(row['near'] for row in rows)} of 8 choices" in done.stdout
+    # An alltoall has one algorithm: nothing is chosen, but a time is foreseen.
+    near = sum(row["near"] for row in rows if row["operation"] != "all_to_all")
+    assert f"all layouts: {near} of 8 choices" in done.stdout
+    foreseen = [row["foreseen"] for row in rows]
+    assert all(0 < ratio < 1000 for ratio in foreseen)
+    right = sum(0.8 <= ratio <= 1.2 for ratio in foreseen)
+    assert f"\n{right} of 12 times foreseen" in done.stdout.split("all layouts")[1]
     again = bench(*words)
     assert again.stdout == done.stdout, "what was measured is not measured again"
 
@@ -73,7 +79,7 @@ def test_who_serves():
     [(2_900, 1_000, True), (3_100, 1_000, False), (109_000, 1e5, True), (111_000, 1e5, False)],
 )
 def test_near(taken: float, best: float, near: bool):
-    cell = Cell("all_reduce", 8, "ring", ("direct", "ring"))
+    cell = Cell("all_reduce", 8, "ring", 1.1 * taken, ("direct", "ring"))
     other = Row("1x2", cell, {CHOOSES: taken, "direct": best, "ring": taken})
     itself = Row("1x2", cell, {CHOOSES: taken, "direct": taken, "ring": best})
     assert (other.is_near, itself.is_near) == (near, near)
@@ -83,6 +89,8 @@ def test_near(taken: float, best: float, near: bool):
     assert f"{2 - 2 * missed} of 2" in summary([other, itself])
     assert f"others {missed} (=)" in summary([other, itself])
     assert f"and {missed} (!)" in summary([other, itself])
+    assert "2 of 2 times foreseen within 20%" in summary([other, itself])
+    assert " 1.10 " in table([other])
     assert ("! direct" in table([other])) == (not near)
     assert ("= ring" in table([itself])) == (not near)
 
@@ -109,4 +117,6 @@ def test_nothing_to_choose():
     assert done.returncode == 2 and "RINGDIST_ALGORITHM=ring: unset it" in done.stderr
     if REASON is None:
         done = bench("--layouts", "1x2", "--operations", "barrier")
-        assert done.returncode == 1 and "1x2: of these operations" in done.stderr, done.stderr
+        assert done.returncode == 1 and "1x2: these operations have no tensors" in done.stderr, (
+            done.stderr
+        )

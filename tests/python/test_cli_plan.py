@@ -170,7 +170,11 @@ def test_costs_of_a_file(capsys, tmp_path: Path, monkeypatch):
         (["--ranks", "2", "--latency", "5"], ["--latency: expected a time", "'5'"]),
         (["--ranks", "2", "--latency", "11s"], ["--latency: expected at most 10s"]),
         (["--ranks", "2", "--save", "plan.txt"], ["--save", ".png, .pdf, .svg"]),
-        (["--ranks", "2", "--save", "/nowhere/plan.png"], ["no folder '/nowhere'"]),
+        (
+            ["--ranks", "2", "--save", "/nowhere/plan.png"],
+            ["--save: '/nowhere/plan.png' cannot be written: No such file"],
+        ),
+        (["--ranks", "2", "--save", "/proc/plan.png"], ["--save: '/proc/plan.png' cannot be"]),
         (["--ranks", "2", "--per-host", "2"], ["--per-host: only --scale"]),
         (["--ranks", "2", "--gpus", "2"], ["--gpus: only --device cuda"]),
         (["--ranks", "2", "--device-path", "host"], ["--device-path: only --device cuda"]),

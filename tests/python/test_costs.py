@@ -73,6 +73,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path):
         (content(besides={}), ["'besides' is unknown", "between"]),
         (content(made=[]), ["'made'", "[]"]),
         (content(made={"host": 3}), ["'made'", "3"]),
+        (content(made={"host": "\ud800"}), ["'made'", "printable"]),
         (content(inside=3), ["'inside' must be an object", "3"]),
         (content(inside=without(link(), "latency_ns")), ["'inside.latency_ns' is missing"]),
         (content(between=link(jitter_ns=3)), ["'between.jitter_ns' is unknown"]),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.pool import free_port
 
 pytestmark = pytest.mark.alone
 
@@ -233,6 +236,48 @@ def test_a_process_that_fails_is_told(tmp_path: Path) -> None:
     assert "torch_ringdist tune: process" in done.stderr
     assert "RINGDIST_MEMORY" in done.stderr
     assert not (tmp_path / "x").exists()
+
+
+def test_ctrl_c_ends_it_in_a_word(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torch_ringdist", "tune", "--out", str(tmp_path / "x")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    time.sleep(3)  # its processes have begun
+    os.killpg(process.pid, signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors and "torch_ringdist tune: interrupted" in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+LONELY = """
+from datetime import timedelta
+from torch_ringdist import _tune_hosts
+_tune_hosts._LIMIT = timedelta(seconds=3)
+launch = _tune_hosts.Launch(0, 2, True)
+with _tune_hosts.naming(launch):
+    _tune_hosts.Between(launch)
+"""
+
+
+def test_a_host_that_never_comes_is_missed_at_once() -> None:
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    done = subprocess.run(
+        [sys.executable, "-c", LONELY],
+        env={**os.environ, **address},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "TuneError: host 0 of 2: " in done.stderr, done.stderr
 
 
 def test_it_explains_itself(capsys: pytest.CaptureFixture) -> None:

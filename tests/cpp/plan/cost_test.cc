@@ -26,29 +26,35 @@ Topology layout(int size, int hosts) {
 struct Compared {
   double walked;
   double said;  // without additions, of which a walk knows nothing
+
+  double ratio() const { return std::max(said / walked, walked / said); }
 };
 
-Compared compare(const Algorithm& algorithm, Collective kind, int size, int hosts, int64_t bytes,
-                 double rate) {
+Compared compare(const Algorithm& algorithm, Collective kind, const Topology& topology, int root,
+                 int64_t bytes, double rate) {
+  const auto size = static_cast<int>(topology.host_of.size());
   PlanRequest wanted;
   wanted.kind = kind;
   wanted.reduce_op = ReduceOp::kSum;
   wanted.count = std::max<int64_t>(1, bytes / 4);
+  wanted.root = root;
   wanted.size = size;
-  wanted.topology = hosts > 1 ? layout(size, hosts) : Topology();
+  wanted.topology = topology.hosts.size() > 1 ? topology : Topology();
   wanted.forced_algorithm = algorithm.name;
   wanted.segment_bytes = kSegmentBytes;
   WalkRequest request;
   request.algorithm = &algorithm;
   request.kind = kind;
   request.shape.size = size;
+  request.shape.root = root;
   request.shape.count = wanted.count;
   request.segment_count = make_plan(wanted).value().segment_count;
-  request.topology = layout(size, hosts);
+  request.topology = topology;
   request.costs = usual_costs(rate, std::chrono::microseconds(30));
   request.most_messages = 20000;
   const CostQuestion question{kind, static_cast<double>(4 * wanted.count),
-                              CostLayout(size, wanted.topology), request.costs, kSegmentBytes};
+                              CostLayout(size, wanted.topology, root), request.costs,
+                              kSegmentBytes};
   return {seconds(walk(request).value().time), seconds(algorithm.cost(question))};
 }
 
@@ -81,8 +87,8 @@ TEST(Cost, IsNearWhatAWalkTakes) {
               // Ranges without elements wait for nothing.
               if (hosts == 1 && algorithm.by_hosts) continue;
               if (hosts > size || (hosts == 1 && rate < 2e9) || bytes / 4 < 2 * size) continue;
-              const Compared one = compare(algorithm, kind, size, hosts, bytes, rate);
-              const double ratio = std::max(one.said / one.walked, one.walked / one.said);
+              const Compared one = compare(algorithm, kind, layout(size, hosts), 0, bytes, rate);
+              const double ratio = one.ratio();
               const bool guessed = is_guessed(algorithm, size, hosts);
               if (!guessed) away.push_back(ratio);
               EXPECT_LT(ratio, guessed ? 3.0 : 1.6)
@@ -97,6 +103,54 @@ TEST(Cost, IsNearWhatAWalkTakes) {
       RecordProperty(std::string(algorithm.name) + "_" + std::string(collective_name(kind)) +
                          "_median_percent",
                      static_cast<int>(100 * away[away.size() / 2]));
+    }
+}
+
+// Within so much; `guessed` of what goes by powers of two.
+void expect_near(const Topology& topology, int root, double most, double guessed) {
+  std::string hosts;
+  for (const auto& host : topology.hosts) hosts += std::to_string(host.size()) + " ";
+  for (const Algorithm& algorithm : algorithms())
+    for (const Collective kind : algorithm.collectives())
+      for (const int64_t bytes : kSpans)
+        for (const double rate : {1e9, 10e9}) {
+          const Compared one = compare(algorithm, kind, topology, root, bytes, rate);
+          const bool by_powers = algorithm.name == "tree" || algorithm.name == "recursive_doubling";
+          EXPECT_LT(one.ratio(), by_powers ? guessed : most)
+              << algorithm.name << " " << collective_name(kind) << ": hosts of " << hosts
+              << "ranks, root " << root << ", " << bytes << " bytes, " << rate / 1e9
+              << " Gb/s: walked " << one.walked * 1e6 << " us, said " << one.said * 1e6;
+        }
+}
+
+TEST(Cost, IsNearWhereHostsAreUnequal) {
+  for (const std::vector<int>& counts :
+       {std::vector{1, 2, 3}, {8, 1, 1}, {7, 8}, {12, 1, 1, 1}, {1, 6, 1}, {8, 1, 1, 1, 1, 1}}) {
+    std::vector<std::vector<int>> hosts;
+    int size = 0;
+    for (const int count : counts) {
+      hosts.emplace_back();
+      for (int i = 0; i < count; ++i) hosts.back().push_back(size++);
+    }
+    expect_near(Topology::from_hosts(hosts, size), 0, 2, 4);
+  }
+}
+
+TEST(Cost, IsNearForAnyRoot) {
+  for (const int root : {1, 3, 4, 7, 12, 15}) expect_near(layout(16, 2), root, 2, 3);
+  for (const int root : {2, 5, 15}) expect_near(layout(16, 4), root, 2, 3);
+}
+
+// Some arguments that `plan` accepts would take longer than a time can say.
+TEST(Cost, OfCenturiesIsStillMore) {
+  const Topology topology = layout(64, 8);
+  const NetworkCosts slow = usual_costs(1e4, std::chrono::microseconds(30));
+  for (const Algorithm& algorithm : algorithms())
+    for (const Collective kind : algorithm.collectives()) {
+      const auto cost = [&](double bytes) {
+        return algorithm.cost({kind, bytes, CostLayout(64, topology), slow, 258048});
+      };
+      EXPECT_LE(cost(1e9), cost(1e15)) << algorithm.name << " " << collective_name(kind);
     }
 }
 

@@ -123,6 +123,40 @@ TEST(Plan, FewStepsForSmallAllreducesOfManyRanks) {
   EXPECT_EQ(chosen(wanted), "direct");
 }
 
+// What counts is whom a rank talks to: by hosts that is one of each.
+TEST(Plan, ManyRanksOnFewHosts) {
+  const auto on = [](int hosts, int each) {
+    std::vector<std::vector<int>> out(static_cast<size_t>(hosts));
+    for (int rank = 0; rank < hosts * each; ++rank)
+      out[static_cast<size_t>(rank / each)].push_back(rank);
+    return Topology::from_hosts(out, hosts * each);
+  };
+  PlanRequest wanted = request(Collective::kReduce, DType::kFloat32, 1 << 10);
+  wanted.size = 64;
+  wanted.topology = on(8, 8);
+  EXPECT_EQ(chosen(wanted), "hierarchical_direct");
+  wanted.kind = Collective::kAllreduce;
+  wanted.count = 1 << 14;
+  EXPECT_EQ(chosen(wanted), "hierarchical_direct");
+  EXPECT_EQ(make_plan(wanted).value().why.find("of those that need few connections"), 0u);
+  wanted.topology = on(32, 2);
+  EXPECT_EQ(chosen(wanted), "recursive_doubling");
+  // A carrier of a host of one rank talks to all of the others'.
+  std::vector<std::vector<int>> one_large{{}, {20}, {21}};
+  for (int rank = 0; rank < 20; ++rank) one_large[0].push_back(rank);
+  wanted.size = 22;
+  wanted.topology = Topology::from_hosts(one_large, wanted.size);
+  EXPECT_NE(chosen(wanted), "hierarchical_direct");
+}
+
+TEST(Plan, ForMoreThanATimeCanSay) {
+  for (const Collective kind : {Collective::kAllgather, Collective::kAllreduce}) {
+    PlanRequest wanted = request(kind, DType::kFloat32, int64_t{1} << 38);
+    wanted.costs = usual_costs(1e4, std::chrono::microseconds(30));
+    EXPECT_NE(chosen(apart(wanted)), "error");
+  }
+}
+
 // Codecs that lose nothing add up in the same order, if what serves them does.
 TEST(Plan, FewStepsForSmallAllreduces) {
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1024);
