@@ -25,7 +25,7 @@ help:
 	@echo '                    OpenMPI; the hosts are network namespaces: needs root; an hour; resumable (ARGS=--quick,'
 	@echo '                    ARGS=--help; ARGS="allreduce --rate 1gbit": codecs in depth)'
 	@echo '  make bench-choice is the planner'\''s choice the fastest? every algorithm forced beside it, one host and two'
-	@echo '                    (needs root); half an hour; resumable (ARGS="--layouts 1x4"; ARGS=--help)'
+	@echo '                    (needs root); a quarter of an hour; resumable (ARGS="--layouts 1x4"; ARGS=--help)'
 	@echo '  make bench-ddp    training over 4 such hosts: time to accuracy, compressed and not; an hour'
 	@echo '  make bench-critics'
 	@echo '                    where compression helps: 4 links and shared memory, 3 batch sizes, 2 networks; an hour'

@@ -15,9 +15,12 @@ _REBUILD = (
     "or  pip install --no-build-isolation --no-deps --force-reinstall ."
 )
 
+_stops: dict[int, Callable[[], None]] = {}  # by process
+
 
 def load() -> ModuleType:
-    """The native module torch_ringdist._C, loaded on the first call, stopped at interpreter exit.
+    """The native module torch_ringdist._C, loaded on the first call, stopped at interpreter exit:
+    after the handlers of all that was imported after torch.
 
     Raises:
         ImportError: it was not built, was built for another torch, or could not be loaded.
@@ -27,7 +30,7 @@ def load() -> ModuleType:
     return _load(os.getpid())
 
 
-# A child that was forked from a process that had loaded it has an exit of its own.
+# For each process: a child that was forked has an exit of its own.
 @functools.cache
 def _load(process: int) -> ModuleType:
     _check_build()
@@ -41,7 +44,7 @@ def _load(process: int) -> ModuleType:
         raise _not_built() from None
     except ImportError as error:
         raise ImportError(f"torch_ringdist._C could not be loaded: {error}\n{_REBUILD}") from error
-    atexit.register(_stop, process, native.shutdown)
+    _stops[process] = native.shutdown
     return native
 
 
@@ -69,7 +72,11 @@ def _not_built() -> ImportError:
     return ImportError(f"torch_ringdist's native module is not built in {folder}.\n{_REBUILD}")
 
 
-def _stop(owner: int, shutdown: Callable[[], None]) -> None:
+def _stop() -> None:
     # A forked child inherits the exit handler, but not the threads that it would stop.
-    if os.getpid() == owner:
-        shutdown()
+    if stop := _stops.get(os.getpid()):
+        stop()
+
+
+# Now, for `import torch` comes here: handlers run last in, first out, and users' may need a group.
+atexit.register(_stop)

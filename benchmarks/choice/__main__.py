@@ -2,15 +2,15 @@
 
     python -m benchmarks.choice                            every operation, 8 B to 64 MiB, 2 and 4
                                                            ranks on one host and on two at 10 Gb/s;
-                                                           half an hour; a run that was stopped goes
-                                                           on
+                                                           a quarter of an hour; a run that was
+                                                           stopped goes on
     python -m benchmarks.choice --layouts 1x4 --operations all_reduce --sizes 16K 64K 1M
 
 For each operation and size: the least time that the group took that chooses, and, from the least,
 those of groups with each algorithm forced that may serve it. A choice is near if it takes at most
 10 % or 2 us more than the best. Marked ! where it is not; = where the best is the very algorithm
-that was chosen, so that its two times differ by chance. "foreseen" is what `plan` says that the
-choice takes, on its simulated network, by the time that it took.
+that was chosen, or comes to the same: the two times differ by chance. "foreseen" is what `plan`
+says that the choice takes, on its simulated network, by the time that it took.
 
 A layout is hosts x ranks of each, as 1x4, or the ranks of every host, as 1+2. Choices go by the
 constants that are built in for lines of --rate, or RINGDIST_COSTS. RINGDIST_ALGORITHM must not be

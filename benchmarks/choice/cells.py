@@ -17,12 +17,14 @@ WHOLE = ("all_reduce", "broadcast", "reduce")
 @dataclass(frozen=True)
 class Cell:
     """One operation of one size; `algorithms` serve it, `choice` is the planner's, which takes so
-    many nanoseconds on the simulated network (None: too many steps to walk)."""
+    many nanoseconds on the simulated network (None: too many steps to walk). `alike`: itself, and
+    others that come to the same, as do those by hosts on one host."""
 
     operation: str
     bytes: int  # of a rank's longest tensor
     choice: str
     walked: float | None
+    alike: tuple[str, ...]
     algorithms: tuple[str, ...]
 
 
@@ -59,6 +61,8 @@ def _cell(layout: Layout, operation: str, size: int, costs: Costs) -> Cell:
         costs_from="",
     ).ask(shown=-1)
     serve = {one["algorithm"]: one for one in answer["alternatives"] if not one["refusal"]}
-    seconds = serve[answer["algorithm"]].get("seconds")
-    walked = None if seconds is None else 1e9 * seconds
-    return Cell(operation, size, answer["algorithm"], walked, tuple(serve))
+    chosen = serve[answer["algorithm"]]
+    walked = 1e9 * chosen["seconds"] if "seconds" in chosen else None
+    comes_to = lambda one: (one["formula_seconds"], one.get("messages"))  # noqa: E731
+    alike = [name for name, one in serve.items() if comes_to(one) == comes_to(chosen)]
+    return Cell(operation, size, answer["algorithm"], walked, tuple(alike), tuple(serve))

@@ -27,6 +27,7 @@ class Job:
     def of(cls, found: dict) -> Job:
         """Of what dataclasses.asdict() made, by way of JSON."""
         cells = [
-            Cell(**{**cell, "algorithms": tuple(cell["algorithms"])}) for cell in found["cells"]
+            Cell(**{k: tuple(v) if isinstance(v, list) else v for k, v in cell.items()})
+            for cell in found["cells"]
         ]
         return cls(**{**found, "cells": tuple(cells)})

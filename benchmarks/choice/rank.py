@@ -25,8 +25,8 @@ from benchmarks.net.progress import Progress
 from torch_ringdist import Options
 
 CHOOSES = ""  # in place of an algorithm's name
-TURN = 1e6  # nanoseconds that the calls of a turn may take, if they are more than one
-MOST_CALLS = 10
+TURN = 5e6  # nanoseconds that the calls of a turn may take, if they are more than one
+MOST_CALLS = 50
 
 
 class Rank:

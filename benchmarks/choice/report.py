@@ -38,8 +38,8 @@ class Row:
 
     @property
     def is_same(self) -> bool:
-        """The best is what was chosen: its two times differ by chance."""
-        return self.best == self.cell.choice
+        """The best is what was chosen, or comes to the same: their times differ by chance."""
+        return self.best in self.cell.alike
 
     @property
     def foreseen(self) -> float | None:
@@ -94,7 +94,7 @@ def summary(rows: Sequence[Row]) -> str:
     right = sum(1 - FORESEEN <= ratio <= 1 + FORESEEN for ratio in said)
     return (
         f"{near} of {len(chosen)} choices within {SHARE:.0%} or {duration(AT_LEAST)} of the best; "
-        f"of the others {same} (=) are the best one themselves, timed twice, "
+        f"of the others {same} (=) are the best one themselves or come to the same, timed twice, "
         f"and {len(chosen) - near - same} (!) are not\n"
         f"{right} of {len(said)} times foreseen within {FORESEEN:.0%}"
     )

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <string>
+#include <system_error>
 
 namespace ringdist {
 namespace {
@@ -16,6 +17,11 @@ Error thrown_error() noexcept {
     throw;
   } catch (const std::exception& e) {
     try {
+      const auto* of_system = dynamic_cast<const std::system_error*>(&e);
+      if (of_system && of_system->code() == std::errc::resource_unavailable_try_again)
+        return Error(ErrorKind::kSystem,
+                     std::string("the system gives this process no further thread (") + e.what() +
+                         "): raise 'ulimit -u', or the container's limit of processes");
       return Error(ErrorKind::kSystem, std::string("an exception in the engine: ") + e.what());
     } catch (...) {
       return made_at_start;

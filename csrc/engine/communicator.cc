@@ -88,7 +88,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
   lane.post([&lane, seat = self.seat_] { lane.executor().add(seat); });
   // Now, not with the first op: a send and its receive must find each other though the other ranks
   // of the group call nothing.
-  self.context_->pool().run([out] { out->form(); });
+  if (Error error = self.context_->pool().try_to_run([out] { out->form(); })) {
+    self.formation_->withdraw(error.kind(), error.message());
+    return error;
+  }
   const auto finish = [weak = std::weak_ptr(out)](NoticeKind how, TimePoint until) {
     if (auto communicator = weak.lock()) communicator->finish(how, until);
   };
@@ -369,10 +372,6 @@ void Communicator::finish(NoticeKind how, TimePoint until) {
            how == NoticeKind::kExit ? "its process exited" : "it destroyed the group",
            how == NoticeKind::kExit);
   wait_until_idle(std::min(until, Clock::now() + kLeaveTime));
-}
-
-void Communicator::leave(NoticeKind how) {
-  on_lane([seat = seat_, how](auto& executor) { executor.announce_leave(seat, how); });
 }
 
 void Communicator::close() {

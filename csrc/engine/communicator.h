@@ -168,7 +168,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void withdraw(TimePoint until, ErrorKind kind, const std::string& why, bool process_ends = false);
   void drop();
   void finish(NoticeKind how, TimePoint until);
-  void leave(NoticeKind how);
+  void leave(NoticeKind how) {
+    on_lane([seat = seat_, how](auto& executor) { executor.announce_leave(seat, how); });
+  }
   // False: it has not run within ten seconds.
   bool on_lane(std::function<void(Executor&)> task);
   std::vector<std::shared_ptr<Communicator>> siblings() const { return failure_->siblings(); }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <thread>
+#include <utility>
 
 #include "base/float_mode.h"
 #include "base/log.h"
@@ -27,6 +28,15 @@ void run_one(std::function<void()> task) {
 TaskPool::TaskPool() {
   pthread_sigmask(SIG_SETMASK, nullptr, &state_->signals);
   state_->cpus = CpuSet::of(pthread_self());
+}
+
+Error TaskPool::try_to_run(std::function<void()> task) {
+  try {
+    (void)run(std::move(task));
+    return {};
+  } catch (...) {
+    return thrown_error();
+  }
 }
 
 bool TaskPool::add(Task task) {
@@ -55,6 +65,7 @@ bool TaskPool::add(Task task) {
           state_->callbacks -= dropped.mapped().calls_back;
           throw;
         }
+      if (std::exchange(state_->warned, true)) return true;
     }
     log(LogLevel::kWarn, "no thread for a task, which waits for others: " + error.message());
   }

@@ -31,7 +31,9 @@ class TaskPool {
   // Any thread. False after stop(): the task is dropped. Throws, and keeps nothing, where there is
   // no memory, or no thread at all: not one of the pool's own.
   bool run(std::function<void()> task) { return add({std::move(task), /*calls_back=*/false}); }
-  // The same, of what may run users' code.
+  // The same; what run() throws is an Error. Nobody is told of a task that stop() has dropped.
+  Error try_to_run(std::function<void()> task);
+  // As run(), of what may run users' code.
   bool run_callbacks(std::function<void()> task) {
     return add({std::move(task), /*calls_back=*/true});
   }
@@ -55,7 +57,8 @@ class TaskPool {
     std::map<uint64_t, Task> tasks RINGDIST_GUARDED_BY(mutex);  // in order
     int idle RINGDIST_GUARDED_BY(mutex) = 0;
     int threads RINGDIST_GUARDED_BY(mutex) = 0;
-    int callbacks RINGDIST_GUARDED_BY(mutex) = 0;  // queued, running, or being let go
+    int callbacks RINGDIST_GUARDED_BY(mutex) = 0;    // queued, running, or being let go
+    bool warned RINGDIST_GUARDED_BY(mutex) = false;  // of too few threads
     bool stopping RINGDIST_GUARDED_BY(mutex) = false;
     sigset_t signals{};  // that are blocked
     CpuSet cpus;

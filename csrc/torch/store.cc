@@ -78,7 +78,11 @@ class TorchStore final : public Store {
 
 // The TCPStore under the prefixes, if there is one.
 c10::intrusive_ptr<c10d::TCPStore> tcp_store(const c10::intrusive_ptr<c10d::Store>& store) {
-  return c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(whole_store(store));
+  // Not dynamic_intrusive_pointer_cast: where that fails it keeps the reference for good.
+  const auto whole = whole_store(store);
+  auto* const tcp = dynamic_cast<c10d::TCPStore*>(whole.get());
+  return tcp ? c10::intrusive_ptr<c10d::TCPStore>::unsafe_reclaim_from_nonowning(tcp)
+             : c10::intrusive_ptr<c10d::TCPStore>();
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ def install(monkeypatch) -> SimpleNamespace:
     import torch_ringdist
     from torch_ringdist import _native, _options
 
-    calls = SimpleNamespace(created=[], exits=[], shutdowns=0)
+    calls = SimpleNamespace(created=[], shutdowns=0)
 
     def create_backend(*arguments):
         calls.created.append(arguments)
@@ -73,8 +73,7 @@ def install(monkeypatch) -> SimpleNamespace:
     native.usual_costs = lambda rate, latency: {"inside": _LINK, "between": _LINK}
     monkeypatch.setitem(sys.modules, "torch_ringdist._C", native)
     install_build_info(monkeypatch, torch.__version__)
-    exits = SimpleNamespace(register=lambda *call: calls.exits.append(call))
-    monkeypatch.setattr(_native, "atexit", exits)
+    monkeypatch.setattr(_native, "_stops", {})
     # The package remembers what it loaded: give it an empty memory for the length of the test.
     monkeypatch.setattr(_native, "_load", functools.cache(_native._load.__wrapped__))
     # In place of the class that is made of the true one, or has been.

@@ -72,6 +72,9 @@ def test_who_serves():
     for cell in cells:
         assert {"ring", "direct", "hierarchical"} <= set(cell.algorithms)
         assert cell.choice in cell.algorithms
+        assert "ring" not in cell.alike
+    [cell] = cells_of(Layout.parse("1x4", 1), ["scatter"], [1 << 20], Costs.built_in())
+    assert set(cell.alike) == {"direct", "hierarchical_direct"}, "on one host"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,7 @@ def test_who_serves():
     [(2_900, 1_000, True), (3_100, 1_000, False), (109_000, 1e5, True), (111_000, 1e5, False)],
 )
 def test_near(taken: float, best: float, near: bool):
-    cell = Cell("all_reduce", 8, "ring", 1.1 * taken, ("direct", "ring"))
+    cell = Cell("all_reduce", 8, "ring", 1.1 * taken, ("ring",), ("direct", "ring"))
     other = Row("1x2", cell, {CHOOSES: taken, "direct": best, "ring": taken})
     itself = Row("1x2", cell, {CHOOSES: taken, "direct": taken, "ring": best})
     assert (other.is_near, itself.is_near) == (near, near)

@@ -292,3 +292,36 @@ def _run(script: Path, way: str, launcher: str) -> None:
             break
     cause = done.stderr.partition("Root Cause (first observed failure)")[2]
     assert re.search(r"rank +: 1 \(local_rank: 1\)", cause), done.stderr
+
+
+# Registered before the module is loaded, as a logger or a writer of checkpoints does.
+AT_EXIT = """
+import atexit, os, sys, torch, torch.distributed as dist, torch_ringdist
+rank, size, port = map(int, sys.argv[1:])
+def all_reduce():
+    dist.all_reduce(tensor := torch.ones(3))
+    assert tensor.tolist() == [size] * 3
+def end():
+    {end}
+    print("done", flush=True)
+def begin():
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    dist.init_process_group("ringdist", store=store, rank=rank, world_size=size)
+atexit.register(end)
+{begin}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "begin"),
+    [
+        ("dist.barrier()", "begin(), all_reduce()"),
+        ("all_reduce(), dist.destroy_process_group()", "begin()"),
+        ("all_reduce() if (group := dist.new_group()) else 0", "begin()"),
+        ("begin(), all_reduce()", ""),
+    ],
+)
+def test_exit_handlers_may_use_a_group(end: str, begin: str):
+    for done in run_interpreters(2, AT_EXIT.format(end=end, begin=begin)):
+        assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+        assert "Exception ignored" not in done.stderr, done.stderr

@@ -230,12 +230,16 @@ def test_factory_refuses_foreign_options(monkeypatch):
 
 def test_native_module_is_stopped_once_and_only_by_its_own_process(monkeypatch):
     calls = fake_native.install(monkeypatch)
+    _native._stop()
+    assert calls.shutdowns == 0, "it is not loaded"
     _native.load()
     _native.load()
-    [(stop, owner, shutdown)] = calls.exits
-    stop(owner + 1, shutdown)
+    owner = os.getpid()
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: owner + 1)
+        _native._stop()
     assert calls.shutdowns == 0
-    stop(owner, shutdown)
+    _native._stop()
     assert calls.shutdowns == 1
 
 

@@ -58,7 +58,7 @@ Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, siz
   if (got.bytes == sizeof hello && hello.magic == kMagic && hello.index == kNoRoom)
     return Error(ErrorKind::kSystem,
                  "the peer has no descriptor or no memory left for the connection; raise "
-                 "'ulimit -n' there");
+                 "'ulimit -n' or its limit of memory there");
   const bool for_loans = (hello.index & kForLoans) != 0;
   hello.index &= ~kForLoans;
   if (got.bytes != sizeof hello || hello.magic != kMagic || got.fds.size() != (for_loans ? 0 : 2))

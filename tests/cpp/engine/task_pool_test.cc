@@ -8,9 +8,12 @@
 #include <latch>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "support/no_threads.h"
 
 namespace ringdist {
 namespace {
@@ -91,29 +94,6 @@ TEST(TaskPool, ThreadsAreAsTheirPoolsMaker) {
   EXPECT_TRUE(theirs == cpus);
 }
 
-// While it lives the system has no memory for the stack of another thread.
-class NoThreads {
- public:
-  NoThreads() {
-    pthread_attr_t attributes;
-    pthread_getattr_default_np(&attributes);
-    pthread_attr_getstacksize(&attributes, &before_);
-    set(size_t{1} << 46);
-    pthread_attr_destroy(&attributes);
-  }
-  ~NoThreads() { set(before_); }
-
- private:
-  static void set(size_t bytes) {
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, bytes);
-    EXPECT_EQ(pthread_setattr_default_np(&attributes), 0);
-    pthread_attr_destroy(&attributes);
-  }
-  size_t before_ = 0;
-};
-
 TEST(TaskPool, RunsItsTasksWhereTheSystemGivesNoThread) {
   TaskPool pool;
   std::latch first(1);
@@ -128,6 +108,8 @@ TEST(TaskPool, RunsItsTasksWhereTheSystemGivesNoThread) {
   EXPECT_EQ(done, 10);
   TaskPool other;
   EXPECT_THROW(other.run([] {}), std::system_error);
+  const std::string said = other.try_to_run([] {}).message();
+  EXPECT_NE(said.find("raise 'ulimit -u'"), std::string::npos) << said;
 }
 
 TEST(TaskPool, ATaskThatThrowsEndsNothingElse) {

@@ -1,0 +1,40 @@
+"""Stores that a group is made by: nothing of them stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.pool import run_interpreters
+
+WHICH = """
+import gc, os, sys
+rank, size, port = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+import torch, torch.distributed as dist
+import torch_ringdist
+path = os.environ["TEST_STORE"]
+"""
+BY_OBJECT = """
+store = dist.FileStore(path, size)
+dist.init_process_group("ringdist", store=store, rank=rank, world_size=size)
+del store
+"""
+BY_ADDRESS = """
+dist.init_process_group("ringdist", init_method=f"file://{path}", rank=rank, world_size=size)
+"""
+USED = """
+dist.all_reduce(tensor := torch.ones(3))
+assert tensor.tolist() == [size] * 3
+dist.new_group([0])
+dist.barrier()
+dist.destroy_process_group()
+gc.collect()
+"""
+
+
+@pytest.mark.parametrize("how", [BY_OBJECT, BY_ADDRESS], ids=["object", "address"])
+def test_the_file_of_a_store_goes_with_it(tmp_path: Path, how: str):
+    path = tmp_path / "store"
+    for done in run_interpreters(2, WHICH + how + USED, TEST_STORE=str(path)):
+        assert done.returncode == 0, done.stderr
+    assert not path.exists(), "somebody still holds it"
