@@ -38,6 +38,18 @@ constexpr Walkable kWalkable[] = {
     {"recursive_doubling", Collective::kAllreduce, 1000},
     {"recursive_doubling", Collective::kAllreduce, 100'000},
     {"dissemination", Collective::kBarrier, 0},
+    {"hierarchical", Collective::kAllreduce, 500'000},
+    {"hierarchical", Collective::kAllreduce, 1000},
+    {"hierarchical", Collective::kAllgather, 20'000},
+    {"hierarchical", Collective::kReduceScatter, 20'000},
+    {"hierarchical", Collective::kBroadcast, 1'000'000},
+    {"hierarchical", Collective::kReduce, 100'000},
+    {"hierarchical_direct", Collective::kAllreduce, 500'000},
+    {"hierarchical_direct", Collective::kAllreduce, 1000},
+    {"hierarchical_direct", Collective::kAllgather, 10'000},
+    {"hierarchical_direct", Collective::kReduceScatter, 10'000},
+    {"hierarchical_direct", Collective::kBroadcast, 100'000},
+    {"hierarchical_direct", Collective::kGather, 10'000},
 };
 
 // The engine's credit and grants are messages, too, and senders wait for them; the walk knows but
@@ -127,9 +139,9 @@ TEST_P(WalkAndEngine, DifferByFlowControl) { compare(GetParam(), FlowControl::kA
 #ifdef RINGDIST_SANITIZED
 constexpr WalkedLayout kLayouts[] = {{2, 1, 1e9}, {6, 2, 10e9}};
 #else
-constexpr WalkedLayout kLayouts[] = {{2, 1, 1e9},  {2, 2, 1e9},   {2, 1, 10e9},
-                                     {3, 2, 1e9},  {8, 4, 10e9},  {8, 8, 1e9},
-                                     {20, 4, 1e9}, {20, 1, 10e9}, {64, 4, 1e9}};
+constexpr WalkedLayout kLayouts[] = {{2, 1, 1e9},   {2, 2, 1e9},   {2, 1, 10e9}, {5, 3, 1e9},
+                                     {10, 4, 10e9}, {3, 2, 1e9},   {8, 4, 10e9}, {8, 8, 1e9},
+                                     {20, 4, 1e9},  {20, 1, 10e9}, {64, 4, 1e9}};
 #endif
 
 INSTANTIATE_TEST_SUITE_P(Layouts, WalkAndEngine, testing::ValuesIn(kLayouts), [](const auto& info) {
