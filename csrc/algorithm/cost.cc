@@ -30,6 +30,7 @@ CostLayout::CostLayout(int ranks, const Topology& topology, int root)
   at_root = static_cast<int>(
       topology.hosts[static_cast<size_t>(topology.host_of[static_cast<size_t>(root)])].size());
   hosts = static_cast<int>(topology.hosts.size());
+  columns = topology.columns();
   most = 1;
   std::vector<int> leave(topology.hosts.size());
   for (int rank = 0; rank < size; ++rank) {
@@ -50,7 +51,7 @@ ByHosts by_hosts(const CostQuestion& question, double ranks) {
   const CostLayout& at = question.layout;
   const double hosts = at.hosts;
   const bool whole = question.kind == Collective::kAllreduce;
-  double columns = at.most;
+  double columns = at.columns;
   double mine = std::ceil(columns / ranks);
   double columns_elsewhere = columns;
   double mine_elsewhere = mine;

@@ -29,6 +29,7 @@ struct CostLayout {
   int hosts = 1;
   int most = 1;       // ranks of a host
   int least = 1;      // ranks of a host
+  int columns = 1;    // of an allreduce by hosts
   int at_root = 1;    // ranks of the root's host
   int crossings = 0;  // ranks whose next rank is on another host
   int leaving = 0;    // of those, on the host that has most

@@ -84,16 +84,16 @@ Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const Hosts hosts(shape);
-  const std::vector<int64_t> bounds = shards_of(shape, hosts.columns() * hosts.count());
+  const std::vector<int64_t> bounds = shards_of(shape, hosts.columns_of_whole() * hosts.count());
   const auto place = [&](int column, int host) {
     return part(BufferId::kOutput, bounds, column * hosts.count() + wrap(host, hosts.count()));
   };
-  for (int column = 0; column < hosts.columns(); ++column)
+  for (int column = 0; column < hosts.columns_of_whole(); ++column)
     for (int round = 0; round < hosts.count(); ++round) {
       const Range shard = place(column, hosts.mine() - 1 - round);
       (void)Carrier(hosts, shape.rank, column).reduce(round, shard, shard, out);
     }
-  for (int column = 0; column < hosts.columns(); ++column)
+  for (int column = 0; column < hosts.columns_of_whole(); ++column)
     for (int round = 0; round < hosts.count(); ++round) {
       const Range shard = place(column, hosts.mine() - round);
       Carrier(hosts, shape.rank, column).pass_on(round, shard, shard, out);

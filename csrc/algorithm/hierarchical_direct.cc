@@ -85,9 +85,9 @@ Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const Hosts hosts(shape);
-  const std::vector<int64_t> bounds = shards_of(shape, hosts.columns() * hosts.count());
+  const std::vector<int64_t> bounds = shards_of(shape, hosts.columns_of_whole() * hosts.count());
   const auto for_each = [&](int first, auto fn) {
-    for (int column = 0; column < hosts.columns(); ++column)
+    for (int column = 0; column < hosts.columns_of_whole(); ++column)
       for (int k = 0; k < hosts.count(); ++k) {
         const int host = wrap(hosts.mine() + first + k, hosts.count());
         const Range shard = part(BufferId::kOutput, bounds, column * hosts.count() + host);

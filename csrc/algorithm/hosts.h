@@ -1,6 +1,7 @@
-// The ranks of a group by hosts, as hierarchical schedules see them. Data is cut into *columns*, as
-// many as the host with most ranks has; on each host one rank, the *carrier*, takes a column to and
-// from the next host. So a host's ranks share its line, and no byte takes it twice.
+// The ranks of a group by hosts, as hierarchical schedules see them. Data is cut into *columns*:
+// parts as the host with most ranks has ranks, a whole tensor as Topology::columns(); on each host
+// one rank, the *carrier*, takes a column to and from the next host. So a host's ranks share its
+// line, and no byte takes it twice.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +21,7 @@ class Hosts {
 
   int count() const { return static_cast<int>(topology_.hosts.size()); }
   int columns() const { return topology_.most_on_a_host(); }
+  int columns_of_whole() const { return topology_.columns(); }
   int of(int rank) const { return topology_.host_of[static_cast<size_t>(rank)]; }
   int mine() const { return of(rank_); }
   // Of the host, which lies on a circle.

@@ -144,7 +144,7 @@ const Served& Algorithm::served(Collective kind) const {
 
 int Algorithm::shard_count(int size, const Topology& topology) const {
   if (!by_hosts || topology.hosts.empty()) return size;
-  return topology.most_on_a_host() * static_cast<int>(topology.hosts.size());
+  return topology.columns() * static_cast<int>(topology.hosts.size());
 }
 
 }  // namespace ringdist

@@ -28,4 +28,10 @@ int Topology::most_on_a_host() const {
   return static_cast<int>(most);
 }
 
+int Topology::columns() const {
+  if (hosts.empty()) return 0;
+  const size_t average = (host_of.size() + hosts.size() - 1) / hosts.size();
+  return std::min(most_on_a_host(), static_cast<int>(2 * average));
+}
+
 }  // namespace ringdist

@@ -12,6 +12,10 @@ struct Topology {
 
   // Ranks of the host that has most; 0 if there is none.
   int most_on_a_host() const;
+  // In so many columns an allreduce by hosts cuts a tensor, with a shard of each for each host: one
+  // for each rank of the host that has most; but of very unequal hosts, lest steps are as many as
+  // ranks times hosts, no more than twice as many as a host has on average.
+  int columns() const;
   bool same_host(int a, int b) const { return host_of[a] == host_of[b]; }
 
   // Every rank on one host (or each on its own): what tests and single-host groups use.

@@ -5,6 +5,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -37,8 +39,9 @@ std::string micros(Duration time) {
   std::array<char, 32> text{};
   const auto count = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
   // Not as a double, whose point is a comma in many a locale.
-  std::snprintf(text.data(), text.size(), "%lld.%03lld", static_cast<long long>(count / 1000),
-                static_cast<long long>(count % 1000));
+  const long long whole = std::abs(count);
+  std::snprintf(text.data(), text.size(), "%s%lld.%03lld", count < 0 ? "-" : "", whole / 1000,
+                whole % 1000);
   return text.data();
 }
 

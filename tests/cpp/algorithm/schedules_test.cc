@@ -56,7 +56,7 @@ std::set<int> roots(Collective kind, int size) {
 }
 
 // One host; and, in large groups for algorithms by hosts only: all apart, in pairs, by 1, 2, 3, ...
-// ranks, dealt out.
+// ranks, dealt out, half of them on one host and the others apart.
 std::vector<std::vector<std::vector<int>>> layouts(const Algorithm& algorithm, int size) {
   std::vector<std::vector<std::vector<int>>> out{{}};
   if (size == 1 || (!algorithm.by_hosts && size > 16)) return out;
@@ -74,6 +74,7 @@ std::vector<std::vector<std::vector<int>>> layouts(const Algorithm& algorithm, i
     return host;
   });
   if (size > 3) by([](int rank) { return rank % 3; });
+  if (size > 6) by([size](int rank) { return std::max(0, rank - size / 2); });
   return out;
 }
 
@@ -150,11 +151,15 @@ TEST_P(Schedules, AreRightWhenCutIntoSegments) {
 // The length does not grow with the bytes, and with the ranks at most in proportion.
 TEST_P(Schedules, AreShort) {
   const auto [algorithm, kind] = GetParam();
-  for (int size = 1; size <= 64; ++size) {
-    const size_t steps = algorithm->build(kind, Shape{0, size, 0, 1000}).steps.size();
-    EXPECT_LE(steps, 3 * static_cast<size_t>(size));
-    EXPECT_EQ(steps, algorithm->build(kind, Shape{0, size, 0, int64_t{1} << 40}).steps.size());
-  }
+  for (int size = 1; size <= 64; ++size)
+    for (const auto& hosts : layouts(*algorithm, size)) {
+      Shape shape{0, size, 0, 1000};
+      if (!hosts.empty()) shape.topology = Topology::from_hosts(hosts, size);
+      const size_t steps = algorithm->build(kind, shape).steps.size();
+      EXPECT_LE(steps, static_cast<size_t>((hosts.empty() ? 3 : 8) * size)) << hosts.size();
+      shape.count = int64_t{1} << 40;
+      EXPECT_EQ(steps, algorithm->build(kind, shape).steps.size());
+    }
 }
 
 TEST_P(Schedules, ArePure) {

@@ -23,5 +23,12 @@ TEST(Topology, DoesNotDependOnTheOrderOfDiscovery) {
   EXPECT_FALSE(a.same_host(0, 4));
 }
 
+TEST(Topology, ColumnsAreAsManyAsRanksOfAHostButOfVeryUnequalOnes) {
+  EXPECT_EQ(Topology::from_hosts({{0, 1}, {2, 3}}, 4).columns(), 2);
+  EXPECT_EQ(Topology::from_hosts({{0}, {1, 2}, {3, 4, 5}}, 6).columns(), 3);
+  EXPECT_EQ(Topology::from_hosts({{0, 1, 2, 3, 4, 5, 6}, {7}, {8}}, 9).columns(), 6);
+  EXPECT_EQ(Topology().columns(), 0);
+}
+
 }  // namespace
 }  // namespace ringdist

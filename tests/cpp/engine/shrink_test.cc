@@ -149,7 +149,7 @@ TEST(Shrink, ARankThatComesLateFindsWhatWasDecided) {
 // Its process lives, and says that it has no part in the group any more: nobody waits for it.
 TEST(Shrink, WhoDestroyedTheGroupIsNotWaitedFor) {
   RanksOptions options = of_size(3);
-  options.config["peer_timeout"] = "100";
+  options.config["peer_timeout"] = "2000";
   Ranks ranks(options);
   ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 3.0f); });
   ranks[2].close();
@@ -167,7 +167,7 @@ TEST(Shrink, WhoDestroyedTheGroupIsNotWaitedFor) {
 // Decided with its vote, and then it destroys the group: the others lose it at once.
 TEST(Shrink, WhoStaysAndDoesNotComeIsLostInTheNextGeneration) {
   RanksOptions options = of_size(3);
-  options.config["peer_timeout"] = "100";
+  options.config["peer_timeout"] = "2000";
   Ranks ranks(options);
   ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 3.0f); });
   std::promise<void> decided;
