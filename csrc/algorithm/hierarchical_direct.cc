@@ -277,13 +277,15 @@ Schedule scatter(const Shape& shape) {
 }
 
 constexpr Preference kForCodecs{.best_for_codecs_between_hosts = true, .for_few = true};
+// One message a host, over one connection: several that share a line hinder each other.
+constexpr Preference kForHosts{.best_between_shared_hosts = true};
 constexpr std::array kServes{Served{Collective::kAllreduce, allreduce, longest_shard, kForCodecs},
                              Served{Collective::kReduceScatter, reduce_scatter, whole, kForCodecs},
                              Served{Collective::kReduce, reduce, whole, {.for_few = true}},
                              Served{Collective::kAllgather, allgather, whole, kForCodecs},
                              Served{Collective::kBroadcast, broadcast, whole, {.for_few = true}},
-                             Served{Collective::kGather, gather, all_parts},
-                             Served{Collective::kScatter, scatter, all_parts}};
+                             Served{Collective::kGather, gather, all_parts, kForHosts},
+                             Served{Collective::kScatter, scatter, all_parts, kForHosts}};
 
 }  // namespace
 

@@ -66,16 +66,18 @@ Duration rooted_cost(const CostQuestion& question) {
     return question.kind == Collective::kGather ? ranges.receive(inside, count)
                                                 : ranges.send(inside, count);
   };
-  const auto inside = [&](double ranks) {
-    return moved(Ranges(question, question.bytes), /*inside=*/true, ranks).share(ranks);
+  const auto inside = [&](double ranks, double bytes) {
+    return moved(Ranges(question, bytes), /*inside=*/true, ranks).share(ranks);
   };
   const double others = at.hosts - 1.0;
   const Ranges of_host(question, at.elsewhere(at.at_root) / others * question.bytes);
   CostSum sum(question);
-  sum.load(inside(at.at_root - 1));
+  sum.load(inside(at.at_root - 1, question.bytes));
   sum.then(moved(of_host, /*inside=*/false, others).cross(others).one_sided());
+  // Segment by segment: what a leader's own ranks have of the last one, or of the first.
   const double led = at.most - 1;
-  if (led > 0) sum.pass_on(inside(led).one_sided().alone());
+  const double bytes = std::min(question.bytes, question.segment_bytes / std::max(1.0, led));
+  if (led > 0) sum.pass_on(inside(led, bytes).one_sided().alone());
   return sum.total();
 }
 

@@ -133,6 +133,8 @@ struct Preference {
   bool best = false;
   // The same, and before those, where the group spans hosts.
   bool best_between_hosts = false;
+  // The same, where several ranks share one of those hosts.
+  bool best_between_shared_hosts = false;
   // The same of ops whose codecs lose something, where several ranks share a host.
   bool best_for_codecs_between_hosts = false;
   // A rank has messages for, or from, all others: a connection to each. In large groups only where

@@ -40,11 +40,16 @@ bool averages_integers(const PlanRequest& request) {
 
 bool spans_hosts(const PlanRequest& request) { return request.topology.hosts.size() > 1; }
 
-// Several ranks share a host's line, and what codecs lose is not to be lost inside hosts, too.
+// Several ranks share a host's line.
+bool shares_hosts(const PlanRequest& request) {
+  return spans_hosts(request) && request.topology.most_on_a_host() > 1;
+}
+
+// There, what codecs lose is not to be lost inside hosts, too.
 bool spares_hosts(const PlanRequest& request) {
   const bool lossy =
       request.coding_loss == CodingLoss::kElements || request.coding_loss == CodingLoss::kBlocks;
-  return lossy && spans_hosts(request) && request.topology.most_on_a_host() > 1;
+  return lossy && shares_hosts(request);
 }
 
 // There everybody reads from everybody at no more than a ring costs.
@@ -119,6 +124,7 @@ Candidates candidates(const PlanRequest& request, bool ordered) {
   const auto rank = [&request](const Algorithm* one) {
     const Preference& preference = one->served(request.kind).preference;
     if (spans_hosts(request) && preference.best_between_hosts) return 0;
+    if (shares_hosts(request) && preference.best_between_shared_hosts) return 0;
     if (preference.best) return 1;
     return preference.for_few ? 3 : 2;  // fewer connections
   };
