@@ -124,8 +124,7 @@ void Generations::on_death(ProcessId process, TimePoint now) {
   const int rank = rank_of(process);
   if (state_ == State::kExcluded || rank < 0) return;
   agreement_->on_death(rank, now);
-  // What has not begun cannot begin any more.
-  if (state_ == State::kInstalled) agreement_->begin(now);
+  begin_if_it_cannot(now);
   settle(now);
   for (auto& [from, message] : std::exchange(parked_, {})) on_message(from, message, now);
 }
@@ -141,7 +140,13 @@ void Generations::give_up(ProcessId process, TimePoint now) {
   const int rank = rank_of(process);
   if (state_ == State::kExcluded || rank < 0) return;
   agreement_->give_up(rank, now);
+  begin_if_it_cannot(now);
   settle(now);
+}
+
+// Without one of its members what has not begun never will: it may have left before it installed.
+void Generations::begin_if_it_cannot(TimePoint now) {
+  if (state_ == State::kInstalled) agreement_->begin(now);
 }
 
 void Generations::on_vote_read(const GenerationId& generation, const Ballot& ballot,
@@ -216,8 +221,12 @@ bool Generations::install(const Agreement::Decided& decided, TimePoint now) {
   enter(decided.value, now);
   host_.on_installed(decided.value);
   bool lacks_one = false;
-  for (const ProcessId process : given_up_)
-    if (const int rank = rank_of(process); rank >= 0) agreement_->give_up(rank, now);
+  for (const ProcessId process : given_up_) {
+    const int rank = rank_of(process);
+    if (rank < 0) continue;
+    agreement_->give_up(rank, now);
+    lacks_one = true;
+  }
   for (const ProcessId process : dead_) {
     const int rank = rank_of(process);
     if (rank < 0) continue;

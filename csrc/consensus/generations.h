@@ -109,6 +109,7 @@ class Generations final : private AgreementHost {
   void tell_installed(TimePoint now);
   bool lacks_newcomers() const;
   void begin_if_all_installed();
+  void begin_if_it_cannot(TimePoint now);
   void on_begun_told(TimePoint now);
   void become_begun();
   void send_begun(ProcessId to);

@@ -130,6 +130,27 @@ TEST_F(GenerationsTest, AMemberThatDiesAfterTheDecisionHoldsUpNobody) {
   EXPECT_EQ(member(1).generation(), member(0).generation());
 }
 
+// It has voted, and destroys the group before it installs what was decided: the others need not
+// wait until it has been silent for long enough.
+TEST_F(GenerationsTest, AMemberThatLeavesAfterItsVoteHoldsUpNobody) {
+  make(3);
+  host(2).is_full = true;
+  member(0).begin(now_);
+  pass(Milliseconds(100));
+  ASSERT_TRUE(host(2).installed.empty()) << "it could not tell those near it";
+  for (const int rank : {0, 1}) {
+    ASSERT_EQ(member(rank).members().size(), 3U);
+    ASSERT_EQ(member(rank).state(), State::kInstalled);
+  }
+  cut_.emplace(id(2), true);
+  for (const int rank : {0, 1}) member(rank).give_up(id(2), now_);
+  pass(pace_.silence / 4);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(member(rank).members(), (std::vector<ProcessId>{id(0), id(1)})) << rank;
+    EXPECT_EQ(member(rank).state(), State::kBegun) << rank;
+  }
+}
+
 TEST_F(GenerationsTest, WhoWasCutOffHearsThatOthersWentOn) {
   make(3);
   cut_.emplace(id(2), true);
