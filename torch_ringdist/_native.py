@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import multiprocessing.util
 import os
 from collections.abc import Callable
 from importlib import import_module
@@ -19,8 +20,9 @@ _stops: dict[int, Callable[[], None]] = {}  # by process
 
 
 def load() -> ModuleType:
-    """The native module torch_ringdist._C, loaded on the first call, stopped at interpreter exit:
-    after the handlers of all that was imported after torch.
+    """The native module torch_ringdist._C, loaded on the first call; stopped at interpreter exit,
+    after all exit handlers that were registered since torch_ringdist was first imported, as
+    `import torch` does unless TORCH_DEVICE_BACKEND_AUTOLOAD=0.
 
     Raises:
         ImportError: it was not built, was built for another torch, or could not be loaded.
@@ -74,9 +76,11 @@ def _not_built() -> ImportError:
 
 def _stop() -> None:
     # A forked child inherits the exit handler, but not the threads that it would stop.
-    if stop := _stops.get(os.getpid()):
+    if stop := _stops.pop(os.getpid(), None):
         stop()
 
 
 # Now, for `import torch` comes here: handlers run last in, first out, and users' may need a group.
 atexit.register(_stop)
+# Newer versions of Python clear the handlers in multiprocessing's children, and run theirs.
+multiprocessing.util.register_after_fork(_stop, atexit.register)

@@ -6,11 +6,15 @@ import tempfile
 from pathlib import Path
 
 
-def check_writable(path: Path, argument: str) -> None:
-    """Raises ValueError, which names the argument, if nothing could be written there."""
+def check_writable(path: Path, argument: str, in_place: bool = False) -> None:
+    """Raises ValueError, which names the argument, if nothing could be written there. `in_place`:
+    a file that is there will not be replaced by another one."""
     try:
         if path.exists() and not path.is_file():
             raise OSError("it is no regular file")
+        if in_place and path.exists():
+            with path.open("ab"):
+                return
         with tempfile.NamedTemporaryFile(dir=path.parent):
             pass
     except OSError as error:

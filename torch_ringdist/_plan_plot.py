@@ -24,7 +24,7 @@ def check(path: str) -> None:
         raise ValueError(
             f"--save: expected a file that ends in {', '.join(_ENDINGS)}, got {path!r}"
         )
-    check_writable(Path(path), "--save")
+    check_writable(Path(path), "--save", in_place=True)
     try:
         import matplotlib
     except ImportError:

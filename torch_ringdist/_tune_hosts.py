@@ -51,8 +51,13 @@ def inside(seconds: float, tell: Tell) -> Found:
         context.Process(target=_process, args=(rank, count, store.port, seconds, far), daemon=True)
         for rank in range(count)
     ]
-    for process in processes:
-        process.start()
+    # An ignored signal stays so in what is started: who started them ends them.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for process in processes:
+            process.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
     far.close()
     samples, rounds = _hear(near, tell)
     for process in processes:
@@ -77,7 +82,6 @@ def _hear(near: Connection, tell: Tell) -> tuple[list[Sample], int]:
 
 def _process(rank: int, count: int, port: int, seconds: float, to: Connection) -> None:
     """One of those; the first tells what was found, any what went wrong."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started them ends them
     try:
         set_aside()
         torch.set_num_threads(1)
@@ -138,7 +142,7 @@ class Between:
             "ringdist", rank=launch.host, world_size=launch.hosts, timeout=_LIMIT
         )
         dist.barrier()  # a host that never comes is missed now, not once all has been measured
-        dist.distributed_c10d._set_pg_timeout(_IDLE_LIMIT)
+        self._all = dist.new_group(timeout=_IDLE_LIMIT)
         self._host = launch.host
         self._others = range(1, min(launch.hosts, _MOST_PAIRS + 1))
         self._hosts = launch.hosts
@@ -169,5 +173,5 @@ class Between:
 
     def end(self) -> None:
         """All hosts meet: none goes while another is measured."""
-        dist.barrier()
+        dist.barrier(self._all)
         dist.destroy_process_group()

@@ -68,7 +68,7 @@ _LINE = "{:15} {:>8}  {:22} {:>10} {:>9}  {}"
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Of one layout; a star before the best, an exclamation mark where the choice is not near."""
+    """Of one layout; forced ones from the fastest on, marked as --help says."""
     titles = ("operation", "size", "choice", "its time", "foreseen", "")
     lines = [f"\n{rows[0].layout}", _LINE.format(*titles)]
     for row in rows:

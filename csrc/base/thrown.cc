@@ -21,7 +21,7 @@ Error thrown_error() noexcept {
       if (of_system && of_system->code() == std::errc::resource_unavailable_try_again)
         return Error(ErrorKind::kSystem,
                      std::string("the system gives this process no further thread (") + e.what() +
-                         "): raise 'ulimit -u', or the container's limit of processes");
+                         "): raise 'ulimit -u', or the container's limits");
       return Error(ErrorKind::kSystem, std::string("an exception in the engine: ") + e.what());
     } catch (...) {
       return made_at_start;

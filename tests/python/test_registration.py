@@ -241,6 +241,23 @@ def test_native_module_is_stopped_once_and_only_by_its_own_process(monkeypatch):
     assert calls.shutdowns == 0
     _native._stop()
     assert calls.shutdowns == 1
+    _native._stop()
+    assert calls.shutdowns == 1, "a child of multiprocessing may have registered it twice"
+
+
+def test_a_child_whose_exit_handlers_were_cleared_is_stopped_all_the_same():
+    # As Python 3.13 and newer do.
+    out = run_python(
+        "import os, sys, atexit, torch, torch_ringdist\n"
+        "from multiprocessing import util\n"
+        "from torch_ringdist import _native\n"
+        "if child := os.fork():\n"
+        "    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "atexit._clear()\n"
+        "util._run_after_forkers()\n"
+        "_native._stops[os.getpid()] = lambda: print('stopped', flush=True)\n"
+    )
+    assert out == "stopped\n"
 
 
 def test_build_for_another_torch_names_both_versions(monkeypatch):

@@ -23,7 +23,7 @@ _POLL = 0.05  # seconds
 _ASK = 0.5  # seconds between two looks at whether a rank has failed elsewhere
 _LEAVE = 5.0  # seconds that ranks have to end when one has failed, and launchers to hear of it
 # In the store: how many ranks have ended, and of the first that has failed its status and what is
-# said of it, which all hosts end with: none knows which launcher is asked first.
+# said of it, with which all end that still have ranks: nobody knows whose status is asked for.
 _ENDED = "ringdist/ranks_ended"
 _FAILED = "ringdist/failed"
 
@@ -115,7 +115,9 @@ class FixedLauncher:
         _log.event("failed", f"{text}: all end")
         with contextlib.suppress(dist.DistError):
             ours = f"{status} {text} on host {socket.gethostname()}"
-            status, _ = _failure(self._store.compare_set(_FAILED, "", ours))
+            status, first = _failure(self._store.compare_set(_FAILED, "", ours))
+            if first not in ours:
+                _log.event("failed", f"{first} failed first: status {status}")
         self._end_ranks()
         return status
 
@@ -157,7 +159,7 @@ class FixedLauncher:
 
 def _failure(kept: bytes) -> tuple[int, str]:
     status, _, text = kept.decode().partition(" ")
-    return int(status), text
+    return (int(status), text) if status.isdigit() else (1, kept.decode())  # of another version
 
 
 def run(args: argparse.Namespace) -> int:

@@ -136,8 +136,7 @@ void Lane::end_turn() {
   last_driven_.store(executor_->lane_state().now.time_since_epoch().count(),
                      std::memory_order_relaxed);
   if (token_.release(nullptr)) return;
-  // Who posted while we held it has woken the thread in vain.
-  if (has_tasks()) wake_thread();
+  if (has_tasks()) wake_thread();  // as leave_token()
 }
 
 bool Lane::call(std::function<void()> task, TimePoint deadline) {
@@ -258,6 +257,7 @@ void Lane::leave_token(const Token::Waiter* self) {
   const bool active = !executor_->idle();
   last_driven_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   if (token_.release(self)) return;
+  // Who posted while we held it has woken the thread in vain.
   if (active || has_tasks()) return wake_thread();
   // We used up the events that the thread armed for: it must not sleep on.
   if (thread_sleeps_.look()) event_.signal();

@@ -71,7 +71,7 @@ TEST(SharedMemory, ALongAllocationEndsBesideATimer) {
   signal(SIGALRM, before);
   struct stat now{};
   ASSERT_EQ(fstat(file.value().get(), &now), 0);
-  EXPECT_EQ(static_cast<size_t>(now.st_blocks) * 512, kLong);
+  EXPECT_GE(static_cast<size_t>(now.st_blocks) * 512, kLong);  // of huge pages more
 }
 
 // An address that is mapped in the parent only: touching it kills the child.
