@@ -24,20 +24,17 @@ import argparse
 import json
 import os
 import sys
-import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import kept, ranks
+from benchmarks import kept
 from benchmarks.choice import report
 from benchmarks.choice.cells import cells_of
 from benchmarks.choice.job import Job
 from benchmarks.host.operations import OPERATIONS
+from benchmarks.kept import to_text
 from benchmarks.net import hosts as net
 from benchmarks.net.layout import Layout
-from benchmarks.net.progress import Bar
-from benchmarks.net.start import start_ranks
-from benchmarks.net.sweep import CONGESTION, MEASURED, RunError, parse_rate
+from benchmarks.net.sweep import CONGESTION, MEASURED, RunError, on_hosts, parse_rate
 from benchmarks.report import parse_size, require_at_least
 from torch_ringdist import _units
 from torch_ringdist._costs import Costs
@@ -81,20 +78,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def measure(job: Job, logs: Path) -> dict:
     """What the ranks found. Raises RunError."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        net.Hosts(job.ranks.hosts, job.rate, CONGESTION) as hosts,
-    ):
-        paths = {name: Path(folder, name) for name in ("job", "barrier", "progress", "json")}
-        paths["job"].write_text(json.dumps(asdict(job)))
-        paths["barrier"].write_bytes(bytes(ranks.SLOT * job.ranks.world))
-        words = [word for name, path in paths.items() for word in (f"--{name}", str(path))]
-        with Bar(paths["progress"], job.layout) as bar:
-            command = ["-m", "benchmarks.choice.rank", *words]
-            status = start_ranks(hosts, job.ranks, command, logs, with_mpi=False, tick=bar.show)
-        if status:
-            raise RunError(f"{job.layout}: status {status}; see above and {logs}")
-        return json.loads(paths["json"].read_text())
+    hosts = net.Hosts(job.ranks.hosts, job.rate, CONGESTION)
+    words = ["-m", "benchmarks.choice.rank", "--job", to_text(job)]
+    return on_hosts(hosts, job.ranks, words, logs, job.layout, with_mpi=False)
 
 
 def costs_for(args: argparse.Namespace) -> Costs:

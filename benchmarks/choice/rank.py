@@ -95,13 +95,13 @@ class Rank:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--job", type=Path, required=True, metavar="FILE", help="of JSON")
+    add("--job", type=json.loads, required=True, metavar="JSON")
     add("--barrier", type=Path, required=True, metavar="FILE", help="of zeros, that all share")
     add("--progress", type=Path, required=True, metavar="FILE", help="rank 0 writes there")
     add("--json", type=Path, required=True, metavar="FILE", help="rank 0 writes its results there")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    job = Job.of(json.loads(args.job.read_text()))
+    job = Job.of(args.job)
     dist.init_process_group("gloo", timeout=LIMIT)
     first = dist.get_rank() == 0
     progress = Progress(args.progress if first else None)

@@ -8,6 +8,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import kept, ranks
@@ -96,19 +97,26 @@ def sweep(args: argparse.Namespace) -> None:
 
 def measure(job: Job, logs: Path, title: str) -> dict:
     """What the ranks found. Raises RunError."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Hosts(job.ranks.hosts, job.rate, job.congestion) as hosts,
-    ):
+    hosts = Hosts(job.ranks.hosts, job.rate, job.congestion)
+    words = ["-m", "benchmarks.net.operations", "--job", job.text()]
+    return on_hosts(hosts, job.ranks, words, logs, title, job.needs_mpi)
+
+
+def on_hosts(
+    hosts: Hosts, layout: Layout, words: Sequence[str], logs: Path, title: str, with_mpi: bool
+) -> dict:
+    """Makes the hosts and runs the words on all ranks, who are told of their files; what rank 0 has
+    written. Raises RunError."""
+    with tempfile.TemporaryDirectory() as folder, hosts:
         progress, answer = Path(folder, "progress"), Path(folder, "answer")
         barrier = Path(folder, "barrier")
-        barrier.write_bytes(bytes(ranks.SLOT * job.ranks.world))
+        barrier.write_bytes(bytes(ranks.SLOT * layout.world))
         command = [
-            *("-m", "benchmarks.net.operations", "--job", job.text(), "--barrier", str(barrier)),
+            *(*words, "--barrier", str(barrier)),
             *("--progress", str(progress), "--json", str(answer)),
         ]
         with Bar(progress, title) as bar:
-            status = start_ranks(hosts, job.ranks, command, logs, job.needs_mpi, bar.show)
+            status = start_ranks(hosts, layout, command, logs, with_mpi, bar.show)
         if status:
             raise RunError(f"{title}: status {status}; see above and {logs}")
         return json.loads(answer.read_text())

@@ -94,7 +94,7 @@ double part_bytes(const PlanRequest& request) {
 bool wants_few(const Algorithm& algorithm, const PlanRequest& request) {
   if (!algorithm.by_hosts || !spans_hosts(request)) return request.size > kFewRanks;
   const auto& hosts = request.topology.hosts;
-  const auto least = std::ranges::min(hosts, {}, &std::vector<int>::size).size();
+  const auto least = std::ranges::min_element(hosts, {}, &std::vector<int>::size)->size();
   const int64_t carried = ceil_div(request.topology.most_on_a_host(), static_cast<int64_t>(least));
   return static_cast<int64_t>(hosts.size()) * carried > kFewRanks;
 }
