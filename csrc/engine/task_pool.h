@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/thread_annotations.h"
 #include "os/cpu_set.h"
 #include "os/fork_guard.h"
