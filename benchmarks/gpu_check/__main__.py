@@ -14,7 +14,9 @@ CMake.
 
 Then ranks that share the GPUs there are, where PyTorch for CUDA is and this package with its
 library (`make cuda`): tests/python/test_gpu_*.py, random sequences of operations against exact
-arithmetic, and the speed of an allreduce beside gloo's.
+arithmetic, and the speed of an allreduce beside gloo's. Tests and sequences by NCCL, too, where it
+takes several ranks to a GPU: from 2.30.3 on; `pip install nvidia-nccl-cu13` and LD_PRELOAD its
+libnccl.so.2 if PyTorch brings an older one.
 
 Ends with 0 if all is as it should be, with 1 if not, with 2 where there is no device.
 """
@@ -27,9 +29,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -37,6 +40,7 @@ NEEDED = {"cmake": "CMake 3.22 or newer", "g++": "g++ 12 or newer"}
 NO_DEVICE = 2
 SHARE = "of a copy"
 SANITIZED = ("fp16", "int8", "int4", "int4+h", "onebit", "topk:40", "randomk:10", "lossless")
+SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}  # NCCL takes several ranks to a GPU
 LAST_LINES = 30  # of what a part printed, for the report
 COLUMNS = ("codec", "cases", "differ", "encode", SHARE, "with residual", SHARE, "decode", SHARE)
 
@@ -106,13 +110,24 @@ def sanitized(program: Path) -> Iterator[tuple[str, bool, str]]:
         yield run(name, [*command, *SANITIZED])
 
 
+def holds(statement: str, variables: Mapping[str, str]) -> bool:
+    """Of a process of its own, that statement of `info`, what info_with_devices() returns."""
+    look = (
+        "import torch; from torch_ringdist import _inspect; "
+        f"info = _inspect.info_with_devices(); assert torch.cuda.is_available() and {statement}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", look],
+        cwd=ROOT,
+        capture_output=True,
+        env={**os.environ, **variables},
+    )
+    return done.returncode == 0
+
+
 def of_ranks() -> Iterator[tuple[str, bool, str]]:
     """Those parts that need PyTorch and this package."""
-    look = (
-        "import torch, torch_ringdist as t; assert torch.cuda.is_available(); "
-        "assert t.info()['cuda']['state'] == 'ok'"
-    )
-    if subprocess.run([sys.executable, "-c", look], cwd=ROOT, capture_output=True).returncode:
+    if not holds("info['cuda']['state'] == 'ok'", {}):
         yield (
             "ranks",
             True,
@@ -126,12 +141,20 @@ def of_ranks() -> Iterator[tuple[str, bool, str]]:
     yield run("random sequences", [*python, "tests.differential", *sequences])
     for ranks in ("2", "4"):
         yield run(f"{ranks} ranks", [*python, "benchmarks.gpu_check.speed", "--ranks", ranks])
+    if not holds("dict(info['cuda']['ways'])['two on one'].startswith('by NCCL')", SHARED):
+        yield "ranks by NCCL", True, "not run: NCCL is not there, or older than 2.30.3"
+        return
+    yield run("tests by NCCL", [*python, "pytest", "-q", "-rs", "--no-header", *tests], SHARED)
+    yield run("random sequences by NCCL", [*python, "tests.differential", *sequences], SHARED)
 
 
-def run(name: str, command: list[str]) -> tuple[str, bool, str]:
+def run(
+    name: str, command: list[str], variables: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, bool, str]:
     """The part's name, whether it went well, and the end of what it printed."""
     print(f"{name}: {' '.join(command)}", flush=True)
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     lines = (done.stdout + done.stderr * (done.returncode != 0)).replace("\r", "\n").split("\n")
     last = "\n".join(lines[-LAST_LINES:]).strip()
     print(last, flush=True)

@@ -6,14 +6,15 @@
 In turns of one round each: gloo, ours by way of the host, ours with a codec, and what bounds them:
 `copies`, those of as many bytes from the device into pinned memory and back, and `cpu`, our
 allreduce of as many bytes in the host's memory. A sample is the slowest rank's, from a call until
-the device has the result. Also by NCCL where each rank can have a GPU of its own. It needs this
-package, and a PyTorch for CUDA.
+the device has the result. Also by NCCL where each rank can have a GPU of its own, or, from NCCL
+2.30.3 on, with NCCL_MULTI_RANK_GPU_ENABLE=1. It needs this package, and a PyTorch for CUDA.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -72,7 +73,8 @@ def contenders(rank: int, args: argparse.Namespace) -> dict[str, Callable[[], An
         out[f"ringdist {codec}"] = lambda codec=codec: torch_ringdist.all_reduce(
             there, dist.ReduceOp.AVG, group=host, codec=codec
         )
-    if torch.cuda.device_count() >= dist.get_world_size():
+    shared = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
+    if shared or torch.cuda.device_count() >= dist.get_world_size():
         nccl = dist.new_group(
             backend="ringdist", pg_options=torch_ringdist.Options(device_path="nccl")
         )

@@ -100,7 +100,8 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
 void ControlPlane::disconnect(uint64_t nonce, int rank) {
   if (!groups_.leave(nonce, rank, now())) return;
   for (const auto& [id, member] : groups_.find(nonce)->roster.processes())
-    if (ControlPeer* peer = processes_.find(id)) peer->proven = false;
+    if (ControlPeer* peer = processes_.find(id); peer != nullptr && !requests_.proving(id))
+      peer->proven = false;  // what is being proven is for another group
   pace_.hurry();
   gossip_.learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
 }

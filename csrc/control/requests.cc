@@ -1,5 +1,6 @@
 #include "control/requests.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "control/report.h"
@@ -35,6 +36,12 @@ std::vector<uint64_t> ControlRequests::proofs() const {
   return out;
 }
 
+bool ControlRequests::proving(uint64_t process) const {
+  return std::ranges::any_of(waiting_, [process](const ControlRequest& one) {
+    return one.kind == Kind::kProof && one.id == process;
+  });
+}
+
 void ControlRequests::settle(TimePoint now) {
   for (size_t i = 0; i < waiting_.size();) {
     const auto answer = answer_to(waiting_[i], now);
@@ -44,7 +51,7 @@ void ControlRequests::settle(TimePoint now) {
     }
     const ControlRequest request = std::move(waiting_[i]);
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
-    const bool failed_proof = request.kind == Kind::kProof && *answer;
+    const bool failed_proof = request.kind == Kind::kProof && *answer && !proving(request.id);
     if (ControlPeer* peer = processes_.find(request.id); failed_proof && peer != nullptr)
       peer->proven = false;
     request.answer->set_value(*answer);

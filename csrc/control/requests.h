@@ -56,6 +56,8 @@ class ControlRequests {
   bool empty() const { return waiting_.empty(); }
   // The processes that are to be proven.
   std::vector<uint64_t> proofs() const;
+  // Whether that process is one of them.
+  bool proving(uint64_t process) const;
   // Answers those that can be.
   void settle(TimePoint now);
   // Answers all, also those to come.

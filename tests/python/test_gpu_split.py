@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from support.gpu import my_device, needs_gpu
+from support.gpu import my_device, needs_gpu, needs_nccl_of
 from support.rank import new_group
 
 import torch_ringdist
@@ -58,6 +58,5 @@ CASES = [(1, [[0]]), (2, [[0, 1]]), (2, [[1]]), (4, [[0, 2], [1, 3]]), (4, [[1, 
 def test_parts_and_their_parent_go_on_by_themselves(
     fresh_pool, size: int, parts: list[list[int]], ends: str
 ):
-    if size > torch.cuda.device_count():
-        pytest.skip(f"{torch.cuda.device_count()} GPU: NCCL takes one for each rank")
+    needs_nccl_of(size)
     fresh_pool(size).run(_split, parts, ends)

@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from support.gpu import my_device, needs_gpu
+from support.gpu import my_device, needs_gpu, needs_nccl_of
 from support.rank import Raised, caught, new_group
 
 import torch_ringdist
@@ -130,8 +130,7 @@ def _captured() -> None:
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_graph_captures_collectives_of_nccl(pools, size: int):
-    if size > torch.cuda.device_count():
-        pytest.skip(f"{torch.cuda.device_count()} GPU: NCCL takes one for each rank")
+    needs_nccl_of(size)
     pools(size).run(_captured)
 
 

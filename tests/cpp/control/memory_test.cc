@@ -13,68 +13,21 @@
 #include <thread>
 
 #include "control/fixture.h"
-#include "control/plane.h"
+#include "control/stepped_plane.h"
 #include "os/socket.h"
 #include "support/replaced_new.h"
 
 namespace ringdist::test {
 namespace {
 
-constexpr size_t kRoom = 64;
 constexpr uint64_t kGroup = 5;
 constexpr uint64_t kChildsGroup = 6;
 constexpr uint64_t kWatched = 50;
 constexpr uint64_t kChild = 9;  // of two connections that of the lower id stays
 
-// What it is told costs no memory.
-struct Told final : ControlEvents {
-  Told() {
-    for (auto* ids : {&lost, &left}) ids->reserve(kRoom);
-    floods.reserve(kRoom);
-  }
-  void on_process_lost(uint64_t id, const Error&) override { lost.push_back(id); }
-  void on_process_left(uint64_t id) override { left.push_back(id); }
-  void on_flood(std::span<const std::byte> payload) override {
-    floods.push_back(static_cast<int>(payload[0]));
-  }
-  void on_letters(FrameStream, const Hello&, LinkKind) override {}
-  std::string dump() override { return ""; }
-  auto lost_times(uint64_t id) const { return std::ranges::count(lost, id); }
-  auto left_times(uint64_t id) const { return std::ranges::count(left, id); }
-  auto flood_times(int text) const { return std::ranges::count(floods, text); }
-
-  std::vector<uint64_t> lost, left;
-  std::vector<int> floods;
-};
-
-struct Plane {
-  explicit Plane(uint64_t its_id) : id(its_id) {
-    const Error error = plane.listen("127.0.0.1");
-    EXPECT_FALSE(error) << error.what();
-  }
-  ControlMember member(int rank, int host) const {
-    return {rank, id, host, plane.unix_name(), plane.tcp_address(), getpid(), "h"};
-  }
-
-  const uint64_t id;
-  Result<Epoll> epoll = Epoll::create();
-  Told told;
-  ControlGuard guard;
-  ControlPlane plane{id, config_with_timeout(10), told, epoll.value(), guard};
-};
-
-// As ControlLoop's turn.
-void turn(Plane& one, TimePoint now, const std::function<void()>& command = nullptr) {
-  const auto events = one.epoll.value().wait(Duration(0));
-  one.plane.begin_turn(now);
-  for (const auto& event : events) one.plane.on_event(event);
-  if (command) one.guard("a command", command);
-  one.plane.end_turn();
-}
-
 // A process that connects, says who it is and that it has found its group, and waits to be killed.
 // It uses none of our code.
-pid_t start_child(const Plane& plane) {
+pid_t start_child(const SteppedPlane& plane) {
   auto words = Hello{kChild, plane.id, 0}.frame();
   const auto formed = Formed{kChildsGroup, {kChild}}.frame();
   words.insert(words.end(), formed.begin(), formed.end());
@@ -107,8 +60,8 @@ class World {
     waitpid(child_, nullptr, 0);
   }
 
-  Plane& watched() { return *planes_[0]; }
-  Plane& other(uint64_t id) { return id == kWatched ? watched() : *planes_[id - 1]; }
+  SteppedPlane& watched() { return *planes_[0]; }
+  SteppedPlane& other(uint64_t id) { return id == kWatched ? watched() : *planes_[id - 1]; }
   bool all_failed() const { return left_.over(); }
 
   void turn_all(const std::function<void()>& command = nullptr) {
@@ -181,7 +134,7 @@ class World {
                                              other(3).member(2, 0)};
     Patience patience(now_ + std::chrono::seconds(1000));
     for (int rank : {1, 2}) {
-      Plane& plane = *planes_[static_cast<size_t>(rank)];
+      SteppedPlane& plane = *planes_[static_cast<size_t>(rank)];
       others_answers_.push_back(std::make_shared<std::promise<Error>>());
       plane.plane.connect({ControlRequest::Kind::kGroup, kGroup, &forever_, others_answers_.back()},
                           rank, members);
@@ -257,9 +210,9 @@ class World {
   TimePoint now_ = Clock::now();
   const Failures planned_;
   Failures left_;
-  std::array<std::unique_ptr<Plane>, 4> planes_{
-      std::make_unique<Plane>(kWatched), std::make_unique<Plane>(2), std::make_unique<Plane>(3),
-      std::make_unique<Plane>(4)};
+  std::array<std::unique_ptr<SteppedPlane>, 4> planes_{
+      std::make_unique<SteppedPlane>(kWatched), std::make_unique<SteppedPlane>(2),
+      std::make_unique<SteppedPlane>(3), std::make_unique<SteppedPlane>(4)};
   Patience forever_{now_ + std::chrono::hours(1)};
   std::vector<std::shared_ptr<std::promise<Error>>> others_answers_;
   // Where the child would listen: it dials, but may be slow to do it again.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -9,6 +11,15 @@ import torch.distributed as dist
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no NVIDIA GPU that this PyTorch can use"
 )
+
+
+def needs_nccl_of(ranks: int) -> None:
+    """Skips where NCCL would refuse so many ranks: without a GPU each, or leave to share one."""
+    if ranks > torch.cuda.device_count() and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") != "1":
+        pytest.skip(
+            f"{torch.cuda.device_count()} GPU, and NCCL_MULTI_RANK_GPU_ENABLE is not 1 (from NCCL "
+            "2.30.3 on): NCCL takes one for each rank"
+        )
 
 
 def my_device() -> torch.device:

@@ -1,0 +1,77 @@
+// What reaches a control plane in one turn of its thread.
+#include "control/plane.h"
+
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "control/stepped_plane.h"
+
+namespace ringdist::test {
+namespace {
+
+constexpr uint64_t kOldGroup = 5;
+
+// Processes 1 and 2, of one host.
+class PlaneTest : public testing::Test {
+ protected:
+  using Answer = std::shared_ptr<std::promise<Error>>;
+
+  ControlRequest request(ControlRequest::Kind kind, uint64_t id, const Answer& answer) const {
+    return {kind, id, &patience_, answer};
+  }
+  // Of both, or of the first alone, which runs the command.
+  void turn_both(const std::function<void()>& command = nullptr) {
+    now_ += Milliseconds(2);
+    turn(first_, now_, command);
+    turn(second_, now_);
+  }
+  void pass(Duration time) {
+    for (const TimePoint end = now_ + time; now_ < end;) turn_both();
+  }
+  // Turns until it is there; an error where it does not come.
+  Error await(const Answer& answer) {
+    auto coming = answer->get_future();
+    for (int i = 0; i < 2000; ++i) {
+      turn_both();
+      if (coming.wait_for(std::chrono::microseconds(100)) == std::future_status::ready)
+        return coming.get();
+    }
+    return Error(ErrorKind::kTimeout, "no answer: " + first_.plane.report());
+  }
+  Error connect() {
+    const std::vector members{first_.member(0, 0), second_.member(1, 0)};
+    const Answer one = std::make_shared<std::promise<Error>>();
+    const Answer other = std::make_shared<std::promise<Error>>();
+    first_.plane.connect(request(ControlRequest::Kind::kGroup, kOldGroup, one), 0, members);
+    second_.plane.connect(request(ControlRequest::Kind::kGroup, kOldGroup, other), 1, members);
+    const Error error = await(one);
+    return error ? error : await(other);
+  }
+
+  TimePoint now_ = Clock::now();
+  Patience patience_{now_ + std::chrono::hours(1)};
+  SteppedPlane first_{1};
+  SteppedPlane second_{2};
+};
+
+// The old group's end takes its connection along, and what was known of the other process with it;
+// the new group's proof needs a connection of its own.
+TEST_F(PlaneTest, AProofOutlivesTheEndOfAnotherGroup) {
+  Error error = connect();
+  ASSERT_FALSE(error) << error.what();
+  pass(std::chrono::seconds(1));  // each says that it needs the connection
+  second_.plane.disconnect(kOldGroup, 1);
+  pass(std::chrono::seconds(1));
+  const Answer proof = std::make_shared<std::promise<Error>>();
+  turn_both([&] {
+    first_.plane.prove(request(ControlRequest::Kind::kProof, second_.id, proof),
+                       second_.plane.unix_name());
+    first_.plane.disconnect(kOldGroup, 0);
+  });
+  error = await(proof);
+  EXPECT_FALSE(error) << error.what();
+}
+
+}  // namespace
+}  // namespace ringdist::test

@@ -1,0 +1,64 @@
+// A control plane without its thread: a test runs its turns. Time is made up; connections are real.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "control/fixture.h"
+#include "control/plane.h"
+
+namespace ringdist::test {
+
+// What it is told costs no memory.
+struct Told final : ControlEvents {
+  static constexpr size_t kRoom = 64;
+  Told() {
+    for (auto* ids : {&lost, &left}) ids->reserve(kRoom);
+    floods.reserve(kRoom);
+  }
+  void on_process_lost(uint64_t id, const Error&) override { lost.push_back(id); }
+  void on_process_left(uint64_t id) override { left.push_back(id); }
+  void on_flood(std::span<const std::byte> payload) override {
+    floods.push_back(static_cast<int>(payload[0]));
+  }
+  void on_letters(FrameStream, const Hello&, LinkKind) override {}
+  std::string dump() override { return ""; }
+  auto lost_times(uint64_t id) const { return std::ranges::count(lost, id); }
+  auto left_times(uint64_t id) const { return std::ranges::count(left, id); }
+  auto flood_times(int text) const { return std::ranges::count(floods, text); }
+
+  std::vector<uint64_t> lost, left;
+  std::vector<int> floods;
+};
+
+struct SteppedPlane {
+  explicit SteppedPlane(uint64_t its_id) : id(its_id) {
+    const Error error = plane.listen("127.0.0.1");
+    EXPECT_FALSE(error) << error.what();
+  }
+  ControlMember member(int rank, int host) const {
+    return {rank, id, host, plane.unix_name(), plane.tcp_address(), getpid(), "h"};
+  }
+
+  const uint64_t id;
+  Result<Epoll> epoll = Epoll::create();
+  Told told;
+  ControlGuard guard;
+  ControlPlane plane{id, config_with_timeout(10), told, epoll.value(), guard};
+};
+
+// As ControlLoop's turn.
+inline void turn(SteppedPlane& one, TimePoint now, const std::function<void()>& command = nullptr) {
+  const auto events = one.epoll.value().wait(Duration(0));
+  one.plane.begin_turn(now);
+  for (const auto& event : events) one.plane.on_event(event);
+  if (command) one.guard("a command", command);
+  one.plane.end_turn();
+}
+
+}  // namespace ringdist::test
