@@ -145,6 +145,7 @@ def of_ranks() -> Iterator[tuple[str, bool, str]]:
         yield "ranks by NCCL", True, "not run: NCCL is not there, or older than 2.30.3"
         return
     yield run("tests by NCCL", [*python, "pytest", "-q", "-rs", "--no-header", *tests], SHARED)
+    sequences += ["--no-tags"]
     yield run("random sequences by NCCL", [*python, "tests.differential", *sequences], SHARED)
 
 

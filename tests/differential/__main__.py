@@ -41,6 +41,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     add("--seed", type=int, help="which (default: a new one, which is printed)")
     add("--seconds", type=float, default=LIMIT, help="limit of a sequence (default: %(default)s)")
     add("--device", default="cpu", help="of all tensors, such as cuda (default: %(default)s)")
+    add("--no-tags", action="store_true", help="none but 0 for sends, as NCCL has no others")
     add("--replay", type=Path, metavar="FILE", help="run this sequence only")
     add("--out", type=Path, default=FOLDER, help="where failures are saved (default: %(default)s)")
     options = parser.parse_args(words)
@@ -52,7 +53,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
 
 
 def search(
-    checker: Checker, sequences: int, seed: int, device: str = "cpu"
+    checker: Checker, sequences: int, seed: int, device: str = "cpu", tags: bool = True
 ) -> tuple[Plan, str] | None:
     """The smallest sequence that fails alone, and how; or None. Stops at the first that does."""
     failed: list[tuple[Plan, str]] = []
@@ -67,7 +68,7 @@ def search(
         report_multiple_bugs=False,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    @hypothesis.given(plans(device))
+    @hypothesis.given(plans(device, tags))
     def run(plan: Plan) -> None:
         try:
             checker.check(plan)
@@ -124,7 +125,8 @@ def main() -> int:
     print(f"seed {options.seed}", flush=True)
     checker = Checker(lambda: Ranks(options.seconds))
     try:
-        found = search(checker, options.sequences, options.seed, options.device)
+        tags = not options.no_tags
+        found = search(checker, options.sequences, options.seed, options.device, tags)
     finally:
         checker.close()
     for i, (plan, problem) in enumerate(checker.unrepeated):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -24,10 +24,16 @@ MANAGED = ["all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor"]
 MIXED = sorted({*moving.OPERATIONS, *reducing.OPERATIONS} - {"all_reduce_sparse", "barrier"})
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where tensors are, and what is taken there."""
+
+    device: str
+    tags: bool  # other than 0, of sends and receives
+
+
 @st.composite
-def steps(
-    draw: Any, ops: list[str], group: tuple[int, ...] | None = None, device: str = "cpu"
-) -> Step:
+def steps(draw: Any, ops: list[str], place: Place, group: tuple[int, ...] | None = None) -> Step:
     group = group or draw(st.sampled_from(GROUPS))
     op = draw(st.sampled_from([op for op in ops if op != "send_recv" or len(group) > 1]))
     if op == "barrier":
@@ -54,17 +60,19 @@ def steps(
         group,
         root=ranks[0],
         peer=ranks[-1],
-        tag=draw(st.sampled_from([0, 1, 2**31 - 1])),
+        tag=draw(st.sampled_from([0, 1, 2**31 - 1] if place.tags else [0])),
         layout=draw(st.sampled_from(LAYOUTS)),
         # A receive on a device names its sender.
-        variant=draw(st.just(False) if op == "send_recv" and device != "cpu" else st.booleans()),
+        variant=draw(
+            st.just(False) if op == "send_recv" and place.device != "cpu" else st.booleans()
+        ),
         lag=draw(st.sampled_from(LAGS)),
         **named,
     )
 
 
 @st.composite
-def regions(draw: Any, device: str) -> Region:
+def regions(draw: Any, place: Place) -> Region:
     group = draw(st.sampled_from(GROUPS))
     style = draw(st.sampled_from(["region", "manager", "batch"] if len(group) > 1 else ["region"]))
     ops = {
@@ -72,7 +80,7 @@ def regions(draw: Any, device: str) -> Region:
         "manager": [draw(st.sampled_from(MANAGED))],
         "batch": ["send_recv"],
     }[style]
-    inside = draw(st.lists(steps(ops, group, device), min_size=1, max_size=6))
+    inside = draw(st.lists(steps(ops, place, group), min_size=1, max_size=6))
     if style == "manager":
         # PyTorch takes the reduction of the first for all.
         inside = [step for step in inside if step.reduction == inside[0].reduction]
@@ -81,12 +89,13 @@ def regions(draw: Any, device: str) -> Region:
     return Region(style, tuple(inside), draw(st.sampled_from(LAGS)))
 
 
-def plans(device: str = "cpu") -> st.SearchStrategy[Plan]:
+def plans(device: str = "cpu", tags: bool = True) -> st.SearchStrategy[Plan]:
+    place = Place(device, tags)
     every = [*moving.OPERATIONS, *reducing.OPERATIONS]
     if device != "cpu":
         every.remove("all_reduce_sparse")
-    one = steps(every, device=device)
-    some = st.one_of(one, one, regions(device))
+    one = steps(every, place)
+    some = st.one_of(one, one, regions(place))
     return st.builds(
         Plan,
         steps=st.lists(some, min_size=1, max_size=12).map(tuple),
