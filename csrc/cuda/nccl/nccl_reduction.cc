@@ -7,6 +7,7 @@ struct Numbers {
   NcclType type;
   int64_t each = 1;
   bool integers = false;
+  bool fp8 = false;
 };
 
 std::optional<Numbers> numbers_of(DType dtype, bool has_fp8) {
@@ -38,10 +39,10 @@ std::optional<Numbers> numbers_of(DType dtype, bool has_fp8) {
     case DType::kComplex128:
       return Numbers{NcclType::kFloat64, 2};
     case DType::kFloat8E4M3FN:
-      if (has_fp8) return Numbers{NcclType::kFloat8E4M3};
+      if (has_fp8) return Numbers{NcclType::kFloat8E4M3, 1, false, true};
       return std::nullopt;
     case DType::kFloat8E5M2:
-      if (has_fp8) return Numbers{NcclType::kFloat8E5M2};
+      if (has_fp8) return Numbers{NcclType::kFloat8E5M2, 1, false, true};
       return std::nullopt;
     case DType::kInt16:
     case DType::kUInt16:
@@ -58,7 +59,7 @@ std::optional<NcclReduce> op_of(ReduceOp op, const Numbers& numbers) {
     case ReduceOp::kPremulSum:
       return NcclReduce::kSum;
     case ReduceOp::kAvg:
-      if (!numbers.integers) return NcclReduce::kAvg;
+      if (!numbers.integers && !numbers.fp8) return NcclReduce::kAvg;
       return std::nullopt;
     case ReduceOp::kProduct:
       if (numbers.each == 1) return NcclReduce::kProd;

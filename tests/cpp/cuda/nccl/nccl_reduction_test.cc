@@ -25,6 +25,8 @@ TEST(NcclReductionTest, LeavesWhatGivesOtherResults) {
 TEST(NcclReductionTest, TakesFp8WhereNcclHasIt) {
   EXPECT_FALSE(nccl_reduction(DType::kFloat8E4M3FN, ReduceOp::kSum, false));
   EXPECT_TRUE(nccl_reduction(DType::kFloat8E4M3FN, ReduceOp::kSum, true));
+  EXPECT_FALSE(nccl_reduction(DType::kFloat8E4M3FN, ReduceOp::kAvg, true));
+  EXPECT_FALSE(nccl_reduction(DType::kFloat8E5M2, ReduceOp::kAvg, true));
 }
 
 // Whatever NCCL is given, the CPU has, too.
