@@ -85,8 +85,10 @@ ControlGroups::Address ControlGroups::address_of(uint64_t id, LinkKind kind) con
 }
 
 void ControlGroups::forgive(Duration pause, TimePoint now) {
-  for (auto& [nonce, group] : groups_)
+  for (auto& [nonce, group] : groups_) {
     if (auto& since = group.judged_since) since = std::min(*since + pause, now);
+    for (auto& [host, heard] : group.heard) heard = std::min(heard + pause, now);
+  }
 }
 
 }  // namespace ringdist

@@ -40,6 +40,8 @@ struct ControlGroup {
   bool formed = false;     // ControlGossip: every member is known to have found all others
   bool representative = false;
   std::optional<TimePoint> judged_since;
+  // Per neighbour host: when anything came from it last, also by processes that are gone now.
+  std::map<int, TimePoint> heard;
   TimePoint left_at{};
   std::map<int, size_t> scan;  // per neighbour host: where the search for a live process stands
 };

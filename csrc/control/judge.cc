@@ -37,13 +37,14 @@ void ControlJudge::judge_hosts(ControlGroup& group, TimePoint now) {
   for (const int host : group.roster.neighbours()) judge_host(group, host, now);
 }
 
-// A host is silent when nothing comes from any of its processes; before that, each is tried.
+// A host is silent when nothing comes from any of its processes; before that, each is tried. Who
+// was linked to us may end: nobody has been silent yet whom we had no link to.
 void ControlJudge::judge_host(ControlGroup& group, int host, TimePoint now) {
   std::vector<uint64_t> alive;
-  TimePoint heard = group.judged_since.value_or(TimePoint());
+  TimePoint& heard = group.heard[host];
+  heard = std::max(heard, group.judged_since.value_or(TimePoint()));
   for (const uint64_t id : group.roster.processes_of(host)) {
-    if (ledger_.gone(id) || processes_.exiting(id)) continue;
-    alive.push_back(id);
+    if (!ledger_.gone(id) && !processes_.exiting(id)) alive.push_back(id);
     const ControlPeer* peer = processes_.find(id);
     if (peer == nullptr) continue;
     for (const auto& line : peer->lines) heard = std::max(heard, line.last_heard().value_or(heard));

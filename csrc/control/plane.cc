@@ -89,6 +89,9 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
                            const std::vector<ControlMember>& members) {
   requests_.connect(request, [&] {
     groups_.join(request.id, id_, rank, members);
+    for (const ControlMember& member : members)  // the group needs them from now on
+      if (ControlPeer* peer = processes_.find(member.context_id))
+        peer->proven = requests_.proving(member.context_id);
     processes_.forget_failures();
     sockets_.readmit();
     gossip_.tell_members(request.id);
@@ -99,9 +102,6 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
 
 void ControlPlane::disconnect(uint64_t nonce, int rank) {
   if (!groups_.leave(nonce, rank, now())) return;
-  for (const auto& [id, member] : groups_.find(nonce)->roster.processes())
-    if (ControlPeer* peer = processes_.find(id); peer != nullptr && !requests_.proving(id))
-      peer->proven = false;  // what is being proven is for another group
   pace_.hurry();
   gossip_.learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
 }

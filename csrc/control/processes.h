@@ -82,7 +82,7 @@ struct ControlPeer {
 
   int pid = 0;
   Fd pidfd;
-  bool proven = false;    // to share our host, or about to be: until a group has used it
+  bool proven = false;    // to share our host, or about to be: until a group needs it
   std::string unix_name;  // as given with the proof
   ControlLine lines[2];
 

@@ -171,9 +171,14 @@ def _go_on_or_not(quorum: set[int]) -> Outcome:
 
 
 def _after(
-    fault: Callable[[], None], pool: Pool, quorum: set[int], dead: tuple[int, ...] = ()
+    fault: Callable[[], object],
+    pool: Pool,
+    quorum: set[int],
+    dead: tuple[int, ...] = (),
+    how: str = "silent",
 ) -> None:
-    """Those of the quorum go on without all others; of whom those who live say that they cannot."""
+    """Those of the quorum go on without all others, which were lost in that way; those of the
+    others who live say that they cannot."""
     pool.start(_go_on_or_not, quorum)
     time.sleep(0.7)
     begin = time.monotonic()
@@ -185,20 +190,19 @@ def _after(
         assert "DistNetworkError" in one.error.kinds, f"rank {rank}: {one.error}"
         if rank in quorum:
             assert one.report == outcomes[min(quorum)].report
-            _went_on(one.report, quorum)
+            _went_on(one.report, quorum, how)
         else:
             _could_not(one.refused, SIZE - len(quorum) - len(dead))
 
 
-def _went_on(report: ShrinkReport | None, quorum: set[int]) -> None:
+def _went_on(report: ShrinkReport | None, quorum: set[int], how: str) -> None:
     assert report is not None
     assert report.generation == 1
     assert report.stayed == tuple(sorted(quorum))
-    # Nobody who is left has it from a kernel that they died.
     lost = {one.rank: one for one in report.lost}
     assert set(lost) == set(range(SIZE)) - quorum, report
     for rank, one in lost.items():
-        assert one == Lost(rank, rank, "silent", one.where)
+        assert one == Lost(rank, rank, how, one.where)
 
 
 def _could_not(refused: Raised | None, reached: int) -> None:
@@ -263,6 +267,14 @@ def test_one_of_two_hosts_is_lost(start: Start, host: int, ranks: tuple[int, int
     quorum = {0, 1} if host == 1 else set()  # half, and only with the store
     _after(lambda: _lose(network, host, pool, ranks), pool, quorum, dead=ranks)
     _end_well(pool, dead=ranks)
+
+
+def test_one_that_speaks_for_its_host_dies_and_the_host_stays(start: Start):
+    """The other rank of its host has had no link to rank 0 for longer than a host may be silent."""
+    _, pool = start(hosts=2)
+    time.sleep(2 * PEER_TIMEOUT)
+    _after(lambda: pool.kill(2), pool, {0, 1, 3}, dead=(2,), how="died")
+    _end_well(pool, dead=(2,))
 
 
 CUTS: dict[str, Callable[[Network, int], None]] = {

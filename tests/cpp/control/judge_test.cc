@@ -144,6 +144,37 @@ TEST_F(JudgeTest, OneProcessOfAHostSpeaksForIt) {
   EXPECT_TRUE(lost_.empty());
 }
 
+// The one that we heard of its host speaks no more. The others have had no link to us, and so no
+// chance to.
+TEST_F(JudgeTest, WhoTakesOverIsNotBlamedForSilenceBefore) {
+  for (const bool exits : {false, true}) {
+    lost_.clear();
+    const uint64_t nonce = kNonce + (exits ? 1 : 0);
+    const std::vector<int> hosts = exits ? std::vector{0, 0, 0, 0, 2, 2} : std::vector{0, 0, 1, 1};
+    const uint64_t first = hosts.size() - 1;
+    (void)join(hosts, nonce);
+    judge(Duration(0));
+    link(first, LinkKind::kTcp);
+    for (int i = 0; i < 8; ++i) {
+      judge(kTimeout / 4);
+      processes_[first].line(LinkKind::kTcp).heard(now_);
+    }
+    if (exits) {
+      processes_[first].exits(now_);
+    } else {
+      judge(Milliseconds(200));
+      learn_lost(first, "killed");
+      lost_.clear();
+    }
+    judge(Milliseconds(200));
+    judge(kTimeout - std::chrono::seconds(1));
+    EXPECT_TRUE(lost_.empty()) << exits;
+    judge(std::chrono::seconds(1));
+    EXPECT_TRUE(lost_.contains(first + 1)) << "it had its time";
+    EXPECT_TRUE(groups_.leave(nonce, 0, now_));
+  }
+}
+
 // Only the two lowest live processes of a host listen to others; the next steps in.
 TEST_F(JudgeTest, ARepresentativesSuccessorDoesNotBlameForEarlierSilence) {
   const auto members = processes_on({0, 0, 0, 1});

@@ -73,5 +73,27 @@ TEST_F(PlaneTest, AProofOutlivesTheEndOfAnotherGroup) {
   EXPECT_FALSE(error) << error.what();
 }
 
+// Nobody else would tell of its death before the new group has its links.
+TEST_F(PlaneTest, WhatIsProvenStaysUntilTheNewGroupConnects) {
+  Error error = connect();
+  ASSERT_FALSE(error) << error.what();
+  pass(std::chrono::seconds(1));
+  const Answer proof = std::make_shared<std::promise<Error>>();
+  first_.plane.prove(request(ControlRequest::Kind::kProof, second_.id, proof),
+                     second_.plane.unix_name());
+  error = await(proof);
+  ASSERT_FALSE(error) << error.what();
+  second_.plane.disconnect(kOldGroup, 1);
+  first_.plane.disconnect(kOldGroup, 0);
+  pass(std::chrono::seconds(1));
+  EXPECT_NE(first_.plane.report().find("local open"), std::string::npos) << first_.plane.report();
+  error = connect();
+  ASSERT_FALSE(error) << error.what();
+  first_.plane.disconnect(kOldGroup, 0);
+  second_.plane.disconnect(kOldGroup, 1);
+  pass(std::chrono::seconds(1));
+  EXPECT_EQ(first_.plane.report().find("local open"), std::string::npos) << "nobody needs it";
+}
+
 }  // namespace
 }  // namespace ringdist::test
