@@ -10,6 +10,7 @@ namespace {
 
 constexpr Duration kSuspectAfter = Milliseconds(800);
 constexpr Duration kOwnPause = std::chrono::seconds(1);
+constexpr size_t kScan = 8;  // of a host that is suspect: processes that are tried at a time
 
 std::string format_seconds(Duration d) {
   const auto tenths = std::chrono::duration_cast<Milliseconds>(d).count() / 100;
@@ -51,7 +52,8 @@ void ControlJudge::judge_host(ControlGroup& group, int host, TimePoint now) {
   }
   const Duration silence = now - heard;
   if (alive.empty() || silence < suspect_after()) return;
-  dialer_.want(alive[group.scan[host]++ % alive.size()], LinkKind::kTcp, true, now);
+  for (size_t i = 0; i < std::min(kScan, alive.size()); ++i)
+    dialer_.want(alive[group.scan[host]++ % alive.size()], LinkKind::kTcp, true, now);
   if (silence <= peer_timeout_) return;
   const std::string cause = "host " + group.roster.member(alive[0]).host_name +
                             " fell silent: nothing was heard from its processes for " +
@@ -68,6 +70,21 @@ void ControlJudge::judge_processes(TimePoint now) {
   }
 }
 
+bool ControlJudge::has_listened(uint64_t id) const {
+  return std::ranges::any_of(groups_.all(), [&](const auto& one) {
+    return !one.second.left() && arrivals_.has(one.first, id);
+  });
+}
+
+bool ControlJudge::host_leaves(uint64_t id) const {
+  return std::ranges::any_of(groups_.all(), [&](const auto& one) {
+    const ControlRoster& roster = one.second.roster;
+    if (one.second.left() || !roster.has(id)) return false;
+    return std::ranges::any_of(roster.processes_of(roster.member(id).host),
+                               [&](uint64_t other) { return ledger_.left(other); });
+  });
+}
+
 // True if the peer was given up.
 bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now) {
   const ControlLine& line = peer.line(kind);
@@ -79,8 +96,10 @@ bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, Tim
     court_.learn_left(id);
     return true;
   }
-  if (!line.joined() || !needs_.relied_on(id)) return false;
   const bool local = kind == LinkKind::kLocal;
+  // A host may end with all its processes, and most of them had no link to us.
+  const bool never_joined = !line.joined() && !local && line.deserted() && has_listened(id);
+  if (!(line.joined() || never_joined) || !needs_.relied_on(id)) return false;
   if (local && line.silence(now) > peer_timeout_) {
     court_.learn_lost(id, "its process (" + name(id) + ") has been silent for " +
                               format_seconds(line.silence(now)) +
@@ -91,9 +110,12 @@ bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, Tim
   // A hang-up is not death where the kernel can be asked: somebody may have closed the connection.
   const bool kernel_knows = local && peer.pidfd;
   if (line.deserted() && !kernel_knows) {
-    court_.learn_lost(id,
-                      "its process (" + name(id) +
-                          ") died: its connection ended and nothing listens on its control socket");
+    if (never_joined && host_leaves(id))  // then nobody was there to tell that it did, too
+      court_.learn_left(id);
+    else
+      court_.learn_lost(id, "its process (" + name(id) +
+                                ") died: " + (never_joined ? "" : "its connection ended and ") +
+                                "nothing listens on its control socket");
     return true;
   }
   dialer_.want(id, kind, true, now);

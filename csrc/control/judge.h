@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "control/arrivals.h"
 #include "control/dialer.h"
 #include "control/groups.h"
 #include "control/ledger.h"
@@ -25,12 +26,14 @@ class ControlJudge {
   };
 
   ControlJudge(Duration peer_timeout, ControlProcesses& processes, ControlGroups& groups,
-               const ControlLedger& ledger, const ControlReach& reach, const ControlNeeds& needs,
-               ControlDialer& dialer, Court& court)
+               const ControlLedger& ledger, const ControlArrivals& arrivals,
+               const ControlReach& reach, const ControlNeeds& needs, ControlDialer& dialer,
+               Court& court)
       : peer_timeout_(peer_timeout),
         processes_(processes),
         groups_(groups),
         ledger_(ledger),
+        arrivals_(arrivals),
         reach_(reach),
         needs_(needs),
         dialer_(dialer),
@@ -48,6 +51,10 @@ class ControlJudge {
 
  private:
   void judge_host(ControlGroup& group, int host, TimePoint now);
+  // It is known to have joined a group of ours, and so to listen until its end.
+  bool has_listened(uint64_t id) const;
+  // Somebody of its host has left in good order.
+  bool host_leaves(uint64_t id) const;
   bool judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now);
   std::string name(uint64_t id) const;
 
@@ -55,6 +62,7 @@ class ControlJudge {
   ControlProcesses& processes_;
   ControlGroups& groups_;
   const ControlLedger& ledger_;
+  const ControlArrivals& arrivals_;
   const ControlReach& reach_;
   const ControlNeeds& needs_;
   ControlDialer& dialer_;

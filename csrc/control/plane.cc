@@ -35,7 +35,8 @@ ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlEvents& eve
       needs_(id, processes_, groups_, sockets_, sockets_),
       fates_(id, ledger_, groups_, processes_, needs_, gossip_, pace_, events, guard),
       dialer_(processes_, groups_, ledger_, sockets_),
-      judge_(timeout_of(config), processes_, groups_, ledger_, sockets_, needs_, dialer_, fates_),
+      judge_(timeout_of(config), processes_, groups_, ledger_, arrivals_, sockets_, needs_, dialer_,
+             fates_),
       answers_(id, processes_, ledger_, arrivals_, sockets_),
       requests_(groups_, processes_, answers_, *this),
       goodbye_(id, processes_, sockets_) {}

@@ -15,6 +15,7 @@ DeviceOp device_op(const Op& op, std::shared_ptr<void> memory) {
   out.plan = op.plan;
   out.number = op.number;
   out.text = op.describe();
+  out.deadline = op.deadline;
   out.place = *op.request.place;
   out.keep_alive = std::move(memory);
   return out;

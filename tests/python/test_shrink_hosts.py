@@ -114,17 +114,17 @@ Start = Callable[..., tuple[Network, Pool]]
 
 @pytest.fixture
 def start(fresh_pool: Callable[..., Pool]) -> Iterator[Start]:
-    """start(hosts): a network of hosts, and a pool of SIZE ranks, as many on each of them; with
+    """start(hosts): a network of hosts, and a pool of ranks, as many on each of them; with
     forms=False they have no group yet."""
     with contextlib.ExitStack() as stack:  # leaving it kills what still runs there
 
         def make(
-            hosts: int, peer_timeout: float = PEER_TIMEOUT, forms: bool = True
+            hosts: int, peer_timeout: float = PEER_TIMEOUT, forms: bool = True, size: int = SIZE
         ) -> tuple[Network, Pool]:
             network = stack.enter_context(Network(hosts))
-            namespaces = [network.enter(rank * hosts // SIZE)[-1] for rank in range(SIZE)]
+            namespaces = [network.enter(rank * hosts // size)[-1] for rank in range(size)]
             pool = fresh_pool(
-                SIZE,
+                size,
                 rank0_hosts_store=True,
                 store_address=network.address(0),
                 enter=functools.partial(_enter, namespaces),
@@ -275,6 +275,23 @@ def test_one_that_speaks_for_its_host_dies_and_the_host_stays(start: Start):
     time.sleep(2 * PEER_TIMEOUT)
     _after(lambda: pool.kill(2), pool, {0, 1, 3}, dead=(2,), how="died")
     _end_well(pool, dead=(2,))
+
+
+def test_all_ranks_of_a_host_die_at_once(start: Start):
+    """Its network stays, and refuses; only the first two had a link to another host. Nobody waits
+    until the host has been silent for long enough."""
+    _, pool = start(hosts=2, size=6, peer_timeout=100)
+    staying, dying = (0, 1, 2), (3, 4, 5)
+    pool.start(_go_on_or_not, set(staying))
+    time.sleep(0.7)
+    begin = time.monotonic()
+    for rank in dying:
+        pool.kill(rank)
+    for rank, one in pool.collect(without=dying).items():
+        print(f"rank {rank} after the deaths: {one.told(begin)}")
+        assert one.report is not None and one.report.stayed == staying
+        assert tuple(lost.rank for lost in one.report.lost) == dying
+    _run(pool, set(staying), _leave)
 
 
 CUTS: dict[str, Callable[[Network, int], None]] = {

@@ -93,7 +93,9 @@ class Entry:
                     "ringdist: elastic: all ranks have left while this one wanted to join them; "
                     "started again, it founds a group"
                 )
+            came = time.monotonic()
             self._wait_for_room()
+            deadline += time.monotonic() - came  # nobody is late while there is no room
             self._refuse_strangers()
             began, beats = time.monotonic(), self._beats()
             try:

@@ -17,7 +17,6 @@ struct NcclComms::Offer {
 namespace {
 
 constexpr auto kPause = std::chrono::microseconds(100);
-constexpr Duration kCallTime = std::chrono::seconds(10);  // for a call to be under way
 
 ErrorKind kind_of(NcclResult result) {
   switch (result) {
@@ -207,10 +206,11 @@ Error NcclComms::failed(NcclResult result, NcclComm comm, std::string_view what)
                "ringdist: NCCL: " + std::string(what) + ": " + nccl_.describe(result, comm));
 }
 
-Error NcclComms::error_of(NcclResult result, NcclComm comm, std::string_view what) const {
+Error NcclComms::error_of(NcclResult result, NcclComm comm, std::string_view what,
+                          TimePoint deadline) const {
   if (result == NcclResult::kSuccess) return {};
   if (result != NcclResult::kInProgress) return failed(result, comm, what);
-  return await(comm, what, Clock::now() + kCallTime);
+  return await(comm, what, deadline);
 }
 
 Error NcclComms::check() {

@@ -67,9 +67,9 @@ class NcclComms {
   static bool goes_on(NcclResult result) {
     return result == NcclResult::kSuccess || result == NcclResult::kInProgress;
   }
-  // That of a call which ended with `result`: the call is given time to end, if it was only begun.
-  // `what`: "all_reduce #3".
-  Error error_of(NcclResult result, NcclComm comm, std::string_view what) const;
+  // That of a call which ended with `result`. One that was only begun is waited for: NCCL connects
+  // two ranks at their first call, for which each waits for the other. `what`: "all_reduce #3".
+  Error error_of(NcclResult result, NcclComm comm, std::string_view what, TimePoint deadline) const;
   // Why what is under way does not end.
   Error check();
   // Ends what is under way, and later calls. Once or more.

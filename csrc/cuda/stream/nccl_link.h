@@ -1,17 +1,16 @@
 // Moves bytes by NCCL's sends and receives: those of an exchange are a group of its calls.
 #pragma once
 
-#include <string_view>
-
 #include "cuda/nccl/nccl_comms.h"
 #include "cuda/stream/link.h"
+#include "engine/runner.h"
 
 namespace ringdist::gpu {
 
 class NcclLink final : public Link {
  public:
-  // `comm` of all ranks; both it and what `op` names ("all_reduce #3") outlive the link.
-  NcclLink(NcclApi& nccl, const NcclComms& comms, NcclComm comm, std::string_view op)
+  // `comm` of all ranks; both it and the op outlive the link.
+  NcclLink(NcclApi& nccl, const NcclComms& comms, NcclComm comm, const DeviceOp& op)
       : nccl_(nccl), comms_(comms), comm_(comm), op_(op) {}
 
   Error begin() override { return within(nccl_.group_start()); }
@@ -27,12 +26,14 @@ class NcclLink final : public Link {
   Error within(NcclResult result) const {
     return NcclComms::goes_on(result) ? Error() : error_of(result);
   }
-  Error error_of(NcclResult result) const { return comms_.error_of(result, comm_, op_); }
+  Error error_of(NcclResult result) const {
+    return comms_.error_of(result, comm_, op_.text, op_.deadline);
+  }
 
   NcclApi& nccl_;
   const NcclComms& comms_;
   const NcclComm comm_;
-  const std::string_view op_;
+  const DeviceOp& op_;
 };
 
 }  // namespace ringdist::gpu

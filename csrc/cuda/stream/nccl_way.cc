@@ -80,29 +80,41 @@ Error NcclWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
         request.kind == Collective::kAllgather || request.kind == Collective::kReduceScatter;
     return parts ? enqueue_parts(op, comm, stream) : enqueue_native(op, comm, stream);
   }
-  NcclLink link(nccl_, comms_, comm, op.text);
+  NcclLink link(nccl_, comms_, comm, op);
   return schedules_.enqueue(op, stream, link, held);
+}
+
+// What they begin is waited for.
+Error NcclWay::group_of_calls(const DeviceOp& op, NcclComm comm,
+                              const std::function<NcclResult()>& calls) {
+  NcclResult result = nccl_.group_start();
+  if (NcclComms::goes_on(result)) {
+    const NcclResult called = calls();
+    const NcclResult ended = nccl_.group_end();
+    result = NcclComms::goes_on(called) ? ended : called;
+  }
+  return comms_.error_of(result, comm, op.text, op.deadline);
 }
 
 // In place: one call for each tensor, of which all ranks have the same.
 Error NcclWay::enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream) {
   const Request& request = op.request;
   const Numbers how = numbers_of(request);
-  NcclResult result = nccl_.group_start();
-  if (!NcclComms::goes_on(result)) return comms_.error_of(result, comm, op.text);
-  op.output.for_each(0, op.output.count(), [&](Bytes piece) {
-    if (!NcclComms::goes_on(result)) return;
-    std::byte* const at = piece.data();
-    const size_t count = piece.size() / dtype_size(request.dtype) * how.each;
-    if (request.kind == Collective::kAllreduce)
-      result = nccl_.all_reduce(at, at, count, how.type, how.op, comm, stream);
-    else if (request.kind == Collective::kBroadcast)
-      result = nccl_.broadcast(at, at, count, how.type, request.root, comm, stream);
-    else
-      result = nccl_.reduce(at, at, count, how.type, how.op, request.root, comm, stream);
+  return group_of_calls(op, comm, [&] {
+    NcclResult result = NcclResult::kSuccess;
+    op.output.for_each(0, op.output.count(), [&](Bytes piece) {
+      if (!NcclComms::goes_on(result)) return;
+      std::byte* const at = piece.data();
+      const size_t count = piece.size() / dtype_size(request.dtype) * how.each;
+      if (request.kind == Collective::kAllreduce)
+        result = nccl_.all_reduce(at, at, count, how.type, how.op, comm, stream);
+      else if (request.kind == Collective::kBroadcast)
+        result = nccl_.broadcast(at, at, count, how.type, request.root, comm, stream);
+      else
+        result = nccl_.reduce(at, at, count, how.type, how.op, request.root, comm, stream);
+    });
+    return result;
   });
-  const NcclResult ended = nccl_.group_end();
-  return comms_.error_of(NcclComms::goes_on(result) ? ended : result, comm, op.text);
 }
 
 // An allgather or a reduce-scatter of parts of one size, of tensors that lie in one piece, or as
@@ -124,7 +136,7 @@ Error NcclWay::enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream) {
       gathers
           ? nccl_.all_gather(from.value(), to.value(), count, how.type, comm, stream)
           : nccl_.reduce_scatter(from.value(), to.value(), count, how.type, how.op, comm, stream);
-  if (Error error = comms_.error_of(result, comm, op.text)) return error;
+  if (Error error = comms_.error_of(result, comm, op.text, op.deadline)) return error;
   return on_stream.write(output, to.value());
 }
 
@@ -134,12 +146,13 @@ Error NcclWay::enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream)
   if (values.count() == 0) return {};  // of which the other has none, either
   const Bytes bytes = values.contiguous(0, values.count());
   ringdist::check(bytes.data() != nullptr, "a message in several pieces");
-  const NcclResult result = endpoint.sends
-                                ? nccl_.send(bytes.data(), bytes.size(), NcclType::kUint8,
-                                             NcclComms::kReceiver, comm, stream)
-                                : nccl_.recv(bytes.data(), bytes.size(), NcclType::kUint8,
-                                             NcclComms::kSender, comm, stream);
-  return comms_.error_of(result, comm, op.text);
+  // A group of one: alone, a call that is only begun may be said to have succeeded.
+  return group_of_calls(op, comm, [&] {
+    return endpoint.sends ? nccl_.send(bytes.data(), bytes.size(), NcclType::kUint8,
+                                       NcclComms::kReceiver, comm, stream)
+                          : nccl_.recv(bytes.data(), bytes.size(), NcclType::kUint8,
+                                       NcclComms::kSender, comm, stream);
+  });
 }
 
 Error NcclWay::check() {

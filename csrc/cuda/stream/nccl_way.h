@@ -3,6 +3,7 @@
 // alike: by what they ask for, not by where their tensors lie.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "cuda/nccl/nccl_comms.h"
@@ -34,6 +35,7 @@ class NcclWay final : public Way {
 
   Numbers numbers_of(const Request& request) const;
   NcclComm find_comm(const DeviceOp& op) const;
+  Error group_of_calls(const DeviceOp& op, NcclComm comm, const std::function<NcclResult()>& calls);
   Error enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream);
   Error enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream);
   Error enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream);

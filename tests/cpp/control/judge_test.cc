@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <set>
+
 #include "control/fake_reach.h"
 #include "control/fake_voice.h"
 #include "os/epoll.h"
@@ -54,7 +57,9 @@ class JudgeTest : public testing::Test, protected ControlJudge::Court {
   ControlDialer dialer_{processes_, groups_, ledger_, reach_};
   FakeVoice voice_;
   ControlNeeds needs_{kMe, processes_, groups_, reach_, voice_};
-  ControlJudge judge_{kTimeout, processes_, groups_, ledger_, reach_, needs_, dialer_, *this};
+  ControlArrivals arrivals_;
+  ControlJudge judge_{kTimeout, processes_, groups_, ledger_, arrivals_,
+                      reach_,   needs_,     dialer_, *this};
   std::map<uint64_t, std::string> lost_;
   std::vector<uint64_t> left_;
 };
@@ -122,8 +127,7 @@ TEST_F(JudgeTest, AHostFallsSilentAsAWhole) {
   judge(Duration(0));
   ASSERT_TRUE(group.representative);
   link(2, LinkKind::kTcp);
-  judge(Milliseconds(900));  // suspect: its processes are tried in turn
-  judge(Milliseconds(60));
+  judge(Milliseconds(900));  // suspect: its processes are tried
   ASSERT_EQ(reach_.dials.size(), 1u);
   EXPECT_EQ(reach_.dials[0].peer, 3u) << "the other one is connected";
   EXPECT_EQ(reach_.dials[0].nonce, kNonce);
@@ -132,6 +136,52 @@ TEST_F(JudgeTest, AHostFallsSilentAsAWhole) {
   EXPECT_EQ(lost_[3],
             "host h1 fell silent: nothing was heard from its processes for 10.9 s "
             "(pid 103 on host h1 among them)");
+}
+
+TEST_F(JudgeTest, OfALargeHostThatIsSuspectSomeAreTriedAtATime) {
+  std::vector<int> hosts(21, 1);
+  hosts[0] = 0;
+  (void)join(hosts);
+  judge(Duration(0));
+  std::set<uint64_t> tried;
+  for (const size_t all : {8, 16, 20}) {
+    judge(Milliseconds(900));
+    for (const auto& dial : reach_.dials) tried.insert(dial.peer);
+    EXPECT_EQ(tried.size(), all);
+  }
+}
+
+// Those of a host that end together leave nobody who tells; most had no link to us.
+TEST_F(JudgeTest, WhoHasJoinedAndIsRefusedWithoutALinkIsDead) {
+  (void)join({0, 1, 1, 1});
+  judge(Duration(0));
+  (void)arrivals_.learn(kNonce, {3}, [](uint64_t) { return true; });
+  for (const uint64_t id : {3, 4}) {
+    ControlLine& line = processes_[id].line(LinkKind::kTcp);
+    line.want(now_);
+    for (int i = 0; i < 2; ++i) line.failed(ECONNREFUSED, "refused");
+  }
+  judge(Milliseconds(60));
+  EXPECT_TRUE(lost_.empty());
+  for (const uint64_t id : {3, 4})
+    processes_[id].line(LinkKind::kTcp).failed(ECONNREFUSED, "refused");
+  judge(Milliseconds(60));
+  EXPECT_EQ(lost_.size(), 1u) << "4 may not listen yet";
+  EXPECT_EQ(lost_[3],
+            "its process (pid 103 on host h1) died: nothing listens on its control socket");
+}
+
+TEST_F(JudgeTest, WhoseHostLeavesHasLeftToo) {
+  (void)join({0, 1, 1});
+  judge(Duration(0));
+  (void)arrivals_.learn(kNonce, {3}, [](uint64_t) { return true; });
+  learn_left(2);
+  ControlLine& line = processes_[3].line(LinkKind::kTcp);
+  line.want(now_);
+  for (int i = 0; i < 3; ++i) line.failed(ECONNREFUSED, "refused");
+  judge(Milliseconds(60));
+  EXPECT_EQ(left_, (std::vector<uint64_t>{2, 3}));
+  EXPECT_TRUE(lost_.empty());
 }
 
 TEST_F(JudgeTest, OneProcessOfAHostSpeaksForIt) {
@@ -179,7 +229,8 @@ TEST_F(JudgeTest, WhoTakesOverIsNotBlamedForSilenceBefore) {
 TEST_F(JudgeTest, ARepresentativesSuccessorDoesNotBlameForEarlierSilence) {
   const auto members = processes_on({0, 0, 0, 1});
   ControlGroups groups;
-  ControlJudge judge{kTimeout, processes_, groups, ledger_, reach_, needs_, dialer_, *this};
+  ControlJudge judge{kTimeout, processes_, groups,  ledger_, arrivals_,
+                     reach_,   needs_,     dialer_, *this};
   ControlGroup& group = groups.join(kNonce, 3, 2, members);
   group.connect(now_);
   judge.judge_hosts(group, now_);

@@ -343,11 +343,11 @@ TEST_F(NcclSplitTest, OutlivesWhatItWasSplitOff) {
 TEST_F(NcclCommsTest, MakeErrorsOfResults) {
   each({0, 1}, [&](int rank) { EXPECT_FALSE(of(rank).make(0, 1 - rank, soon())); });
   const NcclComm comm = of(0).find(0, 1, Use::kSends);
-  EXPECT_FALSE(of(0).error_of(NcclResult::kSuccess, comm, "send"));
-  EXPECT_FALSE(of(0).error_of(NcclResult::kInProgress, comm, "send")) << "which ends soon";
-  EXPECT_EQ(of(0).error_of(NcclResult::kInvalidUsage, comm, "send").kind(),
+  EXPECT_FALSE(of(0).error_of(NcclResult::kSuccess, comm, "send", soon()));
+  EXPECT_FALSE(of(0).error_of(NcclResult::kInProgress, comm, "send", soon())) << "which ends soon";
+  EXPECT_EQ(of(0).error_of(NcclResult::kInvalidUsage, comm, "send", soon()).kind(),
             ErrorKind::kNotSupported);
-  const Error error = of(0).error_of(NcclResult::kSystemError, comm, "send to 1");
+  const Error error = of(0).error_of(NcclResult::kSystemError, comm, "send to 1", soon());
   EXPECT_EQ(error.kind(), ErrorKind::kSystem);
   EXPECT_NE(error.message().find("send to 1: NCCL's error 2"), std::string::npos);
 }

@@ -98,6 +98,25 @@ TEST_F(NcclWayTest, TellsWhatNcclRefuses) {
   watch_->poll();
 }
 
+// The first call between two ranks takes until the other has made it.
+TEST_F(NcclWayTest, WaitsForWhatNcclHasBegunUntilTheOpsDeadline) {
+  StreamRunner runner(cuda_, watch_, std::make_shared<NcclWay>(cuda_, nccl_, group_));
+  DeviceOp op = allreduce();
+  prepare(runner, op);
+  nccl_.set_lag(1 << 30);
+  op.deadline = Clock::now() + std::chrono::milliseconds(50);
+  const Error error = runner.start(op, [](const Error&) {}).error();
+  EXPECT_EQ(error.kind(), ErrorKind::kTimeout);
+  EXPECT_NE(error.message().find("all_reduce #1"), std::string::npos) << error.message();
+  EXPECT_GE(Clock::now(), op.deadline);
+  nccl_.set_lag(200);  // questions, a few of them a millisecond
+  op.deadline = TimePoint::max();
+  EXPECT_TRUE(runner.start(op, [](const Error&) {}).ok());
+  runner.abort();
+  EXPECT_FALSE(streams_.progress());
+  watch_->poll();
+}
+
 TEST_F(NcclWayTest, RefusesACaptureOfCompressedOps) {
   const NcclWay way(cuda_, nccl_, group_);
   Request request;
