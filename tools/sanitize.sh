@@ -24,8 +24,8 @@ if [ ! -f "$build/build.ninja" ] || grep -q '^GTest_DIR:.*NOTFOUND' "$build/CMak
     -DSANITIZE="$sanitizer" -DRINGDIST_LINES="${RINGDIST_LINES:-ON}" -DRINGDIST_WERROR=ON \
     -DRINGDIST_UCX="${RINGDIST_UCX:-wheel}"
 fi
-# Algorithms, codecs, kernels and the agreement on members have no threads that could race with each
-# other. So one codec of a kind is enough for the ops that use them. Threads that come and go over UCX
+# Algorithms, codecs, kernels, the agreement on members and the orders of a link that are explored
+# have no threads that could race with each other. So one codec of a kind is enough for the ops that use them. Threads that come and go over UCX
 # make the loader free thread-local memory of UCX's libraries, which ThreadSanitizer takes for a race.
 folders=(control membership engine compress conformance negotiation os rendezvous transport)
 targets=(cpp_tests)
@@ -34,6 +34,7 @@ if [ "$sanitizer" = thread ]; then
   targets=("${folders[@]/%/_test}" mutants)
   chosen=(-R "^($(IFS='|' && echo "${folders[*]}"))/")
   without=(MembershipWorld CodecConformance CudaCodec LosslessKernels CodedStream RingOverUcx
+    ShmLinkOrders
     'Codecs/Compressed*/'{fp,bf,int2,onebit,randomk,lossless,'*_h_'})
   export GTEST_FILTER=${GTEST_FILTER:-"*-$(printf ':*%s*' "${without[@]}" | cut -c 2-)"}
 fi
