@@ -25,8 +25,9 @@ if [ ! -f "$build/build.ninja" ] || grep -q '^GTest_DIR:.*NOTFOUND' "$build/CMak
     -DRINGDIST_UCX="${RINGDIST_UCX:-wheel}"
 fi
 # Algorithms, codecs, kernels, the agreement on members and the orders of a link that are explored
-# have no threads that could race with each other. So one codec of a kind is enough for the ops that use them. Threads that come and go over UCX
-# make the loader free thread-local memory of UCX's libraries, which ThreadSanitizer takes for a race.
+# have no threads that could race with each other. So one codec of a kind is enough for the ops that
+# use them. Threads that come and go over UCX make the loader free thread-local memory of UCX's
+# libraries, which ThreadSanitizer takes for a race.
 folders=(control membership engine compress conformance negotiation os rendezvous transport)
 targets=(cpp_tests)
 chosen=()

@@ -28,7 +28,6 @@ from test_shrink import (
     _prepare,
     _run,
     _shrink,
-    _start,
     _sum_is_right,
     _until_an_error,
 )
@@ -292,33 +291,6 @@ def test_all_ranks_of_a_host_die_at_once(start: Start):
         print(f"rank {rank} after the deaths: {one.told(begin)}")
         assert one.report is not None and one.report.stayed == staying
         assert tuple(lost.rank for lost in one.report.lost) == dying
-    _run(pool, set(staying), _leave)
-
-
-def _send_in_a_ring(ranks: tuple[int, ...], seconds: float) -> int:
-    """What still goes on in the group after others have left it; how often."""
-    rank, done, end = dist.get_rank(), 0, time.monotonic() + seconds
-    after, before = ranks[(rank + 1) % len(ranks)], ranks[rank - 1]
-    while time.monotonic() < end or done == 0:
-        given, got = torch.full((1000,), float(rank)), torch.zeros(1000)
-        for work in dist.batch_isend_irecv(
-            [dist.P2POp(dist.isend, given, after), dist.P2POp(dist.irecv, got, before)]
-        ):
-            work.wait()
-        assert got.eq(before).all()
-        done += 1
-        time.sleep(0.05)
-    return done
-
-
-def test_all_ranks_of_a_host_end_in_good_order_and_the_others_go_on(start: Start):
-    """Nobody of that host is there any more to tell of the last ones."""
-    _, pool = start(hosts=2, size=6)
-    staying, leaving = (0, 1, 2), (3, 4, 5)
-    for rank in leaving:
-        pool.pipes[rank].send(None)  # it destroys the group, and its process ends
-    _start(pool, set(staying), _send_in_a_ring, staying, 2 * PEER_TIMEOUT)
-    pool.collect(without=leaving)
     _run(pool, set(staying), _leave)
 
 
