@@ -9,14 +9,16 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-cpp test-python bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel lint format sanitize fuzz clean
+.PHONY: help demo examples check test test-cpp test-python soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
 	@echo
 	@echo '  make demo         train a small network on handwritten digits, 2 ranks (RANKS=4: four)'
 	@echo '  make examples     FSDP2, tensor parallel and pipeline parallel training, each checked; 2 ranks'
-	@echo '  make test         all tests: test-cpp, then test-python'
+	@echo '  make check        before each commit: lint, the unit tests, one test of each kind; 3 minutes'
+	@echo '  make test         all tests: test-cpp, then test-python; 15 minutes on two cores'
+	@echo '  make soak         the long random checks, one after the other; a night (ARGS="kills chaos": these)'
 	@echo '  make test-cpp     the C++ tests; one of them: build/release/out/base_test --gtest_filter=...'
 	@echo '  make test-python  the Python tests; one of them: .venv/bin/python -m pytest -k ...'
 	@echo '  make bench        the collectives of one host against gloo and OpenMPI, 8 B to 64 MiB'
@@ -66,9 +68,26 @@ examples: build
 	$(VENV)/torchrun --nproc-per-node=$(RANKS) examples/tensor_parallel.py
 	$(VENV)/torchrun --nproc-per-node=$(RANKS) examples/pipeline_parallel.py
 
+# Each of these ends with its ten slowest tests, from the reports in this folder.
+TIMINGS := build/timings
+PYTEST = $(VENV)/python -m pytest tests/python -q
+BESIDE = --dist loadfile --numprocesses $$(tools/jobs.sh)
+
+check: lint
+	@tools/bootstrap.sh tests
+	@tools/build.sh cpp_tests
+	@tools/build.sh python
+	@rm -rf $(TIMINGS)
+	$(VENV)/ctest --test-dir build/release --output-on-failure --no-tests=error --progress \
+	  --parallel $$(tools/jobs.sh) --exclude-regex '^(algorithm|conformance|engine)/'
+	$(PYTEST) -m check $(BESIDE) --junitxml=$(TIMINGS)/python.xml
+	@$(VENV)/python tools/slowest.py $(TIMINGS)
+
 test:
+	@rm -rf $(TIMINGS)
 	@$(MAKE) --no-print-directory test-cpp
 	@$(MAKE) --no-print-directory test-python
+	@$(VENV)/python tools/slowest.py $(TIMINGS)
 
 test-cpp:
 	@tools/bootstrap.sh tests
@@ -76,10 +95,14 @@ test-cpp:
 	$(VENV)/ctest --test-dir build/release --output-on-failure --no-tests=error --progress \
 	  --parallel $$(tools/jobs.sh)
 
+# Without capabilities and with few descriptors, as most users run. Tests that make hosts need root: they
+# are marked alone.
 test-python: build
-	$(VENV)/python -m pytest tests/python -q --durations=25 -m "not alone" --dist loadfile \
-	  --numprocesses $$(tools/jobs.sh)
-	$(VENV)/python -m pytest tests/python -q --durations=25 -m alone
+	tools/unprivileged.sh $(PYTEST) -m "not alone" $(BESIDE) --junitxml=$(TIMINGS)/python.xml
+	$(PYTEST) -m alone --junitxml=$(TIMINGS)/alone.xml
+
+soak: build
+	tools/soak.sh $(ARGS)
 
 bench: build
 	$(VENV)/python -m benchmarks.host $(ARGS)

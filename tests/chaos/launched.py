@@ -15,6 +15,7 @@ from typing import Any
 
 import torch_ringdist
 
+PRELOADED = Path(__file__).with_name("preloaded.py")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 _POLL = 0.02
 
@@ -46,7 +47,7 @@ class Launched:
             "PYTHONPATH": python_path(),
             **(variables or {}),
         }
-        command = [sys.executable, "-m", "torch_ringdist", "run", f"--log-dir={folder}"]
+        command = [sys.executable, str(PRELOADED), "run", f"--log-dir={folder}"]
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 [*enter, *command, *options, *script],

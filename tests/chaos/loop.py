@@ -45,6 +45,8 @@ def parse_arguments() -> argparse.Namespace:
     add("--owed", type=Path)
     add("--hook", action="store_true", help="torch's own that sends fp16")
     add("--linger", type=float, default=0.0, help="seconds that rank 0 has more to do in the end")
+    add("--linger-from", type=Path, help="count them from when this file exists")
+    add("--touch", type=Path, help="create this file before joining")
     return parser.parse_args()
 
 
@@ -76,6 +78,8 @@ class Loop:
             state.commit()
             self.log("committed")
         if dist.get_rank() == 0:
+            while self.args.linger_from is not None and not self.args.linger_from.exists():
+                time.sleep(0.02)
             time.sleep(self.args.linger)
         return state.steps
 
@@ -123,6 +127,8 @@ def main() -> int:
     args = parse_arguments()
     elastic.init(args.min_ranks, args.rejoin_timeout, checkpoint=args.checkpoint)
     loop = Loop(args)
+    if args.touch is not None:
+        args.touch.touch()
     steps = elastic.run(loop.train)(loop.state)
     print(f"trained {steps} steps, {dist.get_world_size()} ranks")
     dist.destroy_process_group()

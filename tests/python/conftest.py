@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,9 +62,20 @@ def undisturbed_losses(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return digits.undisturbed(tmp_path_factory.mktemp("undisturbed"), EPOCHS)
 
 
+@cache
+def _no_hosts() -> str | None:
+    """Returns why this process cannot make network namespaces, if it cannot."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from benchmarks.net import hosts
+
+    return hosts.why_not()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """default_of("VARIABLE", ..., reason=...): what a test asserts of settings that nobody forces
-    (make matrix does)."""
+    """Skips a test whose marker (pyproject.toml) names a setting that is forced (make matrix does
+    that), or hosts that cannot be made."""
+    if item.get_closest_marker("hosts") and (reason := _no_hosts()):
+        pytest.skip(reason)
     for mark in item.iter_markers("default_of"):
         forced = [name for name in mark.args if os.environ.get(name)]
         if forced:

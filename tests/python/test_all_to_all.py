@@ -74,6 +74,7 @@ def _even(count: int) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 1000, 300_007])
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.check
 def test_even_parts(pools, size: int, count: int):
     pools(size).run(_even, count)
 

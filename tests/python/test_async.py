@@ -30,6 +30,7 @@ def _many_while_one_sleeps(count: int, seconds: float) -> float:
     return time.monotonic() - begin
 
 
+@pytest.mark.check
 def test_200_ops_in_flight_while_a_rank_sleeps(pools):
     times = pools(3).run(_many_while_one_sleeps, 200, 5.0)
     assert min(times) >= 4.9

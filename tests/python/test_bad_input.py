@@ -220,6 +220,7 @@ def _bad(case: str) -> Raised | None:
 
 
 @pytest.mark.parametrize("case", BAD)
+@pytest.mark.check
 def test_bad_input(pools, case: str):
     _, kind, words = BAD[case]
     error = pools(2).run(_bad, case)[-1]

@@ -107,6 +107,7 @@ def _groups() -> None:
     dist.destroy_process_group(other)
 
 
+@pytest.mark.check
 def test_only_its_own_group_counts(pools):
     pools(3).run(_groups)
 

@@ -35,7 +35,7 @@ def bench(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.hosts
 def test_a_small_run(tmp_path: Path):
     words = ["--layouts", "1x2", "1+2", "--operations", "all_reduce", "gather", "all_to_all"]
     words += ["--sizes", "8", "64K", "--rounds", "2", "--out", str(tmp_path)]

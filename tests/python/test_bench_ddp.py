@@ -22,7 +22,6 @@ from benchmarks.ddp.ratios import paired_ratio  # noqa: E402
 from benchmarks.ddp.settings import Stepping, Training, from_text  # noqa: E402
 from benchmarks.ddp.study import Study  # noqa: E402
 from benchmarks.kept import to_text  # noqa: E402
-from benchmarks.net import hosts as net  # noqa: E402
 
 MACHINE = {"cpu": "one", "cores": 2, "torch": "2", "date": "2000-01-01 00:00:00"}
 NOISE = (0.99, 1.0, 1.01, 1.0, 0.995, 1.005)
@@ -239,7 +238,7 @@ def test_what_is_changed_since_a_commit_counts(tmp_path: Path, monkeypatch) -> N
 
 
 @pytest.mark.parametrize(("rate", "name"), [("1gbit", "stepping-1gbit"), (ONE_HOST, ONE_HOST)])
-@pytest.mark.skipif(net.why_not() is not None, reason=str(net.why_not()))
+@pytest.mark.hosts
 def test_steps_of_two_ranks(tmp_path: Path, rate: str, name: str) -> None:
     command = [sys.executable, "-m", "benchmarks.ddp", "critics", "--quick", "--hosts", "2"]
     command += ["--rate", rate, "--task", "text", "--batch", "8", "--out", str(tmp_path)]
@@ -299,7 +298,7 @@ def test_steps_on_hosts_of_several_ranks() -> None:
     assert "0.50 (" in ours
 
 
-@pytest.mark.skipif(net.why_not() is not None, reason=str(net.why_not()))
+@pytest.mark.hosts
 def test_a_few_steps_on_hosts_of_two_ranks(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.ddp", "steps", "--quick", "--batch", "8"]
     command += ["--out", str(tmp_path), "--candidates", "gloo", "ringdist"]

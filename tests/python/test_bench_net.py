@@ -25,7 +25,6 @@ from benchmarks.net.rows import rows_of, table  # noqa: E402
 from benchmarks.net.variants import Variant  # noqa: E402
 
 REASON = net.why_not()
-with_hosts = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 HOLD_HOSTS = """
 import subprocess
@@ -63,7 +62,7 @@ def holder() -> subprocess.Popen:
     return process
 
 
-@with_hosts
+@pytest.mark.hosts
 def test_allreduce_over_two_hosts(tmp_path: Path) -> None:
     words = ["allreduce", "--hosts", "2", "--rate", "1gbit", "--sizes", "1M", "--seconds", "0.4"]
     words += ["--rounds", "2", "--variants", "gloo", "ringdist", "--out", str(tmp_path)]
@@ -90,7 +89,7 @@ def operations(tmp_path: Path, layout: str, *words: str) -> dict[tuple[str, str]
     return {(row["operation"], row["variant"]): row for row in found["rows"]}
 
 
-@with_hosts
+@pytest.mark.hosts
 def test_operations_over_hosts_that_are_unequal(tmp_path: Path) -> None:
     words = ["--operations", "all_reduce", "gather", "barrier", "--sizes", "1M"]
     rows = operations(tmp_path, "1+2", *words, "--variants", "gloo", "ringdist", "ringdist:int4")
@@ -108,7 +107,7 @@ def test_operations_over_hosts_that_are_unequal(tmp_path: Path) -> None:
     assert rows["barrier", "gloo"]["of_wire"] is None
 
 
-@with_hosts
+@pytest.mark.hosts
 @pytest.mark.skipif(not has_openmpi(), reason="no mpi4py and OpenMPI")
 def test_openmpi_takes_part_on_each_host(tmp_path: Path) -> None:
     words = ["--operations", "all_reduce", "reduce", "--sizes", "1M"]
@@ -130,7 +129,7 @@ def test_a_pair_of_codecs_is_for_what_is_summed() -> None:
     assert Coded(Variant.parse("ringdist:int4"), None).serves("all_gather")
 
 
-@with_hosts
+@pytest.mark.hosts
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     words = ["--operations", "barrier", "--sizes", "8", "--variants", "gloo"]
     first = operations(tmp_path, "2x1", *words)
@@ -139,7 +138,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     assert fresh != first and set(fresh) == set(first)
 
 
-@with_hosts
+@pytest.mark.hosts
 def test_ranks_that_fail_are_shown(tmp_path: Path) -> None:
     """Where they cannot make their group: no such algorithm."""
     words = ["--operations", "barrier", "--sizes", "8", "--variants", "ringdist/nonsense"]
@@ -259,7 +258,7 @@ def test_how_far_the_ranks_are(tmp_path: Path) -> None:
     Progress(None).step("nobody looks")
 
 
-@with_hosts
+@pytest.mark.hosts
 def test_a_failing_script_is_reported(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text(
@@ -274,7 +273,7 @@ def test_a_failing_script_is_reported(tmp_path: Path) -> None:
     assert "rank 1 gave up" in done.stderr  # host 1 writes to a log
 
 
-@with_hosts
+@pytest.mark.hosts
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_removes_its_hosts(number: signal.Signals) -> None:
     process = holder()
@@ -283,7 +282,7 @@ def test_an_interrupted_run_removes_its_hosts(number: signal.Signals) -> None:
     assert namespaces_of(process.pid) == []
 
 
-@with_hosts
+@pytest.mark.hosts
 def test_the_next_run_removes_what_a_killed_one_left() -> None:
     process, other = holder(), holder()
     process.kill()

@@ -78,6 +78,7 @@ def test_what_builds_read_is_set_and_nothing_warns():
     assert done.stderr == ""
 
 
+@pytest.mark.check
 def test_info_of_the_built_module():
     done = command_line("info", "--json", RINGDIST_ALGORITHM="direct")
     assert done.returncode == 0, done.stderr

@@ -35,6 +35,7 @@ def no_costs_file(monkeypatch):
     monkeypatch.delenv("RINGDIST_COSTS", raising=False)
 
 
+@pytest.mark.check
 def test_the_choice_and_who_sends_what_to_whom(capsys):
     out = output(capsys, "--ranks", "4", "--hosts", "2", "--operation", "allreduce")
     assert out.startswith("all_reduce of 1 MiB float32 SUM, 4 ranks on 2 hosts of 2\n")

@@ -63,6 +63,7 @@ def _all_reduces(which: str, seed: int) -> None:
 
 @pytest.mark.parametrize("which", LISTS)
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.check
 def test_all_reduce_coalesced(pools, size: int, which: str):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

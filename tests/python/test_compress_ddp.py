@@ -85,6 +85,7 @@ def _no_sync(seed: int) -> float:
     return books.error(handle.state_dict()["residuals"])
 
 
+@pytest.mark.check
 def test_no_sync_counts_and_conserves_per_synchronised_step(pools):
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")

@@ -53,6 +53,7 @@ def _resume(state: dict[str, object], warmup: int) -> dict[str, numpy.ndarray] |
 
 
 @pytest.mark.parametrize(("old", "new"), [(4, 3), (2, 4), (3, 1)])
+@pytest.mark.check
 def test_reload_on_another_world_size_keeps_the_mean_owed(pools, old: int, new: int):
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")

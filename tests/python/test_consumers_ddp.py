@@ -129,6 +129,7 @@ def _no_sync(seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.check
 def test_no_sync(pools, size: int):
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")

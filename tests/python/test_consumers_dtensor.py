@@ -97,6 +97,7 @@ def _distribute(seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.check
 def test_distribute_tensor(pools, size: int):
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")

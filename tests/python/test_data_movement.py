@@ -39,6 +39,7 @@ def _moved(seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.check
 def test_broadcast_and_all_gather_move_any_dtype(pools, size: int):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

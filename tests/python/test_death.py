@@ -77,6 +77,7 @@ def test_killed_while_all_others_wait_for_it(fresh_pool):
     _errors(pool, 1, pool.kill(1), DEATH_LIMIT)
 
 
+@pytest.mark.check
 def test_killed_while_nothing_runs(fresh_pool):
     pool = _prepared(fresh_pool(SIZE))
     pool.kill(3)

@@ -16,7 +16,6 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.net import hosts as net  # noqa: E402
 
-REASON = net.why_not()
 LIMIT = 60  # seconds, of one case
 RANKS, PER_HOST = 4, 2
 
@@ -72,7 +71,7 @@ def _start(hosts: net.Hosts, rank: int, words: list[str]) -> subprocess.Popen:
     return subprocess.Popen(command, env=variables, start_new_session=True)
 
 
-@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.hosts
 @pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone")
 @pytest.mark.parametrize(
     "operation", ["all_reduce", "int4", "all_gather", "reduce_scatter", "broadcast"]

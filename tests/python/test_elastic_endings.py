@@ -19,11 +19,12 @@ def _steps(folder: Path) -> int:
 
 
 def test_one_comes_when_others_have_returned(tmp_path: Path):
-    owed = tmp_path / "owed"
-    script = ["--steps=20", "--linger=12", f"--owed={owed}"]
+    owed, comes = tmp_path / "owed", tmp_path / "comes"
+    script = ["--steps=20", "--linger=5", f"--linger-from={comes}", f"--owed={owed}"]
+    newcomer = [*script, f"--touch={comes}"]
     with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         job.wait_for(lambda: _steps(owed) == 3 + 3 * 20)
-        with run_loop(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
+        with run_loop(tmp_path / "more", f"--rdzv={job.address}", script=newcomer) as more:
             assert job.end() == 0, job.output()
             assert more.end() == 0, more.output()
             assert job.output().count("trained 20 steps, 4 ranks") == 6, job.output()

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from support.digits import last_size
 from support.launched import Course, Launched, digits, read
-from test_shrink_hosts import REASON, Network
+from test_shrink_hosts import Network
 
 pytestmark = [
     pytest.mark.alone,
-    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+    pytest.mark.hosts,
     pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone"),
 ]
 

@@ -30,6 +30,7 @@ def _step(samplers: list[elastic.Sampler]) -> tuple[list[list[int]], list[float]
 
 @pytest.mark.parametrize("settings", [{"global_batch": 7}, {"batch_size": 3}], ids=str)
 @pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.check
 def test_sizes_change_in_an_epoch(settings: dict[str, int], drop_last: bool):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

@@ -18,6 +18,7 @@ from torch_ringdist.elastic._residuals import Residuals
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.check
 def test_a_step_is_undone(steps: int):
     training = Training()
     for _ in range(steps):

@@ -30,6 +30,7 @@ def test_sizes_four_three_two_three_four(tmp_path: Path, undisturbed_losses: lis
     assert course_of(tmp_path, undisturbed_losses, EPOCHS).sizes == [4, 3, 2, 3, 4]
 
 
+@pytest.mark.check
 def test_the_dead_are_started_again(tmp_path: Path, undisturbed_losses: list[float]):
     script = script_of(tmp_path, "--no-copy", epochs=EPOCHS)  # time for another one to start
     with Launched(tmp_path, ["--nproc-per-node=3"], script) as job:

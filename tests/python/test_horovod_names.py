@@ -114,6 +114,7 @@ def _same(own: object, expected: object) -> bool:
 
 
 @pytest.mark.parametrize("name", [*SIGNATURES, *LONGER])
+@pytest.mark.check
 def test_signature(name: str):
     own = list(inspect.signature(getattr(hvd, name)).parameters.values())
     expected = _expected(SIGNATURES.get(name, LONGER.get(name, "")))

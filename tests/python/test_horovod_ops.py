@@ -130,6 +130,7 @@ def test_adasum_of_any_number(pools, size: int):
 @pytest.mark.parametrize(
     "function", [_reductions, _factors, _grouped, _movements, _sparse, _adasum]
 )
+@pytest.mark.check
 def test_results(pools, size: int, function):
     pools(size).run(function)
 

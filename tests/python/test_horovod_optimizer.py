@@ -374,6 +374,7 @@ def _adasum_of_some() -> None:
         _one_process_set,
     ],
 )
+@pytest.mark.check
 def test_optimizer(pools, function):
     pools(3).run(function)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from support.horovod import initialized
-from test_shrink_hosts import REASON, Network
+from test_shrink_hosts import Network
 
 import torch_ringdist.horovod as hvd
 
@@ -140,7 +140,7 @@ def test_the_launcher_asks_for_it(tmp_path: Path, end: str):
         assert "cycles" in rows
 
 
-@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.hosts
 @pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone")
 def test_ranks_of_two_hosts(tmp_path: Path):
     path = tmp_path / "timeline.json"

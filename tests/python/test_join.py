@@ -100,6 +100,7 @@ def _pool(fresh_pool, members: int, newcomers: int, **launch: Any) -> Pool:
     return pool
 
 
+@pytest.mark.check
 def test_one_comes_to_two(fresh_pool):
     pool = _pool(fresh_pool, 2, 1)
     _start(pool, {0, 1}, _member, 3)

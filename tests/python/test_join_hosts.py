@@ -10,13 +10,13 @@ import pytest
 from support.rank import Ranks
 from test_join import _found, _join_and_wait, _member, _newcomer, _told_alike
 from test_shrink import _leave, _run, _start
-from test_shrink_hosts import REASON, SIZE, Start
+from test_shrink_hosts import SIZE, Start
 from test_shrink_hosts import start as start
 
 import torch_ringdist
 
 pytestmark = [
-    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+    pytest.mark.hosts,
     pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone"),
 ]
 

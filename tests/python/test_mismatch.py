@@ -110,6 +110,7 @@ def _one_does_not_come(seconds: float) -> tuple[Raised, Raised]:
 
 
 @pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.check
 def test_a_rank_that_does_not_come_is_named(pools, size: int):
     for rank, (error, again) in enumerate(pools(size).run(_one_does_not_come, 3.0)):
         where = f"rank {rank}: {error}"

@@ -39,6 +39,7 @@ def _allreduce_exact(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", REDUCIBLE)
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.check
 def test_all_reduce(pools, size: int, name: str):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

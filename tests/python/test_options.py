@@ -27,6 +27,7 @@ def test_nothing_is_set_at_first():
     assert repr(options) == "Options()"
 
 
+@pytest.mark.check
 def test_fields_are_set_and_unset():
     options = torch_ringdist.Options(algorithm="ring", peer_timeout=3)
     options.trace = False
@@ -77,6 +78,7 @@ def test_wrong_type_names_field_value_and_accepted(name: str, value: object, acc
     ("name", "value"),
     [("peer_timeout", float("nan")), ("segment_bytes", 2**63), ("algorithm", "ri\0ng")],
 )
+@pytest.mark.check
 def test_impossible_value_is_a_value_error(name: str, value: object):
     options = torch_ringdist.Options()
     with pytest.raises(ValueError, match=rf"Options\.{name}: expected .*, got "):

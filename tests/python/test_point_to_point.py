@@ -59,6 +59,7 @@ def _tags() -> None:
     dist.barrier()
 
 
+@pytest.mark.check
 def test_tags_and_order(pools):
     pools(2).run(_tags)
 
@@ -89,6 +90,7 @@ def _any_source() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.check
 def test_any_source(pools, size: int):
     pools(size).run(_any_source)
 

@@ -199,6 +199,7 @@ print(tensor.eq(7).all().item(), os.waitpid(child, 0)[1], flush=True)
 """
 
 
+@pytest.mark.check
 def test_a_forked_process_ends_as_others_do():
     """What it has sent arrives, also where its parent had loaded the module."""
     [done] = run_interpreters(1, FORKED)

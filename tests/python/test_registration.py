@@ -49,6 +49,7 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.check
 def test_import_registers_for_cpu_and_cuda():
     assert dist.is_backend_available("ringdist")
     assert dist.Backend.backend_capability["ringdist"] == ["cpu", "cuda"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.pool import free_port
-from test_shrink_hosts import REASON, Network
+from test_shrink_hosts import Network
 
 from torch_ringdist._launch import hosts
 from torch_ringdist._launch.ringdistrun import main, parse_arguments
@@ -216,7 +216,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: list[str], text
     assert text in capsys.readouterr().err
 
 
-@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.hosts
 @pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone")
 def test_two_hosts():
     with Network(2) as network:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.launched import CHAOS
 from test_ringdistrun import ENVIRONMENT, RUN
-from test_shrink_hosts import REASON, Network
+from test_shrink_hosts import Network
 
 from torch_ringdist._launch.discovery import Discovery
 from torch_ringdist._launch.ringdistrun import main
@@ -189,7 +189,7 @@ def test_dry_run_says_what_each_host_runs(capsys: pytest.CaptureFixture[str]):
     assert second.endswith(f"--nproc-per-node=3 {common} --max-ranks=5 --no-python -- x")
 
 
-@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.hosts
 @pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone")
 def test_hosts_by_rsh(tmp_path: Path):
     hosts = tmp_path / "hosts"

@@ -143,6 +143,7 @@ def _reads(tensor: torch.Tensor, given_bytes: int) -> bool:
 
 @reads_in_place
 @shares_alone
+@pytest.mark.check
 def test_nothing_is_staged(pools):
     pools(2).run(_in_place)
 

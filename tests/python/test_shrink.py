@@ -145,6 +145,7 @@ def test_one_is_killed(fresh_pool, victim: int, has_store: bool):
     assert reports[0].first_unfinished == PREPARED + min(done) + 1, (reports[0], done)
 
 
+@pytest.mark.check
 def test_one_of_two_is_killed(fresh_pool):
     losses = _after_kills(_prepared(fresh_pool(2)), (0,))
     [(_, _, report)] = losses[1]

@@ -40,9 +40,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.net import hosts as net  # noqa: E402
 
-REASON = net.why_not()
 pytestmark = [
-    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+    pytest.mark.hosts,
     pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone"),
 ]
 

@@ -41,6 +41,7 @@ def _sums(seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.check
 def test_sums_and_averages(pools, size: int):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

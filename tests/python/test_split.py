@@ -32,6 +32,7 @@ def _split(parts: list[list[int]]) -> tuple[int, int, float] | None:
 
 
 @pytest.mark.parametrize("parts", [[[0, 1], [2]], [[0, 2], [1]], [[0, 1, 2]]])
+@pytest.mark.check
 def test_parts_work_by_themselves(pools, parts: list[list[int]]):
     found = pools(3).run(_split, parts)
     for part in parts:

@@ -127,6 +127,7 @@ def _traced(folder: str) -> None:
     dist.destroy_process_group(group)
 
 
+@pytest.mark.check
 def test_trace_has_a_row_for_each_group(pools, tmp_path: Path):
     folder = tmp_path / "new" / "folder"
     pools(2).run(_traced, str(folder))

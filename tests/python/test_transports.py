@@ -22,7 +22,6 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.net import hosts as net  # noqa: E402
 from benchmarks.net.launch import torchrun  # noqa: E402
 
-REASON = net.why_not()
 COUNTS = (1, 1000, 300_007, 4_000_037)
 
 
@@ -49,6 +48,7 @@ def _every_way(transport: str) -> str:
 
 
 @pytest.mark.parametrize(("transport", "used"), [("", "shm"), ("shm", "shm"), ("ucx", "ucx")])
+@pytest.mark.check
 def test_every_transport_moves_everything(pools, transport: str, used: str):
     for rank, line in enumerate(pools(3).run(_every_way, transport)):
         others = " ".join(str(peer) for peer in range(3) if peer != rank)
@@ -172,7 +172,7 @@ open(os.environ["DONE"] + str(rank), "w").close()
 """
 
 
-@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.hosts
 @pytest.mark.default_of("RINGDIST_TRANSPORT", reason="each has its place")
 def test_two_hosts_of_two_ranks_use_both(tmp_path: Path):
     script = tmp_path / "both.py"

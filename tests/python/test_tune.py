@@ -28,7 +28,6 @@ from torch_ringdist._costs import Costs, Link  # noqa: E402
 from torch_ringdist._tune_fit import SMALL, Kind, Model, Sample, fit, without_calls  # noqa: E402
 from torch_ringdist._tune_hosts import Launch  # noqa: E402
 
-REASON = net.why_not()
 SIZES = (4 << 10, 16 << 10, 64 << 10, 252 << 10)
 BUILT_IN = Link(200, 40e9, 10e9, 300, 72)
 BUILT_IN_BETWEEN = Link(30_000, 1.2e9, 3e9, 3000, 72)
@@ -180,7 +179,7 @@ def test_a_short_run_writes_a_file_that_reads_back(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.hosts
 def test_on_two_hosts_the_line_between_them_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     command = ["-m", "torch_ringdist", "tune", "--out", str(path), "--seconds", "4"]

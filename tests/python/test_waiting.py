@@ -7,6 +7,7 @@ import re
 import time
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from support.rank import Ranks, poll
@@ -123,6 +124,7 @@ def test_while_a_caller_waits_the_lane_seldom_looks(fresh_pool):
     assert fresh_pool(2).run(_wait_for_a_late_rank)[0] < 500
 
 
+@pytest.mark.check
 def test_dump_leads_with_who_is_waited_for_and_how_long(fresh_pool):
     pool = fresh_pool(2)  # whose only group is this one
     other, own = pool.run(_verdicts)[1]
