@@ -11,8 +11,6 @@ import pytest
 from support.digits import EPOCHS, course_of, script_of, trained
 from support.launched import CHAOS, Launched
 
-pytestmark = pytest.mark.alone
-
 RANKS = 4
 PEER_TIMEOUT, STOP = 5, 15.0  # seconds
 SCRIPT = CHAOS / "dying.py"

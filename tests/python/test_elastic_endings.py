@@ -6,11 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
 import torch.distributed as dist
 from support.launched import LOOP, Launched, run_loop
-
-pytestmark = pytest.mark.alone
 
 
 def _steps(folder: Path) -> int:

@@ -13,7 +13,6 @@ from support.launched import Course, Launched, digits, read
 from test_shrink_hosts import Network
 
 pytestmark = [
-    pytest.mark.alone,
     pytest.mark.hosts,
     pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone"),
 ]

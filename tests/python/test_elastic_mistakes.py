@@ -21,8 +21,6 @@ from torch import nn
 from torch_ringdist import ArgumentError, elastic
 from torch_ringdist.elastic import _settings, _standing
 
-pytestmark = pytest.mark.alone
-
 # Of what others have, in the words of the newcomer.
 SAID = {
     loop.KEYS: "this process has entry 'more', the group has not",

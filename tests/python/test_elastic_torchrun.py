@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 from support.launched import LOOP, newest_members, python_path, read_events
 
-pytestmark = pytest.mark.alone
-
 RANKS = 2
 LIMIT = 60.0  # seconds
 

@@ -11,8 +11,6 @@ import pytest
 from support.digits import EPOCHS, course_of, script_of, trained
 from support.launched import Launched
 
-pytestmark = pytest.mark.alone
-
 
 def test_sizes_four_three_two_three_four(tmp_path: Path, undisturbed_losses: list[float]):
     script = script_of(tmp_path, epochs=EPOCHS)

@@ -8,13 +8,10 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from support.digits import trained
 from support.launched import CHAOS, EXAMPLES, Course, Launched, python_path, read
 
 from torch_ringdist._launch.horovod_names import NAMES
-
-pytestmark = pytest.mark.alone
 
 IMAGES, EPOCHS = 1437, 20
 STEPS = ["--steps=150", "--pause=0.05"]

@@ -8,14 +8,11 @@ import subprocess
 import sys
 import time
 
-import pytest
 import torch
 from support.horovod import initialized
 
 import torch_ringdist
 import torch_ringdist.horovod as hvd
-
-pytestmark = pytest.mark.alone
 
 RUN = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]
 

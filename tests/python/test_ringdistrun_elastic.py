@@ -19,8 +19,6 @@ from test_shrink_hosts import Network
 from torch_ringdist._launch.discovery import Discovery
 from torch_ringdist._launch.ringdistrun import main
 
-pytestmark = pytest.mark.alone
-
 LOOP = ["python", str(CHAOS / "horovod_loop.py")]
 ENDLESS = [*LOOP, "--steps=100000", "--pause=0.05"]
 # Two names of this machine, so two hosts.

@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 from support.pool import free_port
 
-pytestmark = pytest.mark.alone
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -153,6 +151,7 @@ def tune(*words: str, environment: dict[str, str] | None = None) -> subprocess.C
     return subprocess.run(command, env=given, capture_output=True, text=True, timeout=100)
 
 
+@pytest.mark.alone
 def test_a_short_run_writes_a_file_that_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     # The variables of a training do not disturb it, and the file need not be there yet.
@@ -179,6 +178,7 @@ def test_a_short_run_writes_a_file_that_reads_back(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.alone
 @pytest.mark.hosts
 def test_on_two_hosts_the_line_between_them_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
