@@ -23,14 +23,14 @@ class ProcessGroupRing(_Backend):
     def admit(self, job: str, note: str) -> None:
         """Newcomers may come to this generation and later ones; `note` is for them. Blocks on the
         store, without the GIL, on rank 0. Raises as torch_ringdist.admit()."""
+    def give_up(self, rank: int, why: str) -> None:
+        """Treat another rank's process as lost, though it lives: the group fails, and
+        next_generation() leaves it out. Raises ArgumentError: the group has not formed."""
     def next_generation(self, timeout: timedelta) -> NextGeneration:
         """Agree with all members that can be reached on the next generation, and make its group;
-        this one ends on all ranks. Blocks without the GIL.
-
-        Raises DistBackendError when the time is over ("no quorum: ..."): it may be called again;
-        DistNetworkError, others go on without this process ("excluded in generation ...");
-        ArgumentError, the group has not formed; NotSupportedError, it has one rank.
-        """
+        this one ends on all ranks. Blocks without the GIL. Raises DistBackendError when the time is
+        over ("no quorum: ..."): it may be called again; DistNetworkError, others go on without this
+        process ("excluded in ..."); ArgumentError, not formed; NotSupportedError, one rank."""
 
 class NextGeneration:
     """What became of a group that has lost members, or taken newcomers."""

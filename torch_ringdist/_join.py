@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from torch_ringdist._options import Options
 
 _USUAL_TIMEOUT = timedelta(minutes=30)  # as that of a group
+_ELASTIC = "elastic/"
+
+
+class ElasticJob(str):
+    """A job of torch_ringdist.elastic, by name: only elastic itself joins and admits by it."""
+
+    __slots__ = ()
+
+    def __new__(cls, name: str) -> ElasticJob:
+        return super().__new__(cls, _ELASTIC + name)
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,7 @@ def admit(job: str = "default") -> str:
     Raises:
         ArgumentError: there is no default group; it has another backend, for some of its devices
             at least; its members have not found each other yet, which they have after their first
-            operation.
+            operation; the job is one of torch_ringdist.elastic.
         NotSupportedError: several of its ranks are in one process.
         TypeError: job is no str.
         torch.distributed.DistBackendError: the store cannot be written to (rank 0 leaves word of
@@ -105,7 +115,8 @@ def join(
             named: then the members do not notice.
         torch.distributed.DistNetworkError: let in, and given up again for being silent.
         ArgumentError: this process has a default group, or was a member of that one before; a
-            rendezvous that is none; a timeout that is not above 0.
+            rendezvous that is none; a timeout that is not above 0; the job is one of
+            torch_ringdist.elastic.
         TypeError: an argument of another type.
     """
     if dist.is_initialized():
@@ -137,6 +148,11 @@ def join(
 def _checked_job(operation: str, job: Any) -> str:
     if not isinstance(job, str):
         raise TypeError(f"ringdist: {operation}: job must be a str, got {type(job).__name__}")
+    if job.startswith(_ELASTIC) and not isinstance(job, ElasticJob):
+        raise ArgumentError(
+            f"ringdist: {operation}: the ranks of job {job!r} train by torch_ringdist.elastic: a "
+            "process becomes one of them by elastic.init() and elastic.run"
+        )
     return job
 
 

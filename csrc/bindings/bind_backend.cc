@@ -196,6 +196,8 @@ void bind_backend(py::module_& module) {
           "perform_nocolor_split", [](ProcessGroupRing&, const py::object&) {}, py::arg("device"))
       .def("admit", &ProcessGroupRing::admit, py::arg("job"), py::arg("note"),
            py::call_guard<py::gil_scoped_release>())
+      .def("give_up", &ProcessGroupRing::give_up, py::arg("rank"), py::arg("why"),
+           py::call_guard<py::gil_scoped_release>())
       .def("next_generation", &ProcessGroupRing::next_generation, py::arg("timeout"),
            py::call_guard<py::gil_scoped_release>());
   using Next = ProcessGroupRing::Next;

@@ -52,6 +52,10 @@ void Control::flood(std::vector<std::byte> payload) {
   if (!mark_.forked()) loop_->flood(std::move(payload));
 }
 
+void Control::give_up(uint64_t context_id, std::string cause) {
+  if (!mark_.forked()) loop_->give_up(context_id, std::move(cause));
+}
+
 void Control::sweep(std::function<void(bool)> then) {
   if (!mark_.forked()) loop_->sweep(std::move(then));
 }

@@ -143,6 +143,10 @@ void ControlLoop::flood(std::vector<std::byte> payload) {
   post([this, payload = std::move(payload)] { plane_.flood(payload); });
 }
 
+void ControlLoop::give_up(uint64_t id, std::string cause) {
+  post([this, id, cause = std::move(cause)] { plane_.give_up(id, cause); });
+}
+
 void ControlLoop::sweep(std::function<void(bool)> then) {
   post([this, then = std::move(then)] {
     bool all = false;

@@ -46,6 +46,7 @@ class ControlLoop {
                 const Patience& patience);
   void disconnect(uint64_t nonce, int rank);
   void flood(std::vector<std::byte> payload);
+  void give_up(uint64_t id, std::string cause);
   void sweep(std::function<void(bool)> then);
   void leave(bool process_ends);
   void stop();

@@ -51,6 +51,7 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
   void connect(const ControlRequest& request, int rank, const std::vector<ControlMember>& members);
   void disconnect(uint64_t nonce, int rank);
   void flood(const std::vector<std::byte>& payload);
+  void give_up(uint64_t id, const std::string& cause) { fates_.learn_lost(id, cause, nullptr); }
   // As of ControlSockets.
   bool sweep() { return sockets_.sweep(); }
   // `answer`: once goodbye is said.

@@ -126,6 +126,14 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
                                            : own_.admit(std::move(job), std::move(note), timeout());
     return error ? error.prefixed("ringdist: admit: group '" + name() + "': ") : error;
   }
+  // Treats the process of another rank as lost, though it lives: the group fails, and shrink()
+  // leaves it out. Waits for nobody. Nothing happens if a later generation was agreed on already,
+  // or there is no such rank. Errors: as of shrink(), of a group that has not formed.
+  Error give_up(int rank, const std::string& why) {
+    const Error error = context_->forked() ? Error(ErrorKind::kAborted, "the process was forked")
+                                           : own_.give_up(*context_, rank, why);
+    return error ? error.prefixed("ringdist: give_up: group '" + name() + "': ") : error;
+  }
   uint64_t freeze(const Error& cause) override;
   // It was shrunk: another group is what goes on.
   bool succeeded() const { return own_.succeeded(); }

@@ -45,6 +45,16 @@ bool OwnGeneration::admits() const {
   return succession_ && succession_->reception()->admits();
 }
 
+Error OwnGeneration::give_up(Context& context, int rank, const std::string& why) const {
+  std::unique_lock lock(mutex_);
+  const auto own = get();
+  lock.unlock();
+  if (!own.ok()) return own.error();
+  const ContextId process = own.value()->member(number_, rank);
+  if (process != 0) context.control().give_up(process, why);
+  return {};
+}
+
 Result<std::shared_ptr<Succession>> OwnGeneration::get() const {
   if (left_) return Error(ErrorKind::kAborted, "it has been destroyed");
   if (has_none_) return Error(ErrorKind::kNotSupported, "several of its ranks are in one process");

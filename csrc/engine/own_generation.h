@@ -32,6 +32,8 @@ class OwnGeneration {
   // See Communicator::admit().
   Error admit(std::string job, std::string note, Milliseconds timeout);
   bool admits() const;
+  // See Communicator::give_up().
+  Error give_up(Context& context, int rank, const std::string& why) const;
   // As of Succession. Errors besides: kNotSupported, kInvalidArgument, as of
   // Communicator::shrink().
   Result<Shrunk> next(TimePoint deadline, const Succession::MakeNext& make);

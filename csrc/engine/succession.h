@@ -66,6 +66,8 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   // While the members of the last generation look for each other nobody would watch them: false, or
   // the task is run when they have found each other, or this process has left.
   bool keep(std::function<void()> task);
+  // The process of that rank, if the generation is the present one; else 0.
+  ContextId member(uint32_t generation, int rank) const;
   // Of that generation, this rank has found all members.
   void formed(uint32_t generation, const FoundGroup& found);
 
@@ -131,7 +133,7 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   const std::shared_ptr<AddressBook> book_ = std::make_shared<AddressBook>();
   const std::shared_ptr<Reception> reception_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   Generation present_ RINGDIST_GUARDED_BY(mutex_);
   uint32_t made_ RINGDIST_GUARDED_BY(mutex_) = 0;  // the last of which a group was made

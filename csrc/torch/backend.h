@@ -161,6 +161,11 @@ class ProcessGroupRing final : public c10d::Backend {
     throw_if(served_.in()->communicator->admit(job, note));
   }
 
+  // See Communicator::give_up(), whose errors it raises.
+  void give_up(int rank, const std::string& why) {
+    throw_if(served_.in()->communicator->give_up(rank, why));
+  }
+
   // This process becomes a member of the group that takes newcomers at `options.store`: see
   // Admission, whose errors it raises.
   struct Joined {

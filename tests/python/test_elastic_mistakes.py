@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.launched import loop, run_loop
+from support.launched import loop, python_path, run_loop
 from torch import nn
 
 from torch_ringdist import ArgumentError, elastic
@@ -41,6 +41,77 @@ def test_a_newcomer_that_is_another_program_is_refused(tmp_path: Path):
         assert len(job.events("generation")) == 2  # nobody has noticed
         job.send(signal.SIGTERM)
         assert job.end() == 128 + signal.SIGTERM, job.output()
+
+
+# Comes by other ways than elastic.run, does what its argument says, and lives on.
+ROGUE = """
+import sys, time
+import torch, torch.distributed as dist, torch_ringdist
+from torch_ringdist._join import ElasticJob
+
+class Mine:
+    pass
+
+address, what = sys.argv[1:]
+if what == "plain":
+    torch_ringdist.join(address, job="elastic/default")
+torch_ringdist.join(address, job=ElasticJob("default"))
+size = dist.get_world_size()
+if what == "bytes":
+    record = torch.full((1024,), 0xff, dtype=torch.uint8)
+    dist.all_gather([torch.empty_like(record) for _ in range(size)], record)
+while what == "object":
+    try:
+        dist.all_gather_object([None] * size, Mine())
+    except dist.DistNetworkError:
+        raise
+    except dist.DistError:
+        torch_ringdist.shrink()
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("bytes", "newcomer refused: rank 2 has sent something else than where it stands"),
+        ("object", "newcomer refused: rank 2 does not take part in its first meeting"),
+    ],
+)
+def test_a_newcomer_that_sends_something_else_is_refused(tmp_path: Path, what: str, said: str):
+    """The job goes on without it."""
+    script = ["--steps=1000000", "--pause=0.02"]
+    with run_loop(tmp_path, "--nproc-per-node=2", script=script) as job:
+        pids = job.wait_for_size(2)
+        rogue = _rogue(job.address, what)
+        try:
+            job.wait_for(lambda: re.search(said, job.output()))
+            job.wait_for(lambda: [one for one in job.events("generation") if one["lost"]])
+            assert job.wait_for_size(2) == pids
+            job.send(signal.SIGTERM)
+            assert job.end() == 128 + signal.SIGTERM, job.output()
+        finally:
+            rogue.kill()
+            rogue.wait()
+
+
+def test_a_newcomer_by_plain_join_is_refused(tmp_path: Path):
+    with run_loop(tmp_path, "--nproc-per-node=1", script=["--steps=1000000"]) as job:
+        job.wait_for_size(1)
+        rogue = _rogue(job.address, "plain")
+        assert "becomes one of them by elastic.init()" in rogue.communicate(timeout=60)[1]
+        assert len(job.events("generation")) == 1  # the job has not noticed
+        job.send(signal.SIGTERM)
+        assert job.end() == 128 + signal.SIGTERM, job.output()
+
+
+def _rogue(address: str, what: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", ROGUE, address, what],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": python_path()},
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 import torch_ringdist
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist._join import ElasticJob
 from torch_ringdist.elastic import _log, _standing
 from torch_ringdist.elastic._settings import Settings
 
@@ -180,7 +181,7 @@ class Entry:
 
     @property
     def _job(self) -> str:
-        return f"elastic/{self._settings.job}"
+        return ElasticJob(self._settings.job)
 
     def _beats(self) -> int:
         return self._store.add(self._beat_key, 0)

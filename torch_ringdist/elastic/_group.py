@@ -17,6 +17,11 @@ def has_failed() -> bool:
     return backend_of(None, "elastic").has_failed
 
 
+def give_up(rank: int, why: str) -> None:
+    """The group fails, and goes on without that rank."""
+    backend_of(None, "elastic").give_up(rank, why)
+
+
 def await_devices(parameters: Iterable[torch.Tensor]) -> None:
     """What is queued on their GPUs goes on when a group fails, with whatever is in memory then: so
     a step counts when it is done there, and the group is well.

@@ -15,6 +15,7 @@ import torch_ringdist
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist.elastic import _group, _leave, _log, _standing
 from torch_ringdist.elastic._entry import Entry
+from torch_ringdist.elastic._newcomers import Newcomers
 from torch_ringdist.elastic._settings import Settings
 from torch_ringdist.elastic._standing import Company, Standing
 from torch_ringdist.elastic._state import Change, State
@@ -39,12 +40,14 @@ class Run:
         # Errors that came for no reason that shows, and after which step.
         self._retries, self._retried_at = 0, -1
         self._rests_since = 0.0  # too few ranks
+        self._newcomers = Newcomers()
         self._start_ranks = settings.start_ranks
 
     def run(self, function: Callable[[State], _Result]) -> _Result:
         with _leave.signals():
             self._state._take()  # of now: it may have been changed since it was made
             self._generation = self._entry.enter(self._terms())
+            self._newcomers.has_met = self._generation == 0
             _leave.set_member(True)
             try:
                 while not self._is_over(function):
@@ -138,11 +141,16 @@ class Run:
             terms=_standing.hash_of(terms),
             content=_standing.hash_of(content) if self._veteran else "",
         )
-        company = Company(tuple(_standing.gather(mine)))
-        if company.strangers():
-            for text in _standing.refuse_strangers(company, terms, dist.get_rank()):
-                _log.event("refused", text)
+        standings = _standing.exchange(mine)
+        company = Company(tuple(one for one in standings if one is not None))
+        if self._newcomers.refuse_bad(standings):
             self._until_they_go()
+        if strangers := company.strangers():
+            _standing.refuse_strangers(company, terms, dist.get_rank())
+            text = f"{_ranks(strangers)} differ from rank {company.source} in what ranks agree on"
+            _log.event("refused", text)
+            self._until_they_go()
+        self._newcomers.meet()
         if company.differ():
             _standing.raise_difference(company, content)
         return company
@@ -219,8 +227,10 @@ class Run:
         """Another generation, after `cause`, or because this process leaves."""
         if cause is not None:
             _log.event("error", "", what=str(cause), steps=self._state.steps)
+        self._newcomers.refuse_absent(cause)
         _, report = torch_ringdist.shrink(timeout=self._settings.rejoin_timeout)
         self._generation = report.generation
+        self._newcomers.follow(report)
         self._lost += tuple(f"rank {one.rank} ({one.cause})" for one in report.lost)
         if cause is None or report.lost or report.joined or report.store:
             return

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
 from torch_ringdist._errors import ArgumentError
 
 if TYPE_CHECKING:
     from torch_ringdist.elastic._state import State
+
+_RECORD = 1024  # bytes of a Standing in a message
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,22 @@ class Standing:
     start_ranks: int
     terms: str
     content: str
+
+    def encode(self) -> torch.Tensor:
+        record = json.dumps(asdict(self)).encode().ljust(_RECORD)
+        return torch.tensor(list(record), dtype=torch.uint8)
+
+    @staticmethod
+    def decode(record: torch.Tensor) -> Standing | None:
+        """None where a newcomer has sent something else. JSON, as unpickling runs what was sent."""
+        try:
+            values = json.loads(bytes(record.tolist()))
+            one = Standing(**values)
+        except (ValueError, TypeError, RecursionError):
+            return None
+        kinds = {"str": str, "int": int, "bool": bool}
+        good = all(type(values[field.name]) is kinds[str(field.type)] for field in fields(one))
+        return one if good and one.steps >= 0 else None
 
 
 @dataclass(frozen=True)
@@ -105,6 +125,13 @@ class Company:
         return []
 
 
+def exchange(mine: Standing) -> list[Standing | None]:
+    """Those of all ranks; None for one that has sent no Standing."""
+    records = [torch.empty(_RECORD, dtype=torch.uint8) for _ in range(dist.get_world_size())]
+    dist.all_gather(records, mine.encode())
+    return [Standing.decode(record) for record in records]
+
+
 def gather(mine: Any) -> list[Any]:
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
@@ -128,22 +155,17 @@ def hash_of(values: dict[str, str]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def refuse_strangers(company: Company, terms: dict[str, str], rank: int) -> list[str]:
-    """All ranks call it where there are any: what each of them differs in, in words.
+def refuse_strangers(company: Company, terms: dict[str, str], rank: int) -> None:
+    """All ranks call it where there are any. Nothing is read of what strangers have.
 
     Raises:
-        ArgumentError: on a rank that is one.
+        ArgumentError: on a rank that is one; it names the first difference.
     """
-    everyone = gather(terms)
-    reference = everyone[company.source]
-    good = f"rank {company.source}"
-    reasons = {
-        one: difference(everyone[one], f"rank {one}", reference, good)
-        for one in company.strangers()
-    }
-    if rank in reasons:
-        raise ArgumentError(f"ringdist: elastic: {reasons[rank]}")
-    return list(reasons.values())
+    objects = [terms]
+    dist.broadcast_object_list(objects, src=company.source)
+    if rank in company.strangers():
+        text = difference(terms, f"rank {rank}", objects[0], f"rank {company.source}")
+        raise ArgumentError(f"ringdist: elastic: {text}")
 
 
 def raise_difference(company: Company, hashes: dict[str, str]) -> None:

@@ -1,0 +1,69 @@
+"""Ranks that have come, until they have shown that they take part in training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch_ringdist._shrink import ShrinkReport
+from torch_ringdist.elastic import _group, _log
+from torch_ringdist.elastic._standing import Standing
+
+_MEETINGS = 2  # that a newcomer may let fail though nobody is lost
+
+
+class Newcomers:
+    """The ranks of a generation with which no meeting has succeeded yet.
+
+    Members end the membership of one that sends nonsense. Each does so by itself: whatever the
+    others have seen, the next generation is without it.
+
+    Attributes:
+        has_met: this process is no newcomer itself. One that is leaves all that to the others.
+    """
+
+    def __init__(self) -> None:
+        self.has_met = False
+        self._unmet: set[int] = set()
+        self._failed = 0  # meetings with them
+
+    def follow(self, report: ShrinkReport) -> None:
+        """The next generation."""
+        stayed = enumerate(report.stayed)
+        self._unmet = {new for new, old in stayed if old in self._unmet} | set(report.joined)
+        if not (report.lost or report.joined or report.store):
+            self._failed += bool(self._unmet)
+
+    def meet(self) -> None:
+        """A meeting has succeeded."""
+        self._unmet, self._failed, self.has_met = set(), 0, True
+
+    def refuse_bad(self, standings: Sequence[Standing | None]) -> bool:
+        """Whether there are ranks that the group is to go on without, by what all have sent.
+
+        Raises:
+            RuntimeError: ranks have sent it that are no newcomers.
+        """
+        bad = {rank for rank, one in enumerate(standings) if one is None}
+        if older := sorted(bad - self._unmet if self.has_met else bad & {0}):
+            raise RuntimeError(
+                f"ringdist: elastic: ranks {older} have sent something else than where they "
+                "stand: do all ranks run the same version of torch_ringdist?"
+            )
+        self._refuse(bad, "has sent something else than where it stands")
+        steps = {rank: one.steps for rank, one in enumerate(standings) if one and one.veteran}
+        if known := [steps[rank] for rank in steps.keys() - self._unmet]:
+            liars = {rank for rank in steps.keys() & self._unmet if steps[rank] > max(known)}
+            self._refuse(liars, "claims more steps than the members have committed")
+            bad |= liars
+        return bool(bad)
+
+    def refuse_absent(self, cause: Exception | None) -> None:
+        """Those with whom meetings have failed again and again, the last one by `cause`."""
+        if self._failed + 1 >= _MEETINGS and self._unmet:
+            self._refuse(self._unmet, f"does not take part in its first meeting ({cause})")
+
+    def _refuse(self, ranks: set[int], why: str) -> None:
+        for rank in sorted(ranks) if self.has_met else ():
+            text = f"newcomer refused: rank {rank} {why}"
+            _log.event("refused", text, rank=rank)
+            _group.give_up(rank, text)
