@@ -9,6 +9,8 @@ from pathlib import Path
 import torch.distributed as dist
 from support.launched import LOOP, Launched, run_loop
 
+from torch_ringdist.elastic import _entry
+
 
 def _steps(folder: Path) -> int:
     """Lines that were written."""
@@ -44,6 +46,23 @@ def test_one_comes_when_all_is_over(tmp_path: Path):
         with run_loop(tmp_path / name, rendezvous, script=["--steps=5"]) as job:
             assert job.end() == 0, job.output()
             assert said in job.output(), job.output()
+
+
+def test_somebody_else_says_that_training_has_finished(tmp_path: Path):
+    script = ["--steps=1000000"]
+    with run_loop(tmp_path / "job", "--nproc-per-node=2", script=script) as job:
+        pids = job.wait_for_size(2)
+        host, _, port = job.address.rpartition(":")
+        store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False)
+        store.set(_entry._key("default", "progress"), "finished")
+        with run_loop(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
+            assert more.end() == 1, more.output()
+            assert "not from the members of its last generation" in more.output(), more.output()
+        os.kill(pids[1], signal.SIGKILL)
+        job.wait_for_size(1)
+        job.wait_for(lambda: store.get(_entry._key("default", "progress")) != b"finished")
+        job.send(signal.SIGTERM)
+        assert job.end() == 128 + signal.SIGTERM, job.output()
 
 
 def test_hooks_in_python_hide_nothing(tmp_path: Path):

@@ -57,3 +57,21 @@ def test_who_waits_for_room_has_all_its_time_left_then(monkeypatch: pytest.Monke
     assert _entry.Entry(settings(store)).enter({}) == 7
     leave.join()
     assert len(tries) == 2 and tries[0] - began > REJOIN.total_seconds(), "it did not wait"
+
+
+def test_only_the_last_members_say_that_training_has_finished():
+    """Anybody can write to the store; a process that comes then takes nobody else's word."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    progress, seal = (_entry._key("mine", name) for name in ("progress", "seal"))
+    entry = _entry.Entry(settings(store))
+    for written in ("finished", "finished word"):
+        store.set(progress, written)
+        assert _entry.progress_of(store, "mine") == _entry.TRAINING
+        with pytest.raises(dist.DistBackendError, match="not from the members of its last gener"):
+            entry.enter({})
+        store.set(seal, _entry._seal("another"))
+    store.set(seal, _entry._seal("word"))
+    assert _entry.progress_of(store, "mine") == _entry.FINISHED
+    with pytest.raises(SystemExit) as ended:
+        entry.enter({})
+    assert ended.value.code == 0

@@ -4,12 +4,14 @@ One key in the store says how far the job is. Who finds none founds a group of o
 else joins that, so processes may start in any order, and there is no first set of ranks to agree
 on. `forming ID` may be taken over, by compare-and-set, where the founder has died before training
 began. It becomes `training ID`, which may not: whoever could not reach the group would train beside
-it. When all have left it is `left`, and the next one founds again, from a checkpoint.
+it. When all have left it is `left`, and the next one founds again, from a checkpoint. `finished
+WORD` holds where the hash of WORD is the seal of the last generation: its members alone have it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import time
 import uuid
@@ -32,9 +34,22 @@ _FULL_POLL = 0.5  # seconds
 
 
 def progress_of(store: dist.Store, job: str) -> str:
-    """How far the job is; empty before anybody has come."""
-    key = _key(job, "progress")
-    return store.get(key).decode().partition(" ")[0] if store.check([key]) else ""
+    """How far the job is; empty before anybody has come. TRAINING also where somebody who was no
+    member of the last generation has written that the job has finished."""
+    key, seal = _key(job, "progress"), _key(job, "seal")
+    state, _, word = store.get(key).decode().partition(" ") if store.check([key]) else ("", "", "")
+    if state == FINISHED and not (store.check([seal]) and store.get(seal).decode() == _seal(word)):
+        return TRAINING
+    return state
+
+
+def _is_finished(progress: str) -> bool:
+    """Whether it says so; progress_of() checks that it is true."""
+    return progress.partition(" ")[0] == FINISHED
+
+
+def _seal(word: str) -> str:
+    return hashlib.blake2b(word.encode(), digest_size=16).hexdigest()
 
 
 def generations_of(store: dist.Store, job: str) -> int:
@@ -48,7 +63,13 @@ def workers_of(store: dist.Store, job: str, change: int) -> int:
 
 
 class Entry:
-    """Of this process into the group of a job."""
+    """Of this process into the group of a job.
+
+    Attributes:
+        word: the members of the last generation that trained have it, and nobody else.
+    """
+
+    word = ""
 
     def __init__(self, settings: Settings) -> None:
         """Finds the store. Raises torch.distributed.DistError where it is not there."""
@@ -56,10 +77,16 @@ class Entry:
         self._terms: dict[str, str] = {}
         self._founder = ""  # of the group, as long as this process may begin its training
         self._id = uuid.uuid4().hex
-        keys = ("progress", "size", "terms", "beat", "group", "generations")
-        self._progress, self._size, self._terms_key, self._beat_key, self._group, self._count = (
-            _key(settings.job, name) for name in keys
-        )
+        keys = ("progress", "size", "terms", "seal", "beat", "group", "generations")
+        (
+            self._progress,
+            self._size,
+            self._terms_key,
+            self._seal_key,
+            self._beat_key,
+            self._group,
+            self._count,
+        ) = (_key(settings.job, name) for name in keys)
         self._store = dist.TCPStore(
             settings.host,
             settings.port,
@@ -76,7 +103,7 @@ class Entry:
 
         Raises:
             torch.distributed.DistBackendError: not let in within the rejoin_timeout, or refused,
-                and why.
+                and why; the store says that the job has finished, and its members did not.
             ArgumentError: this process has other entries, shapes or data than the others.
             SystemExit: the job has finished.
         """
@@ -87,7 +114,7 @@ class Entry:
             seen = self._exchange(_LEFT, mine)
         deadline = time.monotonic() + self._settings.rejoin_timeout.total_seconds()
         while seen != mine:
-            if seen == FINISHED:
+            if _is_finished(seen):
                 self._end_too_late()
             if seen == _LEFT:
                 raise dist.DistBackendError(
@@ -137,7 +164,7 @@ class Entry:
         self._refuse_to_begin(seen or self._read())
 
     def _refuse_to_begin(self, seen: str) -> NoReturn:
-        if seen == FINISHED:
+        if _is_finished(seen):
             self._end_too_late()
         raise RuntimeError(
             "ringdist: elastic: nobody here has the state of this job, whose ranks are lost, or "
@@ -145,8 +172,13 @@ class Entry:
             "checkpoint"
         )
 
-    @staticmethod
-    def _end_too_late() -> NoReturn:
+    def _end_too_late(self) -> NoReturn:
+        if progress_of(self._store, self._settings.job) != FINISHED:
+            raise dist.DistBackendError(
+                f"ringdist: elastic: the store has that job {self._settings.job!r} has finished, "
+                "and not from the members of its last generation: something else writes to "
+                f"{self._progress!r} in the store"
+            )
         _log.event("too_late", "the job has finished; there is nothing to join")
         raise SystemExit(0)
 
@@ -157,10 +189,13 @@ class Entry:
     def go_on(self, size: int) -> None:
         """By the lowest rank of a generation that trains; of that size."""
         self._tell(self._size, str(size))
+        self._tell(self._seal_key, _seal(self.word))
         with contextlib.suppress(RuntimeError):
             self._store.add(self._count, 1)
-            # All had left but for one that came as they went.
-            self._exchange(_LEFT, f"{TRAINING} {self._id}")
+            seen = self._read()
+            # All had left but for one that came as they went; or it says what is not so.
+            if seen == _LEFT or _is_finished(seen):
+                self._exchange(seen, f"{TRAINING} {self._id}")
 
     def beat(self) -> None:
         """The group waits, and lives."""
@@ -172,11 +207,12 @@ class Entry:
         self._tell(self._terms_key, json.dumps(terms))
 
     def finish(self) -> None:
-        self._tell(self._progress, FINISHED)
+        self._tell(self._seal_key, _seal(self.word))
+        self._tell(self._progress, f"{FINISHED} {self.word}")
 
     def all_leave(self) -> None:
         with contextlib.suppress(RuntimeError):
-            if self._read() != FINISHED:
+            if progress_of(self._store, self._settings.job) != FINISHED:
                 self._store.set(self._progress, _LEFT)
 
     @property
@@ -205,7 +241,7 @@ class Entry:
         """However long that takes, while there is a group."""
         most, told = self._settings.max_ranks, False
         while most and self._store.check([self._size]):
-            if self._read() in (FINISHED, _LEFT):
+            if (seen := self._read()) == _LEFT or _is_finished(seen):
                 return
             if int(self._store.get(self._size)) < most:
                 return

@@ -262,6 +262,7 @@ class Run:
 
     def _tell(self, company: Company) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()
+        self._entry.word = company.word
         if rank == 0:
             self._entry.go_on(size)
             self._entry.say_terms(self._terms())

@@ -75,6 +75,11 @@ class Company:
         return max(ranks, key=lambda rank: (self.standings[rank].steps, -rank))
 
     @property
+    def word(self) -> str:
+        """Equal on all ranks, and secret: ids of processes are in no store."""
+        return hash_of({one.id: "" for one in self.standings})
+
+    @property
     def has_trained(self) -> bool:
         return any(one.veteran for one in self.standings)
 
