@@ -25,16 +25,17 @@ Public names:
     admit     lets newcomers into the default group: shrink() takes them
     join      in place of init_process_group: becomes a member of a group that lets newcomers in
     elastic   training that loses ranks and takes new ones without losing a step
+    horovod   the API of horovod.torch
     ShrinkReport, JoinReport
               what they say of who is lost, who stayed and who has come
     ArgumentError, NotSupportedError
               what operations raise for arguments that they do not take
 
-``python -m torch_ringdist --help`` shows the same from the command line.
+torch_ringdist.torchft is for torchft, and needs it. ``python -m torch_ringdist --help`` shows the
+same from the command line.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch_ringdist import _registration
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from torch_ringdist import ddp as ddp
     from torch_ringdist import elastic as elastic
     from torch_ringdist import fsdp as fsdp
+    from torch_ringdist import horovod as horovod
     from torch_ringdist._collectives import all_gather_into_tensor as all_gather_into_tensor
     from torch_ringdist._collectives import all_reduce as all_reduce
     from torch_ringdist._collectives import reduce_scatter_tensor as reduce_scatter_tensor
@@ -85,7 +87,7 @@ _LAZY = {
     "stats": "torch_ringdist._inspect",
     "trace": "torch_ringdist._trace",
 }
-_MODULES = ("ddp", "elastic", "fsdp", "torchft")
+_MODULES = ("ddp", "elastic", "fsdp", "horovod", "torchft")
 
 __all__ = [
     "ArgumentError",
@@ -102,6 +104,7 @@ __all__ = [
     "dump",
     "elastic",
     "fsdp",
+    "horovod",
     "info",
     "join",
     "reduce_scatter_tensor",
@@ -112,23 +115,31 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        value = getattr(import_module(_LAZY[name]), name)
-    elif name in _MODULES:
-        value = import_module(f"torch_ringdist.{name}")
-    elif name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # to which it would mean that there is every name
 
-        value = version("torch-ringdist")
-    else:
-        raise AttributeError(f"module 'torch_ringdist' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name in _LAZY:
+            value = getattr(import_module(_LAZY[name]), name)
+        elif name in _MODULES:
+            try:
+                value = import_module(f"torch_ringdist.{name}")
+            except ImportError as error:  # which hasattr(), help() and inspect do not catch
+                raise AttributeError(str(error)) from error
+        elif name == "__version__":
+            from importlib.metadata import version
+
+            value = version("torch-ringdist")
+        else:
+            raise AttributeError(f"module 'torch_ringdist' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_MODULES, "__version__"})
+    special = {name for name in globals() if name.startswith("__")}
+    return sorted({*__all__, *special, "__version__"})
 
 
 # While `import torch` itself is running, autoload() follows at once; it never raises, this might.

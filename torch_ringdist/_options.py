@@ -112,14 +112,44 @@ def _name_unknown_fields(made: Any) -> None:
 
 if TYPE_CHECKING:
 
-    class Options(_Options):
-        def __init__(self, **fields: str | int | float | bool | None) -> None: ...
+    @dataclasses.dataclass(kw_only=True, repr=False)
+    class Options:  # a test compares these with native options()
+        algorithm: str | None = None
+        segment_bytes: int | None = None
+        memory: int | None = None
+        peer_timeout: float | None = None
+        socket_ifname: str | None = None
+        deterministic: str | None = None
+        transport: str | None = None
+        device_path: str | None = None
+        ucx: str | None = None
+        codec: str | None = None
+        costs: str | None = None
+        log_level: str | None = None
+        warn_after: float | None = None
+
+        def as_text(self) -> dict[str, str]: ...
 
 
 def __getattr__(name: str) -> Any:
     if name != "Options":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault(name, made_of(_native.load().options()))
+    try:
+        return globals().setdefault(name, made_of(_native.load().options()))
+    except ImportError as error:
+        return _without_fields(str(error))
+
+
+def _without_fields(problem: str) -> type[_Options]:
+    """Stands for the class where the native module, which has the fields, cannot be loaded: help()
+    and documentation of the package work without it. Its use raises the ImportError."""
+
+    class Options(_Options):
+        def __init__(self, **fields: Any) -> None:
+            raise ImportError(problem)
+
+    Options.__doc__ = _Options.__doc__
+    return Options
 
 
 def _fields(made: Any) -> dict[str, dataclasses.Field[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 import inspect
@@ -12,6 +13,7 @@ import pytest
 import torch.distributed as dist
 
 import torch_ringdist
+from torch_ringdist import _native, _options
 
 
 @pytest.fixture(autouse=True)
@@ -132,3 +134,17 @@ def test_built_module_refuses_a_value_at_group_creation(name: str, value: object
         )
     assert str(value).rstrip("0").rstrip(".") in str(caught.value)
     assert not dist.is_initialized()
+
+
+def test_built_fields_are_those_that_type_checkers_see():
+    """With their types: Options(algoritm=...) is an error to a type checker."""
+    tree = ast.parse(inspect.getsource(_options))
+    [block] = [part for part in tree.body if isinstance(part, ast.If)]
+    [seen] = [part for part in block.body if isinstance(part, ast.ClassDef)]
+    fields = [part for part in seen.body if isinstance(part, ast.AnnAssign)]
+    assert [(field.target.id, ast.unparse(field.annotation)) for field in fields] == [
+        (name, f"{kind} | None") for name, kind, _, _ in _native.load().options()
+    ]
+    # To them a __getattr__ of the package would mean that it has every name.
+    tops = ast.parse(inspect.getsource(torch_ringdist)).body
+    assert "__getattr__" not in [getattr(part, "name", "") for part in tops]

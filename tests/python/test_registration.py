@@ -22,11 +22,11 @@ from torch_ringdist import _native, _registration
 PACKAGE_PARENT = Path(torch_ringdist.__file__).resolve().parents[1]
 
 
-def run_python(code: str, *folders: Path, **variables: str) -> str:
+def run_python(code: str, *folders: Path, arguments: tuple[str, ...] = (), **variables: str) -> str:
     """Standard output of a fresh interpreter that finds torch_ringdist and `folders`."""
     path = os.pathsep.join([*map(str, folders), str(PACKAGE_PARENT)])
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         env={**os.environ, "PYTHONPATH": path, **variables},
         cwd="/",
         capture_output=True,
@@ -178,6 +178,56 @@ def test_unknown_attribute_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'allreduce'"):
         torch_ringdist.allreduce  # noqa: B018
     assert {"Options", "info", "stats", "dump"} <= set(dir(torch_ringdist))
+
+
+_WALK = """
+import importlib, inspect, pkgutil, pydoc, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name in sys.argv[1:]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import torch_ringdist
+
+def walk(module):
+    public = getattr(module, "__all__", None)
+    names = [n for n in dir(module) if not n.startswith("_")] if public is None else public
+    for name in names:
+        getattr(module, name)
+    inspect.getmembers(module)
+    pydoc.render_doc(module)
+    for found in pkgutil.iter_modules(module.__path__, module.__name__ + "."):
+        name = found.name.rpartition(".")[2]
+        if not name.startswith(("_", "lib")) and name != "torchft":  # libringdist_ucx.so
+            child = importlib.import_module(found.name)
+            assert getattr(module, name) is child
+            if found.ispkg:
+                walk(child)
+
+assert hasattr(torch_ringdist, "horovod") and not hasattr(torch_ringdist, "torchft")
+walk(torch_ringdist)
+visible = {name for name in dir(torch_ringdist) if not name.startswith("__")}
+assert visible == set(torch_ringdist.__all__), visible ^ set(torch_ringdist.__all__)
+try:
+    from torch_ringdist import torchft
+except ImportError as error:
+    assert "pip install torchft" in str(error), error
+try:
+    torch_ringdist.Options(algorithm="ring")
+    print("built")
+except ImportError as error:
+    assert "make build" in str(error), error
+    print("not built")
+"""
+
+
+@pytest.mark.parametrize("missing", ["nothing", "torch_ringdist._C"])
+def test_every_public_name_can_be_had_and_documented(missing: str):
+    """Also where torchft, or the native module, is missing: as where documentation is made."""
+    out = run_python(_WALK, arguments=("torchft", missing))
+    assert out.split("\n")[-2] == ("built" if missing == "nothing" else "not built")
 
 
 READ = _registration.read_costs
