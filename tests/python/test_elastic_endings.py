@@ -91,3 +91,17 @@ def test_all_fail_and_nobody_is_started_again(tmp_path: Path):
     with Launched(tmp_path, options, script) as job:
         assert job.end(60) == 1, job.output()
         assert len(job.events("worker_started")) <= 3, job.output()
+
+
+def test_all_die_with_no_room_left(tmp_path: Path):
+    """Those that are started again wait for room, which nobody makes."""
+    script = [LOOP, "--steps=1000000", "--rejoin-timeout=10"]
+    options = ["--nproc-per-node=2", "--max-ranks=2", "--max-restarts=1"]
+    with Launched(tmp_path, options, script) as job:
+        pids = job.wait_for_size(2)
+        os.kill(pids[0], signal.SIGSTOP)  # it does not notice the loss
+        os.kill(pids[1], signal.SIGKILL)
+        job.wait_for(lambda: job.events("worker_started", attempt=1))
+        os.kill(pids[0], signal.SIGKILL)
+        assert job.end() == 1, job.output()
+        assert "given no sign of life for 10 s" in job.output(), job.output()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from datetime import timedelta
@@ -12,6 +13,7 @@ import pytest
 import torch.distributed as dist
 
 import torch_ringdist
+from torch_ringdist._launch import meeting
 from torch_ringdist.elastic import _entry
 from torch_ringdist.elastic._settings import Settings
 
@@ -33,12 +35,19 @@ def settings(store: dist.TCPStore) -> Settings:
     )
 
 
+def full_store(progress: str) -> dist.TCPStore:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store.set(_entry._key("mine", "progress"), progress)
+    store.set(_entry._key("mine", "size"), "2")
+    return store
+
+
 def test_who_waits_for_room_has_all_its_time_left_then(monkeypatch: pytest.MonkeyPatch):
     """What others die of at that moment may cost it the first try."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    store.set(_entry._key("mine", "progress"), "training another")
-    store.set(_entry._key("mine", "size"), "2")
+    store = full_store("training another")
     monkeypatch.setattr(_entry, "_SLICE", timedelta(seconds=0.1))
+    rank_0 = _entry.Entry(settings(store))
+    rank_0.begin_beats()
     tries: list[float] = []
 
     def join(*_: Any, **__: Any) -> tuple[None, SimpleNamespace]:
@@ -55,6 +64,7 @@ def test_who_waits_for_room_has_all_its_time_left_then(monkeypatch: pytest.Monke
     leave.start()
     began = time.monotonic()
     assert _entry.Entry(settings(store)).enter({}) == 7
+    rank_0.end_beats()
     leave.join()
     assert len(tries) == 2 and tries[0] - began > REJOIN.total_seconds(), "it did not wait"
 
@@ -75,3 +85,40 @@ def test_only_the_last_members_say_that_training_has_finished():
     with pytest.raises(SystemExit) as ended:
         entry.enter({})
     assert ended.value.code == 0
+
+
+def test_who_waits_for_room_gives_up_a_group_without_a_sign_of_life():
+    store = full_store("training another")
+    with pytest.raises(dist.DistBackendError, match="no sign of life for 1 s"):
+        _entry.Entry(settings(store)).enter({})
+    later = dataclasses.replace(settings(store), rejoin_timeout=timedelta(hours=1))
+    with pytest.raises(dist.DistBackendError, match="no sign of life"):  # at once
+        _entry.Entry(later).enter({})
+    assert store.get(_entry._key("mine", "progress")) == b"training another"  # founds no second one
+
+
+def test_a_full_group_whose_founder_is_lost_before_training_is_taken_over(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    store = full_store("forming another")
+    monkeypatch.setattr(_entry, "_SLICE", timedelta(seconds=0.1))
+    monkeypatch.setattr(_entry.Entry, "_found", lambda _: None)
+
+    def join(*_: Any, **__: Any) -> None:
+        time.sleep(0.1)
+        raise dist.DistBackendError("not let in within 0.1 s")
+
+    monkeypatch.setattr(torch_ringdist, "join", join)
+    later = dataclasses.replace(settings(store), rejoin_timeout=timedelta(hours=1))
+    assert _entry.Entry(later).enter({}) == 0
+
+
+def test_a_launcher_holds_its_store_while_a_group_lives(monkeypatch: pytest.MonkeyPatch):
+    held = meeting.Meeting(None, "mine")
+    held._store.set(_entry._key("mine", "progress"), "training another")
+    assert held.is_needed
+    monkeypatch.setattr(meeting, "_SILENCE", 0.1)
+    time.sleep(0.2)
+    assert not held.is_needed
+    held._store.add(_entry._key("mine", "beat"), 1)
+    assert held.is_needed

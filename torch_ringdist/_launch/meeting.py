@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import torch.distributed as dist
 
 from torch_ringdist import _address
 from torch_ringdist._launch.reach import answers, is_here, wait_for
-from torch_ringdist.elastic._entry import TRAINING, progress_of, workers_of
+from torch_ringdist.elastic._entry import TRAINING, beats_of, progress_of, workers_of
+
+_SILENCE = 300.0  # seconds without a sign of life, after which a group is taken for lost
 
 
 class Meeting:
@@ -23,6 +26,7 @@ class Meeting:
         host, port = wanted or ("127.0.0.1", 0)
         self.held_here = wanted is None or (is_here(host) and not answers(host, port))
         self._job = job
+        self._beats, self._beaten_at = -1, 0.0
         if self.held_here:
             self._store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
             port = self._store.port
@@ -34,7 +38,11 @@ class Meeting:
     @property
     def is_needed(self) -> bool:
         """Workers of other launchers train, and others may come to them by the store here."""
-        return self.held_here and progress_of(self._store, self._job) == TRAINING
+        if not self.held_here or progress_of(self._store, self._job) != TRAINING:
+            return False
+        if (beats := beats_of(self._store, self._job)) != self._beats:
+            self._beats, self._beaten_at = beats, time.monotonic()
+        return time.monotonic() - self._beaten_at < _SILENCE
 
     def count(self, change: int) -> int:
         """So many workers more run here; how many run, of all launchers that have not been killed.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import threading
 import time
 import uuid
 from datetime import timedelta
@@ -31,6 +32,7 @@ from torch_ringdist.elastic._settings import Settings
 _SLICE = timedelta(seconds=10)
 _FORMING, TRAINING, FINISHED, _LEFT = "forming", "training", "finished", "left"
 _FULL_POLL = 0.5  # seconds
+_BEAT = 2.0  # seconds between two signs of life of a group, at most
 
 
 def progress_of(store: dist.Store, job: str) -> str:
@@ -57,6 +59,11 @@ def generations_of(store: dist.Store, job: str) -> int:
     return store.add(_key(job, "generations"), 0)
 
 
+def beats_of(store: dist.Store, job: str) -> int:
+    """Signs of life that the job's group has given. It lives while they become more."""
+    return store.add(_key(job, "beat"), 0)
+
+
 def workers_of(store: dist.Store, job: str, change: int) -> int:
     """How many processes launchers have running, after this change."""
     return store.add(_key(job, "workers"), change)
@@ -77,13 +84,15 @@ class Entry:
         self._terms: dict[str, str] = {}
         self._founder = ""  # of the group, as long as this process may begin its training
         self._id = uuid.uuid4().hex
-        keys = ("progress", "size", "terms", "seal", "beat", "group", "generations")
+        self._stopped: threading.Event | None = None  # of the thread that gives signs of life
+        keys = ("progress", "size", "terms", "seal", "beat", "silent", "group", "generations")
         (
             self._progress,
             self._size,
             self._terms_key,
             self._seal_key,
             self._beat_key,
+            self._silent,
             self._group,
             self._count,
         ) = (_key(settings.job, name) for name in keys)
@@ -197,10 +206,25 @@ class Entry:
             if seen == _LEFT or _is_finished(seen):
                 self._exchange(seen, f"{TRAINING} {self._id}")
 
-    def beat(self) -> None:
-        """The group waits, and lives."""
-        with contextlib.suppress(RuntimeError):
-            self._store.add(self._beat_key, 1)
+    def begin_beats(self) -> None:
+        """Give signs of life from now on. The lowest rank of the group calls it, again and again.
+
+        A thread does it, because a step may take any time.
+        """
+        if self._stopped is None:
+            self._stopped = threading.Event()
+            threading.Thread(target=self._beat, args=(self._stopped,), daemon=True).start()
+
+    def end_beats(self) -> None:
+        if self._stopped is not None:
+            self._stopped.set()
+
+    def _beat(self, stopped: threading.Event) -> None:
+        pause = min(_BEAT, self._settings.rejoin_timeout.total_seconds() / 8)
+        with contextlib.suppress(RuntimeError):  # the store is lost, and with it who reads them
+            while not stopped.is_set():
+                self._store.add(self._beat_key, 1)
+                stopped.wait(pause)
 
     def say_terms(self, terms: dict[str, str]) -> None:
         """What newcomers must agree to; they look before they knock."""
@@ -238,17 +262,41 @@ class Entry:
         torch_ringdist.admit(self._job)
 
     def _wait_for_room(self) -> None:
-        """However long that takes, while there is a group."""
+        """However long that takes, while the group gives signs of life.
+
+        Raises:
+            torch.distributed.DistBackendError: it gives none for the rejoin_timeout.
+        """
         most, told = self._settings.max_ranks, False
+        limit = self._settings.rejoin_timeout.total_seconds()
+        beats, since = -1, 0.0
         while most and self._store.check([self._size]):
-            if (seen := self._read()) == _LEFT or _is_finished(seen):
+            seen, now = self._read(), self._beats()
+            ended = seen == _LEFT or _is_finished(seen)
+            if ended or int(self._store.get(self._size)) < most:
                 return
-            if int(self._store.get(self._size)) < most:
-                return
+            if now != beats:
+                beats, since = now, time.monotonic()
+            silent = time.monotonic() - since
+            if self._founder_in(seen):
+                if silent > _SLICE.total_seconds():  # enter() takes the place of its founder
+                    return
+            elif silent > limit or self._was_silent(beats):
+                self._tell(self._silent, str(beats))
+                raise dist.DistBackendError(
+                    f"ringdist: elastic: this process waits for room, as {most} ranks are there "
+                    "(--max-ranks), but they have given no sign of life for "
+                    f"{limit:g} s (rejoin_timeout). If they are lost, so is what they had "
+                    "trained: end the job, and start it again, from a checkpoint"
+                )
             if not told:
                 _log.event("full", f"{most} ranks are there, which is the most: this one waits")
             told = True
             time.sleep(_FULL_POLL)
+
+    def _was_silent(self, beats: int) -> bool:
+        """Another process has waited in vain, and there was no sign of life since."""
+        return self._store.check([self._silent]) and int(self._store.get(self._silent)) == beats
 
     def _refuse_strangers(self) -> None:
         if self._store.check([self._terms_key]):

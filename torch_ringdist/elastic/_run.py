@@ -23,7 +23,6 @@ from torch_ringdist.elastic._transfer import transfer
 
 _Result = TypeVar("_Result")
 _POLL = 0.05  # seconds between two looks at who waits with us
-_BEAT = 2.0  # seconds between two signs of life of a group that waits to begin
 _RETRIES = 3  # of a step that fails for no reason that shows
 
 
@@ -57,6 +56,7 @@ class Run:
                 self._give_up()
                 raise
             finally:
+                self._entry.end_beats()
                 _leave.set_member(False)
 
     def _is_over(self, function: Callable[[State], Any]) -> bool:
@@ -80,6 +80,8 @@ class Run:
         """A generation: True if all have finished, False where all are to meet once more in it."""
         state = self._state
         company = self._meet()
+        if dist.get_rank() == 0:
+            self._entry.begin_beats()
         if company.all_finished:
             self._entry.finish()
             return True
@@ -198,7 +200,6 @@ class Run:
         _log.event(
             "waiting", f"{size} of {wanted} ranks are there; {until} waits for more", size=size
         )
-        beat = 0.0
         while True:
             late = time.monotonic() - self._rests_since > limit
             leaves = _leave.leave_was_asked() and not self._leaves
@@ -218,9 +219,6 @@ class Run:
                     f"ringdist: elastic: {size} of {wanted} ranks are there, and {until} has "
                     f"waited for more for {limit:g} s (rejoin_timeout){saved}"
                 )
-            if dist.get_rank() == 0 and time.monotonic() - beat > _BEAT:
-                beat = time.monotonic()
-                self._entry.beat()
             time.sleep(_POLL)
 
     def _next(self, cause: Exception | None) -> None:
