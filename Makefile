@@ -71,7 +71,8 @@ examples: build
 # Each of these ends with its ten slowest tests, from the reports in this folder.
 TIMINGS := build/timings
 PYTEST = $(VENV)/python -m pytest tests/python -q
-BESIDE = --dist loadfile --numprocesses $$(tools/jobs.sh)
+# One more than there are cores: a part of the tests' time is waiting.
+BESIDE = --dist loadfile --numprocesses $$(($$(tools/jobs.sh) + 1))
 
 check: lint
 	@tools/bootstrap.sh tests

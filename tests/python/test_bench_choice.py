@@ -98,23 +98,6 @@ def test_near(taken: float, best: float, near: bool):
     assert ("= ring" in table([itself])) == (not near)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["--layouts", "1x1"], "one rank has nothing to choose"),
-        (["--layouts", "two"], "expected hosts x ranks of each"),
-        (["--layouts", "1x65"], "64 ranks at most"),
-        (["--rounds", "0"], "--rounds: 0: expected at least 1"),
-        (["--rate", "fast"], "expected none, or a rate"),
-        (["--operations", "sort"], "invalid choice"),
-    ],
-)
-def test_bad_arguments(arguments: list[str], text: str):
-    done = bench(*arguments)
-    assert done.returncode == 2
-    assert text in done.stderr
-
-
 def test_nothing_to_choose():
     done = bench(RINGDIST_ALGORITHM="ring")
     assert done.returncode == 2 and "RINGDIST_ALGORITHM=ring: unset it" in done.stderr

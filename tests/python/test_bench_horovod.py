@@ -80,20 +80,6 @@ def test_messages_of_no_program_and_of_one_that_fails(tmp_path: Path):
         messages(_program(tmp_path / "fails", "exit 1"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--parts", "sort"), "invalid choice"),
-        (("--repetitions", "0"), "--repetitions: 0: expected at least 1"),
-        (("--world-size", "1"), "--world_size: 1: expected at least 2"),
-    ],
-)
-def test_bad_arguments(arguments: tuple[str, ...], words: str):
-    done = _run(*arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
-
-
 def test_tuning_refuses_what_makes_no_sense():
     command = [sys.executable, "-m", "benchmarks.horovod.tuning", "--hosts", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)

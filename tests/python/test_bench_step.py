@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -29,12 +27,3 @@ def test_a_small_run(tmp_path: Path):
         assert row.split("|")[2].strip() == str(len(of))
         assert min(of) > 0
     assert "| 1.00 | 1.00 |" in next(row for row in rows if row.startswith("| gloo "))
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--ranks", "1"), ("--parameters", "ten"), ("--batch", "0"), ("--seconds", "0")]
-)
-def test_bad_arguments(arguments: tuple[str, str]):
-    done = _run(*arguments)
-    assert done.returncode == 2
-    assert arguments[0] in done.stderr and "expected" in done.stderr

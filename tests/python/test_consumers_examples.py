@@ -19,7 +19,7 @@ def alone(name: str, *arguments: str, **variables: str) -> subprocess.CompletedP
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
     return subprocess.run(
-        command, env=environment | variables, capture_output=True, text=True, timeout=60
+        command, env=environment | variables, capture_output=True, text=True, timeout=110
     )
 
 

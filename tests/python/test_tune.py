@@ -278,7 +278,7 @@ def test_a_host_that_never_comes_is_missed_at_once() -> None:
         env={**os.environ, **address},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
     )
     assert done.returncode == 1
     assert "TuneError: host 0 of 2: " in done.stderr, done.stderr
