@@ -71,11 +71,18 @@ def _no_hosts() -> str | None:
     return hosts.why_not()
 
 
+def _may_change_user() -> bool:
+    line = Path("/proc/self/status").read_text().partition("CapEff:")[2].split()[0]
+    return bool(int(line, 16) >> 7 & 1)  # CAP_SETUID
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips a test whose marker (pyproject.toml) names a setting that is forced (make matrix does
-    that), or hosts that cannot be made."""
+    that), or something that this process may not do."""
     if item.get_closest_marker("hosts") and (reason := _no_hosts()):
         pytest.skip(reason)
+    if item.get_closest_marker("root") and not _may_change_user():
+        pytest.skip("only root can become another user")
     for mark in item.iter_markers("default_of"):
         forced = [name for name in mark.args if os.environ.get(name)]
         if forced:

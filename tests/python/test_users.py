@@ -37,7 +37,7 @@ def _closed_to_others() -> str:
 CLOSED = _closed_to_others()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.root
 @pytest.mark.skipif(bool(CLOSED), reason=f"only its owner may enter {CLOSED}: no import")
 def test_the_error_names_the_users(fresh_pool):
     for error in fresh_pool(2, init=False).run(_rank_1_as_nobody):
