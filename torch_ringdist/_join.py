@@ -158,7 +158,9 @@ def _checked_job(operation: str, job: Any) -> str:
 
 def _open(rendezvous: Any, timeout: timedelta) -> dist.Store:
     if isinstance(rendezvous, dist.Store):
-        return shared_store(rendezvous)
+        whole = shared_store(rendezvous)
+        # Of its own: the group's timeout becomes the client's.
+        return whole.clone() if isinstance(whole, dist.TCPStore) else whole
     if not isinstance(rendezvous, str):
         raise TypeError(
             'ringdist: join: rendezvous must be "host:port" or a torch.distributed.Store, '

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch.distributed as dist
+from support.launched import Launched
 
 import torch_ringdist
 from torch_ringdist._launch import meeting
-from torch_ringdist.elastic import _entry
+from torch_ringdist._launch.meeting import Meeting
+from torch_ringdist.elastic import _entry, _store
 from torch_ringdist.elastic._settings import Settings
 
 REJOIN = timedelta(seconds=1)
 
 
-def settings(store: dist.TCPStore) -> Settings:
+def settings(store: Any) -> Settings:
     return Settings(
         host="127.0.0.1",
         port=store.port,
@@ -114,11 +121,71 @@ def test_a_full_group_whose_founder_is_lost_before_training_is_taken_over(
 
 
 def test_a_launcher_holds_its_store_while_a_group_lives(monkeypatch: pytest.MonkeyPatch):
-    held = meeting.Meeting(None, "mine")
-    held._store.set(_entry._key("mine", "progress"), "training another")
+    held = Meeting(None, "mine")
+    held._held.set(_entry._key("mine", "progress"), "training another")
     assert held.is_needed
     monkeypatch.setattr(meeting, "_SILENCE", 0.1)
     time.sleep(0.2)
     assert not held.is_needed
-    held._store.add(_entry._key("mine", "beat"), 1)
+    held._held.add(_entry._key("mine", "beat"), 1)
     assert held.is_needed
+
+
+@pytest.fixture
+def held() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A store in a process of its own, and its port."""
+    script = "import sys, torch.distributed as d; s = d.TCPStore('127.0.0.1', 0, is_master=True, "
+    script += "wait_for_workers=False); print(s.port, flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    yield holder, int(holder.stdout.readline())
+    holder.kill()
+    holder.wait()
+
+
+def test_a_store_that_does_not_answer(
+    held: tuple[subprocess.Popen[bytes], int], monkeypatch: pytest.MonkeyPatch
+):
+    """Neither training nor a launcher waits for it, and what they have to say comes to it later."""
+    holder, port = held
+    monkeypatch.setattr(_store, "LIMIT", 2.0)
+    entry = _entry.Entry(settings(SimpleNamespace(port=port)))
+    meeting = Meeting(("127.0.0.1", port), "mine")
+    assert (meeting.held_here, meeting.count(+1)) == (False, 1)
+    holder.send_signal(signal.SIGSTOP)
+    entry.word = "word"
+    entry.go_on(3, 2, {"a": "b"})
+    assert meeting.count(+1) == -1
+    with pytest.raises(dist.DistNetworkError, match=r"127.0.0.1:\d+ has failed, or has not answ"):
+        entry.begin_training()
+    holder.send_signal(signal.SIGCONT)
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    size, seal = (_entry._key("mine", name) for name in ("size", "seal"))
+    store.wait([size, seal], timedelta(seconds=60))
+    assert (store.get(size), store.get(seal)) == (b"2", _entry._seal("word").encode())
+    deadline = time.monotonic() + 60
+    while (running := meeting.count(0)) < 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert running == 2, "the launcher's workers are counted when the store answers again"
+    # An older generation, of a process that others have left behind, changes nothing.
+    entry.go_on(2, 5, {})
+    entry.finish()
+    assert store.get(size) == b"2" and _entry.progress_of(store, "mine") == _entry.FINISHED
+
+
+def test_a_fixed_launcher_ends_without_the_store(
+    held: tuple[subprocess.Popen[bytes], int], tmp_path: Path
+):
+    holder, port = held
+    wait = "import pathlib, sys, time\nwhile not pathlib.Path('now').exists(): time.sleep(0.1)\n"
+    script = tmp_path / "script.py"
+    script.write_text(f"{wait}sys.exit(3)")
+    options = ["--world-size=2", "--first-rank=1", f"--rdzv=127.0.0.1:{port}"]
+    with Launched(tmp_path, [*options, "--nproc-per-node=1"], [str(script)]) as job:
+        job.wait_for(lambda: list(tmp_path.glob("worker-*.log")))
+        holder.send_signal(signal.SIGSTOP)
+        (tmp_path / "now").touch()
+        assert job.end() == 3, job.output()
+        assert "failed with status 3" in job.output()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,28 +23,34 @@ CUT = 20.0  # seconds
 LIMIT = 90.0
 
 
-@pytest.mark.timeout(240)
-def test_one_is_cut_off_and_comes_back(tmp_path: Path):
-    steps = tmp_path / "steps"
-    script = [*digits.SCRIPT, f"--log={steps}"]
-    script += ["--pause=0.1", "--epochs=1000000", f"--checkpoint={tmp_path / 'saved'}"]
+@contextlib.contextmanager
+def _started(folder: Path, hosts: int) -> Iterator[tuple[Network, list[Launched]]]:
+    """A launcher with a worker on each host, the first of which holds the store, once all train."""
+    script = [*digits.SCRIPT, f"--log={folder / 'steps'}"]
+    script += ["--pause=0.1", "--epochs=1000000", f"--checkpoint={folder / 'saved'}"]
     with contextlib.ExitStack() as stack:
-        network = stack.enter_context(Network(HOSTS))
+        network = stack.enter_context(Network(hosts))
         rendezvous = f"--rdzv={network.address(0)}:29500"
         jobs = [
             stack.enter_context(
                 Launched(
-                    tmp_path / f"host-{host}",
-                    [f"--min-ranks={HOSTS - 1}", rendezvous],
+                    folder / f"host-{host}",
+                    [f"--min-ranks={hosts - 1}", f"--max-ranks={hosts}", rendezvous],
                     script,
                     {"RINGDIST_PEER_TIMEOUT": "2"},
                     network.enter(host),
                 )
             )
-            for host in range(HOSTS)
+            for host in range(hosts)
         ]
+        jobs[0].wait_for(lambda: last_size(folder) == hosts, LIMIT)
+        yield network, jobs
+
+
+@pytest.mark.timeout(240)
+def test_one_is_cut_off_and_comes_back(tmp_path: Path):
+    with _started(tmp_path, HOSTS) as (network, jobs):
         first = jobs[0]
-        first.wait_for(lambda: last_size(tmp_path) == HOSTS, LIMIT)
         [victim] = jobs[-1].pids()
         network.pull(HOSTS - 1)
         first.wait_for(lambda: last_size(tmp_path) == HOSTS - 1, LIMIT)
@@ -56,8 +63,26 @@ def test_one_is_cut_off_and_comes_back(tmp_path: Path):
         for job in jobs:
             job.send(signal.SIGTERM)
         assert [job.end() for job in jobs] == [128 + signal.SIGTERM] * HOSTS, first.output()
-    course = Course(read(steps))
+    course = Course(read(tmp_path / "steps"))
     whole = max(one.epoch for one in course.steps)  # the last one was not finished
     course.check_epochs(digits.IMAGES, whole)
     assert not course.problems, "\n".join(course.problems)
     assert course.sizes[-3:] == [HOSTS, HOSTS - 1, HOSTS]
+
+
+@pytest.mark.timeout(300)
+def test_the_host_of_the_store_is_cut_off(tmp_path: Path):
+    """Its store sends no RST, so nothing tells the others but that it does not answer."""
+    with _started(tmp_path, 3) as (network, jobs):
+        network.pull(0)
+        # TCP would give up after a quarter of an hour.
+        jobs[1].wait_for(lambda: last_size(tmp_path) == 2, LIMIT)
+        said = "".join((tmp_path / f"host-{host}" / "launcher.out").read_text() for host in (1, 2))
+        assert "fell silent" in said, "the launcher shows why there is another generation"
+        network.heal()
+        # A newcomer has room: the size was written when the store answered again.
+        jobs[1].wait_for(lambda: last_size(tmp_path) == 3, LIMIT)
+        network.pull(0)
+        for job in jobs[1:]:
+            job.send(signal.SIGTERM)
+        assert [job.end() for job in jobs[1:]] == [128 + signal.SIGTERM] * 2, jobs[1].output()

@@ -11,6 +11,7 @@ import signal
 import socket
 import tempfile
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from torch_ringdist._launch import reach, signals
 from torch_ringdist._launch.worker import Worker, command_of
 from torch_ringdist.elastic import _log
+from torch_ringdist.elastic._store import LIMIT, BoundedStore
 
 _POLL = 0.05  # seconds
 _ASK = 0.5  # seconds between two looks at whether a rank has failed elsewhere
@@ -36,8 +38,11 @@ class FixedLauncher:
         self._holds = args.first_rank == 0
         if not self._holds:
             reach.wait_for(host, port)
-        self._store = dist.TCPStore(host, port, is_master=self._holds, wait_for_workers=False)
-        self._address = (host, self._store.port)
+        else:
+            self._held = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
+            port = self._held.port
+        self._store = BoundedStore(host, port, timedelta(seconds=LIMIT))
+        self._address = (host, port)
         self._folder = args.log_dir or Path(tempfile.mkdtemp(prefix="ringdist_run_"))
         self._folder.mkdir(parents=True, exist_ok=True)
         self._workers = [

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from datetime import timedelta
 
 import torch.distributed as dist
 
 from torch_ringdist import _address
 from torch_ringdist._launch.reach import answers, is_here, wait_for
 from torch_ringdist.elastic._entry import TRAINING, beats_of, progress_of, workers_of
+from torch_ringdist.elastic._store import LIMIT, BoundedStore
 
 _SILENCE = 300.0  # seconds without a sign of life, after which a group is taken for lost
 
@@ -27,26 +29,40 @@ class Meeting:
         self.held_here = wanted is None or (is_here(host) and not answers(host, port))
         self._job = job
         self._beats, self._beaten_at = -1, 0.0
+        # Workers that run here; those of them that the store counts; a request to it is under way.
+        self._here, self._counted, self._counting = 0, 0, False
         if self.held_here:
-            self._store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
-            port = self._store.port
+            self._held = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
+            port = self._held.port
         else:
             wait_for(host, port)
-            self._store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
+        self._store = BoundedStore(host, port, timedelta(seconds=LIMIT))
         self.address = _address.join(host, port)
 
     @property
     def is_needed(self) -> bool:
         """Workers of other launchers train, and others may come to them by the store here."""
-        if not self.held_here or progress_of(self._store, self._job) != TRAINING:
+        if not self.held_here or progress_of(self._held, self._job) != TRAINING:
             return False
-        if (beats := beats_of(self._store, self._job)) != self._beats:
+        if (beats := beats_of(self._held, self._job)) != self._beats:
             self._beats, self._beaten_at = beats, time.monotonic()
         return time.monotonic() - self._beaten_at < _SILENCE
 
     def count(self, change: int) -> int:
         """So many workers more run here; how many run, of all launchers that have not been killed.
-        -1 where the store is lost."""
+        -1 where the store does not answer: a later call makes up for it."""
+        self._here += change
+
+        def add(store: dist.Store) -> int:
+            new, self._counting = self._here - self._counted, True
+            try:
+                running = workers_of(store, self._job, new)
+                self._counted += new
+                return running
+            finally:
+                self._counting = False
+
         with contextlib.suppress(RuntimeError):
-            return workers_of(self._store, self._job, change)
+            if not self._counting:  # it may be counted yet
+                return self._store.ask(add)
         return -1

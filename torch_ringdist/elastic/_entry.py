@@ -26,6 +26,7 @@ from torch_ringdist._errors import ArgumentError
 from torch_ringdist._join import ElasticJob
 from torch_ringdist.elastic import _log, _standing
 from torch_ringdist.elastic._settings import Settings
+from torch_ringdist.elastic._store import LIMIT, BoundedStore
 
 # How long a founder may be silent before another one takes its place, and between two looks at
 # whether there is still something to join.
@@ -35,7 +36,7 @@ _FULL_POLL = 0.5  # seconds
 _BEAT = 2.0  # seconds between two signs of life of a group, at most
 
 
-def progress_of(store: dist.Store, job: str) -> str:
+def progress_of(store: dist.Store | BoundedStore, job: str) -> str:
     """How far the job is; empty before anybody has come. TRAINING also where somebody who was no
     member of the last generation has written that the job has finished."""
     key, seal = _key(job, "progress"), _key(job, "seal")
@@ -54,17 +55,17 @@ def _seal(word: str) -> str:
     return hashlib.blake2b(word.encode(), digest_size=16).hexdigest()
 
 
-def generations_of(store: dist.Store, job: str) -> int:
+def generations_of(store: dist.Store | BoundedStore, job: str) -> int:
     """How many have trained."""
     return store.add(_key(job, "generations"), 0)
 
 
-def beats_of(store: dist.Store, job: str) -> int:
+def beats_of(store: dist.Store | BoundedStore, job: str) -> int:
     """Signs of life that the job's group has given. It lives while they become more."""
     return store.add(_key(job, "beat"), 0)
 
 
-def workers_of(store: dist.Store, job: str, change: int) -> int:
+def workers_of(store: dist.Store | BoundedStore, job: str, change: int) -> int:
     """How many processes launchers have running, after this change."""
     return store.add(_key(job, "workers"), change)
 
@@ -85,24 +86,19 @@ class Entry:
         self._founder = ""  # of the group, as long as this process may begin its training
         self._id = uuid.uuid4().hex
         self._stopped: threading.Event | None = None  # of the thread that gives signs of life
-        keys = ("progress", "size", "terms", "seal", "beat", "silent", "group", "generations")
+        names = "progress size terms seal newest beat silent group generations"
         (
             self._progress,
             self._size,
             self._terms_key,
             self._seal_key,
+            self._newest,
             self._beat_key,
             self._silent,
             self._group,
             self._count,
-        ) = (_key(settings.job, name) for name in keys)
-        self._store = dist.TCPStore(
-            settings.host,
-            settings.port,
-            is_master=False,
-            wait_for_workers=False,
-            timeout=settings.rejoin_timeout,
-        )
+        ) = (_key(settings.job, name) for name in names.split())
+        self._store = BoundedStore(settings.host, settings.port, settings.rejoin_timeout)
 
     def enter(self, terms: dict[str, str]) -> int:
         """Returns when this process is a member, of what generation.
@@ -137,7 +133,10 @@ class Entry:
             began, beats = time.monotonic(), self._beats()
             try:
                 _, report = torch_ringdist.join(
-                    self._store, timeout=_SLICE, options=self._settings.options, job=self._job
+                    self._store.address,
+                    timeout=_SLICE,
+                    options=self._settings.options,
+                    job=self._job,
                 )
                 self._founder = self._founder_in(self._read())
                 return report.generation
@@ -195,16 +194,32 @@ class Entry:
         """The group has, with this process: it can never again be one that begins."""
         self._founder = ""
 
-    def go_on(self, size: int) -> None:
-        """By the lowest rank of a generation that trains; of that size."""
-        self._tell(self._size, str(size))
-        self._tell(self._seal_key, _seal(self.word))
-        with contextlib.suppress(RuntimeError):
-            self._store.add(self._count, 1)
-            seen = self._read()
+    def go_on(self, generation: int, size: int, terms: dict[str, str]) -> None:
+        """By the lowest rank of a generation that trains; of that size. Newcomers look at the terms
+        before they knock. Training does not wait until the store has it."""
+        told = {
+            self._size: str(size),
+            self._terms_key: json.dumps(terms),
+            self._seal_key: _seal(self.word),
+            self._newest: str(generation),
+        }
+
+        def write(store: dist.Store) -> None:
+            # The store may answer when others have gone on, without this process or with it.
+            newest = store.get(self._newest) if store.check([self._newest]) else b""
+            if newest.isdigit() and int(newest) > generation:
+                return
+            for key, value in told.items():
+                if not self._store.keeps(write):
+                    return
+                store.set(key, value)
+            store.add(self._count, 1)
+            seen = store.get(self._progress).decode()
             # All had left but for one that came as they went; or it says what is not so.
-            if seen == _LEFT or _is_finished(seen):
-                self._exchange(seen, f"{TRAINING} {self._id}")
+            if (seen == _LEFT or _is_finished(seen)) and self._store.keeps(write):
+                store.compare_set(self._progress, seen, f"{TRAINING} {self._id}")
+
+        self._store.keep(write)
 
     def begin_beats(self) -> None:
         """Give signs of life from now on. The lowest rank of the group calls it, again and again.
@@ -221,18 +236,18 @@ class Entry:
 
     def _beat(self, stopped: threading.Event) -> None:
         pause = min(_BEAT, self._settings.rejoin_timeout.total_seconds() / 8)
-        with contextlib.suppress(RuntimeError):  # the store is lost, and with it who reads them
-            while not stopped.is_set():
+        while not stopped.is_set():
+            with contextlib.suppress(RuntimeError):  # the store does not answer, or not now
                 self._store.add(self._beat_key, 1)
-                stopped.wait(pause)
-
-    def say_terms(self, terms: dict[str, str]) -> None:
-        """What newcomers must agree to; they look before they knock."""
-        self._tell(self._terms_key, json.dumps(terms))
+            stopped.wait(pause)
 
     def finish(self) -> None:
-        self._tell(self._seal_key, _seal(self.word))
-        self._tell(self._progress, f"{FINISHED} {self.word}")
+        def write(store: dist.Store) -> None:
+            store.set(self._seal_key, _seal(self.word))
+            store.set(self._progress, f"{FINISHED} {self.word}")
+
+        if not self._store.keep(write).wait(LIMIT):
+            _log.event("not_told", "the store does not answer: it is not told of the end")
 
     def all_leave(self) -> None:
         with contextlib.suppress(RuntimeError):
@@ -248,11 +263,14 @@ class Entry:
 
     def _found(self) -> None:
         self._tell(self._size, "1")
-        self.say_terms(self._terms)
+        self._tell(self._terms_key, json.dumps(self._terms))
+        self._tell(self._newest, "-1")
         dist.init_process_group(
             "ringdist",
             # Whoever takes over from a founder that has died finds nothing of its.
-            store=dist.PrefixStore(f"{self._group}/{self._id}", self._store),
+            store=dist.PrefixStore(
+                f"{self._group}/{self._id}", self._store.open(self._settings.timeout)
+            ),
             rank=0,
             world_size=1,
             timeout=self._settings.timeout,

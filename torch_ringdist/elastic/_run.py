@@ -224,7 +224,8 @@ class Run:
     def _next(self, cause: Exception | None) -> None:
         """Another generation, after `cause`, or because this process leaves."""
         if cause is not None:
-            _log.event("error", "", what=str(cause), steps=self._state.steps)
+            text = f"the step after {self._state.steps} has failed: {cause}"
+            _log.event("error", text, what=str(cause), steps=self._state.steps)
         self._newcomers.refuse_absent(cause)
         _, report = torch_ringdist.shrink(timeout=self._settings.rejoin_timeout)
         self._generation = report.generation
@@ -262,8 +263,7 @@ class Run:
         rank, size = dist.get_rank(), dist.get_world_size()
         self._entry.word = company.word
         if rank == 0:
-            self._entry.go_on(size)
-            self._entry.say_terms(self._terms())
+            self._entry.go_on(self._generation, size, self._terms())
         joined = company.newcomers
         text = f"generation {self._generation}: {size} ranks, {self._state.steps} steps committed"
         text += f"; lost {', '.join(self._lost)}" if self._lost else ""
