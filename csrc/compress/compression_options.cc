@@ -36,8 +36,9 @@ Error check_deterministic(const CompressionGroup& group, const std::string& argu
   return refusal_to_compress(
       ErrorKind::kInvalidArgument,
       argument + "='" + spec +
-          "': the group is of deterministic='layout', which needs uncompressed gradients: the "
-          "elements of a block share a scale; accepted: none and powersgd:R, rules included");
+          "': the group is of deterministic='layout', which takes uncompressed gradients only: in "
+          "most codecs an element's bits depend on the block that it lies in, and no codec is "
+          "excepted; accepted: none and powersgd:R, rules included");
 }
 
 Error check_options(const CompressionOptions& options, const CompressionGroup& group) {

@@ -252,8 +252,8 @@ Result<Plan> make_plan(const PlanRequest& request) {
                      " bytes holds no element of " + std::string(dtype_name(request.dtype)));
   if (request.coding_loss != CodingLoss::kUncoded && request.layout_deterministic)
     return Error(ErrorKind::kInvalidArgument,
-                 "codec: deterministic='layout' needs uncompressed ops: the elements of a block "
-                 "share a scale, so that an element's bits depend on where it lies");
+                 "codec: deterministic='layout' takes uncompressed ops only: in most codecs an "
+                 "element's bits depend on the block that it lies in, and no codec is excepted");
   Result<Choice> chosen = choose(request);
   if (!chosen.ok()) return chosen.error();
   Plan plan;

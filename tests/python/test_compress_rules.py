@@ -141,14 +141,21 @@ def _layout() -> None:
     group = dist.new_group(pg_options=options)
     model = DistributedDataParallel(Given(), process_group=group)
     state = torch_ringdist.CompressState
-    words = ["deterministic='layout'", "none and powersgd:R"]
+    words = ["deterministic='layout'", "no codec is excepted", "none and powersgd:R"]
     for given, name in (
         ({"codec": "int4"}, "codec='int4'"),
+        ({"codec": "lossless"}, "codec='lossless'"),  # it has no scales
         ({"codec": "auto"}, "codec='auto'"),
         ({"codec": "none", "schedule": {3: "fp16"}}, "schedule[3]='fp16'"),
         ({"codec": "powersgd:2", "rules": {"last": "int8"}}, "rules: 'last'='int8'"),
     ):
         refuses(lambda g=given: state(model=model, **g), ValueError, [name, *words])
+    one = torch.ones(2048)
+    refuses(
+        lambda: torch_ringdist.all_reduce(one, group=group, codec="lossless"),
+        ValueError,
+        ["deterministic='layout'", "no codec is excepted"],
+    )
     model.register_comm_hook(state("powersgd:2", model=model), torch_ringdist.compress_hook)
     step(model, noise(model.module, 1))
     dist.destroy_process_group(group)
