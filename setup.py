@@ -13,18 +13,27 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
+import setuptools
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.egg_info import egg_info
 
 ROOT = Path(__file__).resolve().parent
 PACKAGE = "torch_ringdist"
+# Before setup(), which an older one leaves with pages about pyproject.toml.
+FLOOR = re.search(r'"setuptools>=(\d+)"', (ROOT / "pyproject.toml").read_text())[1]
+if int(setuptools.__version__.split(".")[0]) < int(FLOOR):
+    raise SystemExit(
+        f"torch-ringdist needs setuptools {FLOOR} or newer to be built, and this is "
+        f"{setuptools.__version__}: pip install -U setuptools"
+    )
 CUDA_LIBRARY = "libringdist_cuda.so"
 # `import torch` in a build step must not start the very package that is being built.
 ENVIRONMENT = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
