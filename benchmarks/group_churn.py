@@ -98,7 +98,7 @@ def churn(groups: int, marks: set[int], backend: str, quiet: bool = True) -> lis
     dist.barrier()  # connections stay: whatever is used below connects before the first count
     time.sleep(SETTLE)
     footprints = [Footprint.now(0)]
-    for number in tqdm(range(1, groups + 1), desc=backend, unit="group", disable=quiet):
+    for number in tqdm(range(1, groups + 1), desc=backend, unit="group", disable=quiet or None):
         group = dist.new_group(backend=backend)
         use(group)
         dist.destroy_process_group(group)

@@ -104,7 +104,7 @@ def run_rank(
     barrier = SpinBarrier(barrier_path, rank, world)
     samples: dict[str, list[int]] = {name: [] for name in CONTENDERS}
     start = time.perf_counter()
-    bar = tqdm(total=round(args.seconds), unit="s", disable=rank > 0, leave=False)
+    bar = tqdm(total=round(args.seconds), unit="s", disable=rank > 0 or None, leave=False)
     going = torch.ones(1)
     while going.item():
         for name, step in steps.items():

@@ -212,7 +212,8 @@ class Trainer:
         self.sampler.set_epoch(self.epoch)
         rest = list(self.sampler)[self.seen // self.world :]
         images = Subset(shifted(self.train, self.args.seed + self.epoch), rest)
-        quiet = self.rank != 0 or self.args.no_progress
+        # None: not where stderr is no terminal.
+        quiet = self.rank != 0 or self.args.no_progress or None
         name = f"epoch {self.epoch + 1}/{self.args.epochs}"
         loader = DataLoader(images, batch_size=self.args.batch_size)
         with tqdm(loader, desc=name, unit="step", leave=False, disable=quiet) as bar:
@@ -256,7 +257,7 @@ def bytes_sent(backend: str) -> str:
     import torch_ringdist
 
     total = sum_over_ranks(torch_ringdist.stats()["bytes_sent"])
-    return f"{total / 1e6:.1f} MB sent through ringdist by {dist.get_world_size()} ranks"
+    return f"{total / 1e6:.1f} MB sent through ringdist in all"
 
 
 def main() -> int:
@@ -269,7 +270,8 @@ def main() -> int:
     trainer = Trainer(args)
     trainer.run()
     same = identical_on_all_ranks(trainer.model)
-    trainer.say(f"parameters {'identical' if same else 'DIFFER'} on {trainer.world} ranks")
+    ranks = f"{trainer.world} rank{'s' * (trainer.world > 1)}"
+    trainer.say(f"parameters {'identical' if same else 'DIFFER'} on {ranks}")
     trainer.say(f"sha256 {parameter_hash(trainer.model).hex()} after step {trainer.step}")
     sent = bytes_sent(args.backend)
     seconds = time.perf_counter() - start

@@ -119,7 +119,8 @@ class Trainer:
         while not self.over(state):
             images = shifted(self.train_data, self.args.seed + state.epoch)
             loader = DataLoader(images, batch_sampler=state.sampler)
-            quiet = self.args.no_progress or self.change.rank != 0
+            # None: not where stderr is no terminal.
+            quiet = self.args.no_progress or self.change.rank != 0 or None
             name = f"epoch {state.epoch + 1}, generation {self.change.generation}"
             with tqdm(loader, desc=name, unit="step", leave=False, disable=quiet) as bar:
                 for x, y in bar:

@@ -140,7 +140,8 @@ def train(model: nn.Module, data: Iterator[torch.Tensor], args, name: str) -> to
     """Losses of this rank's share of `data`, one per step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     losses = []
-    quiet = dist.get_rank() != 0 or args.no_progress
+    # None: not where stderr is no terminal.
+    quiet = dist.get_rank() != 0 or args.no_progress or None
     with tqdm(data, desc=name, total=args.steps, unit="step", leave=False, disable=quiet) as bar:
         for batch in bar:
             optimizer.zero_grad()

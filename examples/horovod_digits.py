@@ -78,7 +78,8 @@ def main() -> None:
         loader = DataLoader(images, batch_size=args.batch_size)
         name = f"epoch {epoch + 1}/{args.epochs}"
         seen = 0
-        quiet = hvd.rank() != 0 or args.no_progress
+        # None: not where stderr is no terminal.
+        quiet = hvd.rank() != 0 or args.no_progress or None
         for x, y in tqdm(loader, desc=name, unit="step", leave=False, disable=quiet):
             if step == args.steps:
                 break

@@ -98,7 +98,8 @@ def train(model: nn.Module, step: Callable[..., float | None], args, name: str) 
     epochs = [torch.randperm(len(x), generator=random)[:whole] for _ in range(args.epochs)]
     steps = [part for order in epochs for part in order.split(args.batch_size)]
     losses = []
-    quiet = dist.get_rank() != 0 or args.no_progress
+    # None: not where stderr is no terminal.
+    quiet = dist.get_rank() != 0 or args.no_progress or None
     for part in tqdm(steps, desc=name, unit="step", leave=False, disable=quiet):
         optimizer.zero_grad()
         loss = step(x[part], y[part])

@@ -81,7 +81,8 @@ def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor, args, name: str) -
     epochs = [torch.randperm(len(x), generator=random) for _ in range(args.epochs)]
     steps = [part for order in epochs for part in order.split(args.batch_size)]
     losses = []
-    quiet = dist.get_rank() != 0 or args.no_progress
+    # None: not where stderr is no terminal.
+    quiet = dist.get_rank() != 0 or args.no_progress or None
     with tqdm(steps, desc=name, unit="step", leave=False, disable=quiet) as bar:
         for part in bar:
             optimizer.zero_grad()

@@ -95,9 +95,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0 if it succeeded, 1 if not, 2 for wrong usage,
-    130 if it was interrupted."""
-    args = _parser().parse_args(arguments)
+    """Run one command, or list them if there is none; the exit status is 0 if it succeeded, 1 if
+    not, 2 for wrong usage, 130 if it was interrupted."""
+    parser = _parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help()
+        return 0
+    args = parser.parse_args(arguments)
     try:
         if args.command == "info":
             info = _inspect.info_with_devices()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from typing import Any
 
-from torch_ringdist import _native, _show
+from torch_ringdist import _native
 from torch_ringdist._bar import Bar
 
 _COLUMNS = {
@@ -51,19 +52,23 @@ def run(args: argparse.Namespace) -> None:
     specs = args.codecs or [spec for spec, _ in native.codec_examples()]
     if pairs := [spec for spec in specs if ">" in spec]:
         raise ValueError(f"{pairs[0]!r} is a pair; name its codecs one by one to time them")
+    widths = [max(map(len, [*specs, "codec"])), 5, 7, *[13] * 4]
+
+    def show(cells: Iterable[str]) -> None:  # at once, also into a pipe: it takes a while
+        line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        print(line.rstrip(), flush=True)
+
     figures = []
     bar = Bar()
+    if not args.json:
+        show(_COLUMNS.values())
     for i, spec in enumerate(specs):
         bar.show("codecs", i / len(specs), spec)
         figures.append(native.measure_codec(spec, args.mib << 18, args.seconds))
-    bar.clear()
-    print(json.dumps(figures, indent=2) if args.json else _as_text(figures))
-
-
-def _as_text(figures: list[dict[str, Any]]) -> str:
-    rows = [tuple(_COLUMNS.values())]
-    rows += [tuple(_cell(key, row) for key in _COLUMNS) for row in figures]
-    return "\n".join([*_show.table(rows), "", _NOTE])
+        bar.clear()
+        if not args.json:
+            show(_cell(key, figures[-1]) for key in _COLUMNS)
+    print(json.dumps(figures, indent=2) if args.json else f"\n{_NOTE}")
 
 
 def _cell(key: str, row: dict[str, Any]) -> str:

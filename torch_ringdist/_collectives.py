@@ -64,7 +64,7 @@ def all_reduce(
     """``torch.distributed.all_reduce`` with a codec: all ranks end with the same decoded values.
 
     Args:
-        tensor: reduced in place: float32, bfloat16 or float16, on the CPU.
+        tensor: reduced in place: float32, bfloat16 or float16, on the CPU or on CUDA.
         op: SUM or AVG.
         group: of the backend ringdist; the default group if None. All its members call this.
         codec: "int8", "topk:0.01", or "A>B" for contributions and sums; ``python -m torch_ringdist

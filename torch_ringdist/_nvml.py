@@ -52,7 +52,9 @@ class Nvml:
         try:
             self._library = ctypes.CDLL(library)
         except OSError as error:
-            raise NvmlError(f"no NVML: {error}") from None
+            missing = "No such file" in str(error)
+            problem = f"{library}, of NVIDIA's driver, is not installed" if missing else error
+            raise NvmlError(f"no NVML: {problem}") from None
         if code := self._call("nvmlInit_v2"):
             raise NvmlError(f"no NVML: {library}: {self._words(code)}")
 

@@ -186,11 +186,13 @@ def hosts_of(ranks: int | None, hosts: int | None, layout: str | None) -> list[l
         total = sum(counts)
         if ranks is not None and total != ranks:
             raise ValueError(
-                f"--layout {layout}: its hosts have {total} ranks, but --ranks is {ranks}"
+                f"--layout {layout}: its hosts have {_units.counted(total, 'rank')}, "
+                f"but --ranks is {ranks}"
             )
         if hosts is not None and len(counts) != hosts:
             raise ValueError(
-                f"--layout {layout}: it has {len(counts)} hosts, but --hosts is {hosts}"
+                f"--layout {layout}: it has {_units.counted(len(counts), 'host')}, "
+                f"but --hosts is {hosts}"
             )
     elif ranks is None:
         raise ValueError("--ranks: how many are there? 1 to 4096, or give --layout")
@@ -213,7 +215,8 @@ def _shared_out(ranks: int, hosts: int) -> list[int]:
     if hosts < 1:
         raise ValueError(f"--hosts: expected at least 1, got {hosts}")
     if hosts > ranks:
-        raise ValueError(f"--hosts: {hosts} hosts for {ranks} ranks; each needs one at least")
+        for_ranks = _units.counted(ranks, "rank")
+        raise ValueError(f"--hosts: {hosts} hosts for {for_ranks}; each needs one at least")
     if ranks % hosts:
         less, more = ranks // hosts, ranks % hosts
         example = [str(less + 1)] * more + [str(less)] * (hosts - more)

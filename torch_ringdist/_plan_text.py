@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from torch_ringdist import _plan_device, _show
-from torch_ringdist._units import format_bytes, format_seconds
+from torch_ringdist._units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from torch_ringdist._plan import Question
@@ -236,7 +236,8 @@ def scale_as_text(question: Question, per_host: int, rows: list[tuple[int, dict[
             cells.append(("~" if one.get("joined", 1) > 1 else "") + text)
         table.append((str(size), answer["algorithm"], *cells))
     what = f"{question.operation} of {format_bytes(question.bytes)} {question.dtype}"
-    lines = [f"{what}, {per_host} ranks a host; predicted", f"costs: {question.costs_from}", ""]
+    per = counted(per_host, "rank")
+    lines = [f"{what}, {per} a host; predicted", f"costs: {question.costs_from}", ""]
     lines += _show.table(table)
     if about:
         lines.append(_JOINED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -71,6 +72,8 @@ def as_text(info: dict[str, Any]) -> str:
 
 def _cuda_text(cuda: dict[str, Any]) -> str:
     if not cuda["built_for"]:
+        if not Path(__file__).with_name("libringdist_cuda.so").exists():
+            return "not built; where nvcc is, `make cuda` or RINGDIST_CUDA=ON at the build does so"
         return str(cuda["state"])
     devices = [f"{name} ({capability})" for name, capability, *_ in cuda.get("devices", ())]
     found = ", ".join(devices) or cuda["state"]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torch_ringdist._bar import Bar
+from torch_ringdist._units import counted
 
 _SAME_CLOCK = 1e6  # microseconds that two clocks of one host may seem apart
 Event = dict[str, Any]
@@ -162,4 +163,4 @@ def run(args: argparse.Namespace) -> None:
     # "." and "/" have no name.
     out = args.out or (Path(f"{path.resolve()}.json") if path.is_dir() else path)
     ranks = merge(parts_of(path), out, bar=True)
-    print(f"{out}: {ranks} ranks; open it in ui.perfetto.dev, or chrome://tracing")
+    print(f"{out}: {counted(ranks, 'rank')}; open it in ui.perfetto.dev, or chrome://tracing")

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from torch_ringdist._tune_fit import Sample
 from torch_ringdist._tune_rank import Prober, Tell, set_aside
+from torch_ringdist._units import counted
 
 _LIMIT = timedelta(seconds=120)
 _IDLE_LIMIT = timedelta(hours=1)  # of hosts that wait for others to be measured
@@ -62,7 +63,9 @@ def inside(seconds: float, tell: Tell) -> Found:
     samples, rounds = _hear(near, tell)
     for process in processes:
         process.join(_LIMIT.total_seconds())
-    return Found(samples, rounds, f"{count} processes on {cores} cores")
+    return Found(
+        samples, rounds, f"{counted(count, 'process', 'processes')} on {counted(cores, 'core')}"
+    )
 
 
 def _hear(near: Connection, tell: Tell) -> tuple[list[Sample], int]:

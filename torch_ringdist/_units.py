@@ -70,6 +70,11 @@ def format_rate(bits_per_second: float) -> str:
     return f"{_short(bits_per_second / 1e12)} Tbit/s"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """As "1 rank", "2 ranks"; `plural` where it is more than the noun and an s."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
 def _short(value: float) -> str:
     if value >= 100 or value == int(value):
         return f"{value:.0f}"

@@ -18,7 +18,7 @@ import fake_native
 import pytest
 
 import torch_ringdist
-from torch_ringdist import _dump
+from torch_ringdist import _dump, _native
 from torch_ringdist.__main__ import main
 from torch_ringdist._costs import Costs, Link
 
@@ -42,6 +42,13 @@ def test_help_teaches_by_example():
     done = command_line("--help")
     assert done.returncode == 0, done.stderr
     assert "python -m torch_ringdist dump 4711" in done.stdout
+
+
+def test_without_a_command_the_commands_are_listed():
+    done = command_line()
+    assert done.returncode == 0 and done.stderr == ""
+    for command in ("info", "codecs", "plan", "tune", "run", "store", "timeline", "dump"):
+        assert re.search(rf"^    {command} ", done.stdout, re.MULTILINE), done.stdout
 
 
 def test_version():
@@ -87,9 +94,32 @@ def test_info_of_the_built_module():
     assert variables["RINGDIST_ALGORITHM"]["value"] == "direct"
     assert variables["RINGDIST_ALGORITHM"]["origin"] == "set"
     assert {row["name"] for row in out["algorithms"]} >= {"ring", "direct", "tree"}
+    assert [row["name"] for row in out["transports"]] == ["shm", "ucx"]  # none for tests
     done = command_line("info")
     assert done.returncode == 0, done.stderr
     assert "RINGDIST_ALGORITHM" in done.stdout
+    [cuda] = re.findall(r"^CUDA +(.*)$", done.stdout, re.MULTILINE)
+    built = Path(PACKAGE_PARENT, "torch_ringdist", "libringdist_cuda.so").exists()
+    assert cuda.startswith("not built;") != built, cuda
+    assert "cannot open shared object file" not in done.stdout
+
+
+def test_codecs_shows_each_codec_when_it_was_timed(monkeypatch, capsys):
+    """Also into a pipe."""
+    native = _native.load()
+    seen = []
+
+    def measure(spec: str, elements: int, seconds: float) -> dict[str, object]:
+        seen.append(capsys.readouterr().out)
+        return original(spec, elements, seconds)
+
+    original = native.measure_codec
+    monkeypatch.setattr(native, "measure_codec", measure)
+    assert main(["codecs", "none", "int4", "onebit+h", "--mib", "1", "--seconds", "0.01"]) == 0
+    seen.append(capsys.readouterr().out)
+    assert [text.split()[0] for text in seen] == ["codec", "none", "int4", "onebit+h"]
+    columns = {text.splitlines()[0].index(text.split()[1]) for text in seen}
+    assert len(columns) == 1, "aligned"
 
 
 def test_codecs_of_the_built_module():

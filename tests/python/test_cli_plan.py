@@ -131,6 +131,8 @@ def test_costs_of_a_file(capsys, tmp_path: Path, monkeypatch):
         ([], ["--ranks: how many"]),
         (["--ranks", "4", "--hosts", "0"], ["--hosts: expected at least 1, got 0"]),
         (["--ranks", "4", "--hosts", "8"], ["8 hosts for 4 ranks"]),
+        (["--ranks", "1", "--hosts", "8"], ["8 hosts for 1 rank;"]),
+        (["--layout", "1", "--ranks", "2"], ["its hosts have 1 rank, but"]),
         (["--ranks", "4", "--layout", "1,2"], ["hosts have 3 ranks, but --ranks is 4"]),
         (["--hosts", "3", "--layout", "1,2"], ["it has 2 hosts, but --hosts is 3"]),
         (["--layout", "1,0"], ["--layout 1,0", "at least 1", "got '0'"]),

@@ -14,6 +14,7 @@ from torch_ringdist._launch import signals
 from torch_ringdist._launch.discovery import Discovery
 from torch_ringdist._launch.hosts import Share
 from torch_ringdist._launch.on_host import OnHost, end_all
+from torch_ringdist._units import counted
 from torch_ringdist.elastic import _log
 from torch_ringdist.elastic._entry import FINISHED, generations_of, progress_of
 from torch_ringdist.elastic._leave import STATUS as LEFT
@@ -109,7 +110,8 @@ class ElasticJob:
         lines = self._lines.setdefault(host, [])
         while lines and lines[-1].share.first >= slots:
             line = lines.pop()
-            _log.event("host_leaves", f"host {host}: {line.share.count} workers are asked to leave")
+            asked = counted(line.share.count, "worker is", "workers are")
+            _log.event("host_leaves", f"host {host}: {asked} asked to leave")
             line.process.ask_to_end()
             self._leaving.append(replace(line, leaves_by=time.monotonic() + _LEAVE))
         there = self._running(host)
@@ -150,7 +152,8 @@ class ElasticJob:
         if limit is not None and resets > limit and not self._finished:
             _log.event(
                 "reset_limit",
-                f"the ranks have changed {resets} times, and --reset-limit={limit}: the job ends",
+                f"the ranks have changed {counted(resets, 'time')}, and --reset-limit={limit}: "
+                "the job ends",
             )
             return 1
         if self._lines or self._leaving:

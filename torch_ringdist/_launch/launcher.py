@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch_ringdist._launch import fixed, reach, signals
 from torch_ringdist._launch.meeting import Meeting
 from torch_ringdist._launch.worker import Worker, command_of
+from torch_ringdist._units import counted
 from torch_ringdist.elastic import _log, _settings
 from torch_ringdist.elastic._leave import STATUS as LEFT
 
@@ -157,13 +158,14 @@ class Launcher:
         return status
 
     def _say_that_it_begins(self) -> None:
+        workers = len(self._workers)
         holder = "this launcher holds" if self._meeting.held_here else "another one holds"
         _log.event(
             "launched",
-            f"{len(self._workers)} workers meet at {self._meeting.address}, which {holder}; "
-            f"logs are in {self._folder}",
+            f"{counted(workers, 'worker meets', 'workers meet')} at {self._meeting.address}, "
+            f"which {holder}; logs are in {self._folder}",
             address=self._meeting.address,
-            workers=len(self._workers),
+            workers=workers,
         )
 
     def _start(self, worker: Worker) -> None:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 import torch_ringdist
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist._units import counted
 from torch_ringdist.elastic import _group, _leave, _log, _standing
 from torch_ringdist.elastic._entry import Entry
 from torch_ringdist.elastic._newcomers import Newcomers
@@ -265,7 +266,10 @@ class Run:
         if rank == 0:
             self._entry.go_on(self._generation, size, self._terms())
         joined = company.newcomers
-        text = f"generation {self._generation}: {size} ranks, {self._state.steps} steps committed"
+        text = (
+            f"generation {self._generation}: {counted(size, 'rank')}, "
+            f"{counted(self._state.steps, 'step')} committed"
+        )
         text += f"; lost {', '.join(self._lost)}" if self._lost else ""
         text += f"; joined {_ranks(joined)}" if joined else ""
         text += f"; {_ranks(company.leaving)} leaving" if company.leaving else ""
