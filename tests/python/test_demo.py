@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -61,3 +65,42 @@ def test_torchrun_resumes_after_a_kill(tmp_path: Path):
     assert resumed and int(resumed[1]) == 40, output
     accuracy = re.search(r"^accuracy ([\d.]+), .* MB sent through ringdist", output, re.MULTILINE)
     assert accuracy and float(accuracy[1]) >= 0.97, output
+
+
+_REDUCE = """
+import torch, torch.distributed as dist
+dist.init_process_group("ringdist")
+ones = torch.ones(1)
+dist.all_reduce(ones)
+print(f"sum {ones.item():.0f}")
+dist.destroy_process_group()
+"""
+
+
+def test_readmes_line_for_several_machines(tmp_path: Path):
+    """Two launchers here stand for two machines; the names of the machines play no part."""
+    readme = (EXAMPLE.parents[1] / "README.md").read_text()
+    [line] = re.findall(r"^torchrun (--nnodes=2 .*--master-addr.*)$", readme, re.MULTILINE)
+    script = tmp_path / "train.py"
+    script.write_text(_REDUCE)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    for old, new in (("per-node=4", "per-node=1"), ("10.0.0.1", "127.0.0.1"), ("29500", str(port))):
+        assert old in line
+        line = line.replace(old, new)
+    arguments = shlex.split(line.replace("train.py", str(script)))
+    launchers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", f"--node-rank={node}"]
+            + [argument for argument in arguments if argument != "--node-rank=0"],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for node in (0, 1)
+    ]
+    try:
+        assert [launcher.communicate(timeout=110)[0] for launcher in launchers] == ["sum 2\n"] * 2
+    finally:
+        for launcher in launchers:
+            launcher.kill()
