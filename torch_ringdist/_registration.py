@@ -71,11 +71,12 @@ def register() -> None:
     if not dist.is_available():
         raise ImportError("torch_ringdist needs a torch that was built with torch.distributed")
     if not hasattr(dist.Backend, NAME.upper()):
-        from torch_ringdist import _coalescing
+        from torch_ringdist import _coalescing, _rendezvous
 
         # A list, not "cpu": torch 2.11-2.13 would walk a string letter by letter.
         dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", "cuda"])
         _coalescing.guard_regions()
+        _rendezvous.watch()
 
 
 def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:

@@ -124,7 +124,13 @@ def test_import_of_the_package_loads_nothing_more():
         "import sys, torch_ringdist\n"
         "print(sorted(n for n in sys.modules if n.startswith('torch_ringdist')))"
     )
-    names = ["", "._coalescing", "._native", "._registration"]  # _native loads _C, later
+    names = [
+        "",
+        "._coalescing",
+        "._native",
+        "._registration",
+        "._rendezvous",
+    ]  # _native loads _C, later
     assert out.strip() == str([f"torch_ringdist{name}" for name in names])
 
 

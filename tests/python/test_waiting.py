@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import socket
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +18,7 @@ import torch.distributed as dist
 from support.rank import Ranks, poll
 
 import torch_ringdist
-from torch_ringdist import _dump
+from torch_ringdist import _dump, _rendezvous
 
 
 def _log_of(rank: int) -> str:
@@ -143,3 +148,82 @@ def test_dump_of_all_finds_the_ranks_by_itself(pools):
     states, _ = _dump.ask_all()
     for pid in pids:
         assert any(text.startswith(f"ringdist: process {pid} on ") for text in states), states
+
+
+# One of three ranks, which are not all launched; its group's timeout is long.
+_LAUNCHED = """
+import sys, torch, torch_ringdist
+torch.distributed.init_process_group(sys.argv[1])
+"""
+
+
+@contextlib.contextmanager
+def _launched(rank: int, backend: str, method: str = "env") -> Iterator[tuple[str, Iterator[str]]]:
+    """The address of its store, and the lines that the process writes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    code = _LAUNCHED
+    if method == "tcp":
+        given = f", 'tcp://127.0.0.1:{port}', rank={rank}, world_size=3)"
+        code = code.replace(")\n", given + "\n")
+    names = {"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, backend],
+        env={**os.environ, **names, "MASTER_PORT": str(port), "RINGDIST_WARN_AFTER": "0.5"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield f"127.0.0.1:{port}", iter(process.stderr.readline, "")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _until(lines: Iterator[str], words: str) -> str:
+    return next(line for line in lines if words in line)  # or the test times out
+
+
+@pytest.mark.parametrize("method", ["env", "tcp"])
+def test_a_rank_that_is_never_launched_is_missed(method: str):
+    with _launched(0, "ringdist", method) as (address, lines):
+        line = _until(lines, "warn")
+        # Its own connection, which counts, may not be there yet.
+        words = rf"rank 0 waits at {address} for [23] of 3 ranks, which have not connected"
+        assert re.search(words, line), line
+
+
+def test_a_rank_0_that_is_never_launched_is_missed():
+    with _launched(1, "ringdist") as (address, lines):
+        assert f"rank 1 waits at {address} for a store that does" in _until(lines, "warn")
+
+
+def test_a_group_of_another_backend_is_not_watched(monkeypatch):
+    """Nor is the end of one that is: the ranks are told what torch tells them."""
+    made = []
+    monkeypatch.setattr(_rendezvous, "_timer", lambda url: made.append(url))
+
+    def original(url: str, timeout: float) -> Iterator[str]:
+        yield url
+        raise RuntimeError("Unable to perform re-rendezvous")
+
+    watched = _rendezvous._watched(original)
+
+    def init_process_group(backend: str) -> Iterator[str]:
+        return watched("env://", timeout=1)
+
+    assert list(zip("a", init_process_group("gloo"), strict=False)) == [("a", "env://")]
+    assert list(zip("a", watched("env://", timeout=1), strict=False)) == [("a", "env://")]
+    assert made == []
+    given = init_process_group("cpu:ringdist,cuda:nccl")
+    assert next(given) == "env://" and made == ["env://"]
+    with pytest.raises(RuntimeError, match="re-rendezvous"):
+        next(given)
+
+
+def test_connections_to_a_port_are_counted():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        assert _rendezvous.connected(address[1]) == 0
+        with socket.create_connection(address), socket.create_connection(address):
+            assert _rendezvous.connected(address[1]) == 2
