@@ -173,8 +173,10 @@ def test_gradients(pools, size: int):
     pools(size).run(_gradients)
 
 
-def _join() -> None:
+def _join(with_device: bool) -> None:
     with initialized():
+        # Horovod's own tests name the device so, also where there is none.
+        device = [hvd.local_rank()] if with_device and not torch.cuda.is_available() else []
         rank, size = _rank_and_size()
         for phase in range(2):
             for step in range(rank + 1):
@@ -188,13 +190,13 @@ def _join() -> None:
                 raised = caught(hvd.broadcast, torch.ones(1), 0)
                 assert raised is not None and "HorovodInternalError" in raised.kinds, raised
                 assert "has joined" in raised.text
-            assert hvd.join() == size - 1
+            assert hvd.join(*device) == size - 1
         assert hvd.allreduce(torch.ones(2), op=hvd.Sum)[0] == size, "counts are alike again"
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_join(pools, size: int):
-    pools(size).run(_join)
+@pytest.mark.parametrize(("size", "with_device"), [(2, False), (3, False), (3, True)])
+def test_join(pools, size: int, with_device: bool):
+    pools(size).run(_join, with_device)
 
 
 def _sets() -> None:

@@ -374,15 +374,15 @@ def join(device: int = -1) -> int:
 
     Args:
         device: the CUDA device where zeros are, for what others call with CUDA tensors; -1: the
-            current one.
+            current one. Where torch has no CUDA device it is ignored: zeros are on the CPU.
 
     Returns:
         The rank that was last to join, the same on all.
     """
     group = group_of(global_process_set, "join")
-    where = device if device >= 0 else None
-    if where is None and torch.cuda.is_available():
-        where = torch.cuda.current_device()
+    where = None
+    if torch.cuda.is_available():
+        where = device if device >= 0 else torch.cuda.current_device()
     with as_internal():
         last = group.named.join(where)
     group.joined()
