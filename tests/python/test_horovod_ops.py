@@ -160,6 +160,10 @@ def _gradients() -> None:
         same_bits(gradient(hvd.alltoall, ones(size)), weights, "alltoall")
         splits = torch.ones(size, dtype=torch.int32)
         same_bits(gradient(lambda x: hvd.alltoall(x, splits)[0], ones(size)), weights, "splits")
+        # Rows after those of the splits stay, on this rank alone.
+        unsent = torch.zeros(rank)
+        more = gradient(lambda x: hvd.alltoall(x, splits.long())[0], ones(size + rank))
+        same_bits(more, torch.cat([weights, unsent]), "rows that are not sent")
         same_bits(gradient(hvd.reducescatter, ones(size)), weights, "reducescatter")
         same_bits(
             gradient(lambda x: hvd.reducescatter(x, op=hvd.Sum), ones(size)),

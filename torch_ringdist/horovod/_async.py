@@ -259,7 +259,7 @@ def broadcast_async_(
 
 
 def splits_of(tensor: Tensor, splits: Tensor | Sequence[int] | None, size: int) -> list[int]:
-    """As many for each of so many ranks, where none are given. Raises: ValueError, not int32."""
+    """As many for each of so many ranks, where none are given. Raises: ValueError, no integers."""
     rows = tensor.shape[0] if tensor.dim() else 1
     if splits is None:
         if rows % size:
@@ -269,10 +269,10 @@ def splits_of(tensor: Tensor, splits: Tensor | Sequence[int] | None, size: int) 
             )
         return [rows // size] * size
     if isinstance(splits, Tensor):
-        if splits.dtype != torch.int32 or splits.dim() != 1:
+        if splits.dtype not in (torch.int32, torch.int64) or splits.dim() != 1:
             raise ArgumentError(
-                f"alltoall: splits must be int32 and of one dimension, got {splits.dtype} of shape "
-                f"{list(splits.shape)}"
+                "alltoall: splits must be int32 or int64 and of one dimension, got "
+                f"{splits.dtype} of shape {list(splits.shape)}"
             )
         return splits.tolist()
     return list(splits)

@@ -259,6 +259,7 @@ class _Alltoall(torch.autograd.Function):
         rows = _async.splits_of(tensor, splits, group.size)
         handle = _async.alltoall_async(tensor, rows, name, process_set)
         ctx.process_set, ctx.name = process_set, name
+        ctx.rows = tensor.shape[0] if tensor.dim() else 1
         result, ctx.received = synchronize(handle)
         if splits is None:
             return result
@@ -269,6 +270,8 @@ class _Alltoall(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         name = _of_gradient(ctx.name)
         back, _ = alltoall(gradients[0], ctx.received, name, ctx.process_set)
+        if unsent := ctx.rows - len(back):
+            back = torch.cat([back, back.new_zeros(unsent, *back.shape[1:])])
         return back, None, None, None
 
 
@@ -282,7 +285,8 @@ def alltoall(
 
     Args:
         tensor: all but the number of rows, dimension 0, is the same on all ranks.
-        splits: int32, how many rows go to each rank; None: as many to each.
+        splits: int32 or int64, how many rows go to each rank, rows after these to none; None: as
+            many to each.
         name, process_set: as of allreduce().
 
     Returns:

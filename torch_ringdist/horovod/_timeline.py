@@ -8,7 +8,6 @@ import warnings
 from pathlib import Path
 
 from torch_ringdist import _timeline
-from torch_ringdist._errors import ArgumentError
 from torch_ringdist.horovod import _world
 from torch_ringdist.horovod._errors import as_internal
 from torch_ringdist.horovod._launched import is_elastic, number_of
@@ -28,20 +27,25 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
         file_path: of what stop_timeline() writes, for ui.perfetto.dev or chrome://tracing.
         mark_cycles: also a mark, CYCLE_START, for each batch.
 
+    If a timeline is recorded already, its file is written first, as by stop_timeline(). If there
+    can be no file, warns and records nothing: the other ranks go on, so this one does.
+
     Raises:
-        ValueError: not initialized; one is written already; it cannot be written there.
+        ValueError: not initialized.
     """
     world = _world.required()
     if world.me.rank != 0:
         return
     path = Path(file_path).absolute()
     if not file_path or not os.access(path.parent, os.W_OK) or path.is_dir():
-        raise ArgumentError(
-            f"start_timeline: file_path must be a file in a folder that can be written to, got "
-            f"{file_path!r}"
+        warnings.warn(
+            "ringdist: start_timeline: nothing is recorded: file_path must be a file in a folder "
+            f"that can be written to, got {file_path!r}",
+            stacklevel=2,
         )
+        return
     if world.timeline is not None:
-        raise ArgumentError(f"start_timeline: {world.timeline} is written already")
+        finish(world)
     for part in _parts(path, world.me.size):  # of a run before
         part.unlink(missing_ok=True)
     with as_internal():
@@ -80,17 +84,14 @@ def _finish_at_exit(process: int) -> None:
 
 def stop_timeline() -> None:
     """Stop recording, on all ranks, and write the file, when this is rank 0: it is complete when
-    this returns. On others it does nothing.
+    this returns. On others, and where there is no timeline, it does nothing.
 
     Raises:
-        ValueError: not initialized; there is no timeline.
+        ValueError: not initialized.
     """
     world = _world.required()
-    if world.me.rank != 0:
-        return
-    if world.timeline is None:
-        raise ArgumentError("stop_timeline: no timeline is written; see start_timeline()")
-    finish(world)
+    if world.timeline is not None:  # on rank 0
+        finish(world)
 
 
 def finish(world: _world.World) -> None:

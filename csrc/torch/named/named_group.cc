@@ -1,5 +1,6 @@
 #include "torch/named/named_group.h"
 
+#include <ATen/ops/atleast_1d.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
@@ -224,11 +225,11 @@ NamedGroup::Handle NamedGroup::alltoall(const std::string& name, const at::Tenso
   throw_if(check_tensor(kOp, "tensor", input, /*written=*/false));
   const Side side = device_.stream_of(kOp, input);
   const int64_t rows = rows_of(input);
+  const int64_t sent = std::accumulate(splits.begin(), splits.end(), int64_t{0});
   if (splits.size() != static_cast<size_t>(place_.size) ||
-      std::ranges::any_of(splits, [](int64_t one) { return one < 0; }) ||
-      std::accumulate(splits.begin(), splits.end(), int64_t{0}) != rows)
+      std::ranges::any_of(splits, [](int64_t one) { return one < 0; }) || sent > rows)
     throw_error(invalid_argument(kOp, "splits must be " + std::to_string(place_.size) +
-                                          " numbers, of at least 0, whose sum is the " +
+                                          " numbers, of at least 0, whose sum is at most the " +
                                           std::to_string(rows) + " rows of the tensor; got " +
                                           c10::str(at::IntArrayRef(splits))));
   const DType dtype = value_of(to_dtype(kOp, "tensor", input));
@@ -236,7 +237,7 @@ NamedGroup::Handle NamedGroup::alltoall(const std::string& name, const at::Tenso
   add(content, dtype, input, /*free_rows=*/true);
   auto call = std::make_shared<Call>(Collective::kAlltoall, dtype, c10d::OpType::ALLTOALL_BASE,
                                      "ringdist:all_to_all", kManner);
-  call->read(input);
+  call->read(sent < rows ? at::atleast_1d(input).narrow(0, 0, sent) : input);
   auto outputs = std::make_shared<Tensors>();
   const auto requests = [call, outputs, input, splits,
                          rank = place_.rank](const ExtrasByRank& said) -> Result<Requests> {

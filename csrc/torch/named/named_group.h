@@ -48,8 +48,8 @@ class NamedGroup {
   // `root`: rank of this group. On others the input's values do not count.
   Handle broadcast(const std::string& name, const at::Tensor& input, const at::Tensor& output,
                    int root);
-  // `splits`: rows for each rank; their sum is that of the input's. The outputs: what was received,
-  // and (int64) how many rows of each rank.
+  // `splits`: rows for each rank; the input's rows after them are not sent. The outputs: what was
+  // received, and (int64) how many rows of each rank.
   Handle alltoall(const std::string& name, const at::Tensor& input, std::vector<int64_t> splits);
   // Of a list, as one operation. The first (rows modulo size) ranks get one row more.
   Handle reducescatter(const std::string& name, const Tensors& inputs, const Reducing& how);
