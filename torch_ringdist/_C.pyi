@@ -69,13 +69,13 @@ def create_reconfigurable(
     operations raise ArgumentError. `rank` and `size` are what it says of itself until then."""
 
 class NamedWork:
-    """An operation called by name. Any thread."""
+    """An operation called by name; after release_name() that is free at its end. Any thread."""
 
+    def release_name(self) -> None: ...
     def poll(self) -> bool:
         """Whether it has ended; then its name may be used again."""
     def wait(self) -> list[Tensor]:
-        """Its outputs, when it has ended, also on its device; what ended it, where that was an
-        error. Blocks without the GIL; Ctrl-C raises, and it goes on."""
+        """Its outputs, when it has ended, also on its device. Raises its error, and on Ctrl-C."""
 
 class NamedGroup:
     """Operations that ranks match by name, each calling them in an order of its own; any thread.

@@ -45,6 +45,7 @@ std::shared_ptr<NamedGroup> make_group(const ProcessGroupRing& backend, size_t c
 void bind_named(py::module_& module) {
   using Release = py::call_guard<py::gil_scoped_release>;
   py::class_<NamedWork, std::shared_ptr<NamedWork>>(module, "NamedWork")
+      .def("release_name", &NamedWork::release_name, Release())
       .def("poll", &NamedWork::poll, Release())
       .def("wait", &NamedWork::wait, Release());
   py::class_<NamedGroup, std::shared_ptr<NamedGroup>>(module, "NamedGroup")

@@ -52,6 +52,7 @@ Error Negotiation::hand_over(Task task, bool will_wait) {
 
 Result<std::shared_ptr<Op>> Negotiation::call(NamedCall call, bool will_wait) {
   const std::string name = call.name;
+  const auto end = make_end(call.timeout);
   {
     std::lock_guard lock(mutex_);
     if (joined_ && !joined_->finished())
@@ -59,23 +60,28 @@ Result<std::shared_ptr<Op>> Negotiation::call(NamedCall call, bool will_wait) {
                    "ringdist: '" + name +
                        "': this rank has joined; it calls nothing until all "
                        "ranks have");
-    if (!taken_.insert(name).second)
+    const auto [at, is_new] = taken_.try_emplace(name);
+    if (!is_new && !(at->second.is_released && at->second.end->finished()))
       return Error(ErrorKind::kInvalidArgument,
                    "ringdist: name='" + name +
                        "' is taken by a call that has not been "
                        "synchronized; use another name, or synchronize() that one first");
+    at->second = {end};
   }
-  auto end = make_end(call.timeout);
   auto open = std::make_shared<NegotiationSeat::Open>(NegotiationSeat::Open{std::move(call), end});
   const Error error = hand_over([seat = seat_, open] { seat->call(std::move(*open)); }, will_wait);
   if (!error) return end;
-  release(name);
+  std::lock_guard lock(mutex_);
+  taken_.erase(name);
   return error;
 }
 
-void Negotiation::release(const std::string& name) {
+void Negotiation::release(const std::string& name, const Op& end) {
   std::lock_guard lock(mutex_);
-  taken_.erase(name);
+  const auto at = taken_.find(name);
+  if (at == taken_.end() || at->second.end.get() != &end) return;  // it is a later call's
+  at->second.is_released = true;
+  if (end.finished()) taken_.erase(at);
 }
 
 Result<NegotiationSeat::Join> Negotiation::join(FillOnDevice on_device) {

@@ -6,9 +6,9 @@
 // Any thread, without the GIL.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 
 #include "base/thread_annotations.h"
@@ -34,8 +34,8 @@ class Negotiation {
   // Communicator::submit(). Errors: kInvalidArgument, the name is taken, or this rank has joined;
   // else nobody can be asked any more, and why. Nothing was sent then.
   Result<std::shared_ptr<Op>> call(NamedCall call, bool will_wait);
-  // The name may be used again; its call has ended.
-  void release(const std::string& name);
+  // The name may be used again once `end`, which call() returned for it, has ended. Idempotent.
+  void release(const std::string& name, const Op& end);
 
   // This rank makes no calls until all have joined; what others call until then it takes part in
   // (stand_in.h), where that can be.
@@ -70,7 +70,11 @@ class Negotiation {
   const std::shared_ptr<Communicator> letters_;  // the sibling, in which the seat is
 
   std::mutex mutex_;
-  std::set<std::string> taken_ RINGDIST_GUARDED_BY(mutex_);
+  struct Taken {
+    std::shared_ptr<Op> end;
+    bool is_released = false;  // the name is free when the op has ended
+  };
+  std::map<std::string, Taken> taken_ RINGDIST_GUARDED_BY(mutex_);
   std::shared_ptr<Op> joined_ RINGDIST_GUARDED_BY(mutex_);  // the last join's end
 };
 

@@ -14,7 +14,7 @@ from torch_ringdist.horovod import _world
 from torch_ringdist.horovod._codec import Codec, OptimizerCompression
 from torch_ringdist.horovod._compression import NoneCompressor
 from torch_ringdist.horovod._errors import HorovodInternalError, as_internal
-from torch_ringdist.horovod._gradients import Bundle, Gradients, GradientSettings
+from torch_ringdist.horovod._gradients import Bundle, Gradients, GradientSettings, put_back
 from torch_ringdist.horovod._handles import new_handle
 from torch_ringdist.horovod._reductions import Sum
 from torch_ringdist.horovod._sets import group_of
@@ -202,19 +202,18 @@ class CodedGradients(Gradients):
     def _send(self, index: int, bundle: Bundle, bucket: _Bucket) -> None:
         settings = self.settings
         for p, view in zip(bucket.parameters, bucket.views, strict=True):
-            if p.grad is not None and p.grad.is_sparse:
-                if not settings.sparse_as_dense:
-                    raise TypeError(
-                        f"DistributedOptimizer: {self.names[p]!r} has a sparse gradient, which no "
-                        "codec takes; give sparse_as_dense=True"
-                    )
-                p.grad = p.grad.to_dense()
+            if p.grad is not None and p.grad.is_sparse and not settings.sparse_as_dense:
+                raise TypeError(
+                    f"DistributedOptimizer: {self.names[p]!r} has a sparse gradient, which no "
+                    "codec takes; give sparse_as_dense=True"
+                )
             if p.grad is None and p.requires_grad:
                 p.grad = torch.zeros_like(p)
             if p.grad is None:  # frozen since
                 view.zero_()
         live = [i for i, p in enumerate(bucket.parameters) if p.grad is not None]
-        grads = [g for p in bucket.parameters if (g := p.grad) is not None]
+        parameters = [bucket.parameters[i] for i in live]
+        grads = [g.to_dense() for p in parameters if (g := p.grad) is not None]
         views = [bucket.views[i] for i in live]
         compression = self.compression
         assert compression is not None, "who is alone reduces nothing"
@@ -237,6 +236,8 @@ class CodedGradients(Gradients):
                 averages *= settings.process_set.size()
             if live:
                 torch._foreach_copy_(grads, views)
+            for p, grad in zip(parameters, grads, strict=True):
+                put_back(p, grad)
 
         bundle.finish.append(finish)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist.horovod import _autotune, _world
 from torch_ringdist.horovod._async import grouped_allreduce_async_, start_sparse
-from torch_ringdist.horovod._handles import forget, synchronize_all
+from torch_ringdist.horovod._handles import forget, release_name, synchronize_all
 from torch_ringdist.horovod._reductions import Adasum, ReduceOp
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Gradients:
 
     def __del__(self) -> None:
         for bundle in self._bundles:
-            forget(bundle.handles)  # their names are free when they have ended
+            forget(bundle.handles)
 
     def adopt(self, optimizer: Optimizer) -> None:
         """Parameters that are new, or require gradients only now."""
@@ -221,8 +221,6 @@ class Gradients:
         for p in self._bundle_of:
             if p.grad is None:
                 continue
-            if p.grad.is_sparse and self.settings.sparse_as_dense:
-                p.grad = p.grad.to_dense()
             if self.settings.average_aggregated_gradients:
                 p.grad /= self._passes
 
@@ -236,8 +234,6 @@ class Gradients:
             if p.grad.is_sparse and not self.settings.sparse_as_dense:
                 self._start_sparse(bundle, p)
                 continue
-            if p.grad.is_sparse:
-                p.grad = p.grad.to_dense()
             dense.append(p)
         if dense:
             self._start_dense(bundle, dense)
@@ -251,7 +247,8 @@ class Gradients:
 
     def _start_dense(self, bundle: Bundle, parameters: list[Tensor]) -> None:
         settings, (prescale, postscale) = self.settings, self._factors()
-        pairs = [self._compressor.compress(p.grad) for p in parameters]
+        # to_dense() of a dense gradient is the gradient itself.
+        pairs = [self._compressor.compress(p.grad.to_dense()) for p in parameters]
         bundle.handles.append(
             grouped_allreduce_async_(
                 [small for small, _ in pairs],
@@ -262,12 +259,13 @@ class Gradients:
                 process_set=settings.process_set,
             )
         )
+        release_name(bundle.handles[-1])
+
+        compressor = self._compressor  # without self: an optimizer that is dropped goes at once
 
         def finish(sums: list[Tensor]) -> None:
             for p, small, (_, ctx) in zip(parameters, sums, pairs, strict=True):
-                reduced = self._compressor.decompress(small, ctx)
-                if reduced is not p.grad:
-                    p.grad.copy_(reduced)
+                put_back(p, compressor.decompress(small, ctx))
 
         bundle.finish.append(finish)
 
@@ -277,11 +275,20 @@ class Gradients:
         name = f"{self.names[p]}.sparse"
         handle = start_sparse(gradient, name, settings.op, settings.process_set)
         bundle.handles.append(handle)
+        release_name(handle)
 
         def finish(reduced: Tensor) -> None:
             p.grad = reduced if postscale == 1 else reduced * postscale
 
         bundle.finish.append(finish)
+
+
+def put_back(p: Tensor, reduced: Tensor) -> None:
+    """Writes a reduced gradient, which is dense, into a gradient that may be sparse."""
+    if p.grad is not None and p.grad.is_sparse:
+        p.grad = reduced.to_sparse(p.grad.sparse_dim())
+    elif p.grad is not None and p.grad is not reduced:
+        p.grad.copy_(reduced)
 
 
 def _tell(own: weakref.ref[Gradients], p: Tensor) -> None:

@@ -32,6 +32,11 @@ def forget(handles: Iterable[int]) -> None:
         _open.pop(handle, None)
 
 
+def release_name(handle: int) -> None:
+    """Its name is free once the operation has ended, also if nobody synchronizes it."""
+    _open[handle][0].release_name()
+
+
 def synchronize_all(handles: Sequence[int]) -> list[Any]:
     """As synchronize() of each. Raises: the first error, when all have ended."""
     results, first = [], None

@@ -263,7 +263,8 @@ def DistributedOptimizer(
         gradient_predivide_factor: of Average: divided by it before the sum, by size / it after.
         num_groups: older form of groups, as a number.
         groups: so many groups, or lists of parameters, each reduced as one when all of it is there.
-        sparse_as_dense: sparse gradients become dense; else they are gathered.
+        sparse_as_dense: sparse gradients travel as dense ones, and become sparse again; else they
+            are gathered.
         process_set: the ranks; on others it is the optimizer as it was.
         average_aggregated_gradients: divide by backward_passes_per_step.
 

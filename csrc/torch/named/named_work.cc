@@ -18,11 +18,7 @@ NamedWork::NamedWork(std::shared_ptr<Negotiation> negotiation, std::string name,
       after_(std::move(after)) {}
 
 NamedWork::~NamedWork() {
-  if (!end_ || settled_) return;
-  try {
-    end_->when_finished([negotiation = negotiation_, name = name_] { negotiation->release(name); });
-  } catch (...) {  // there is no memory: the name stays taken
-  }
+  if (end_ && !settled_) release_name();
 }
 
 bool NamedWork::poll() {
@@ -59,7 +55,7 @@ void NamedWork::settle() {
     } catch (...) {
       error_ = std::current_exception();
     }
-    negotiation_->release(name_);
+    release_name();
     settled_ = true;
   });
 }

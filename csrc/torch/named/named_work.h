@@ -37,6 +37,8 @@ class NamedWork {
   // It is under way: `end` is what Negotiation::call() returned.
   void begin(std::shared_ptr<Op> end) { end_ = std::move(end); }
 
+  // Its name is free once it has ended, also if nobody asks for the result.
+  void release_name() { negotiation_->release(name_, *end_); }
   // Whether it has ended, also on its device. If so its name may be used again.
   bool poll();
   // Waits for that; then the results are in place, on a device for what this thread's stream there

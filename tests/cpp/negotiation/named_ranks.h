@@ -66,7 +66,7 @@ class NamedRanks {
   }
   Error wait(int rank, const std::string& name, const Op& end) {
     EXPECT_TRUE(all_[rank]->wait(end, std::nullopt));
-    all_[rank]->release(name);
+    all_[rank]->release(name, end);
     return end.error();
   }
   int join(int rank) {

@@ -117,8 +117,29 @@ TEST(Negotiation, KeepsANameUntilItIsReleased) {
     EXPECT_NE(second.error().message().find("name='x' is taken"), std::string::npos);
     EXPECT_TRUE(ranks[rank].wait(*end, std::nullopt));
     EXPECT_FALSE(ranks[rank].call(sum_of("x", other), true).ok()) << "it has not been released";
-    ranks[rank].release("x");
+    ranks[rank].release("x", *end);
     EXPECT_FALSE(ranks.call(rank, sum_of("x", other)));
+    EXPECT_EQ(other[0], 2.0f);
+  });
+}
+
+TEST(Negotiation, FreesAReleasedNameWhenItsCallEnds) {
+  NamedRanks ranks(of_size(2));
+  ranks.run([&](int rank) {
+    std::vector<float> data(3, 1.0f), other(3, 1.0f);
+    if (rank == 1) EXPECT_FALSE(ranks.call(1, sum_of("first", other)));
+    const auto end = ranks[rank].call(sum_of("x", data), true).value();
+    ranks[rank].release("x", *end);
+    if (rank == 0) {  // rank 1 has not called it
+      EXPECT_FALSE(ranks[0].call(sum_of("x", other), true).ok());
+      EXPECT_FALSE(ranks.call(0, sum_of("first", other)));
+    }
+    EXPECT_TRUE(ranks[rank].wait(*end, std::nullopt));
+    other.assign(3, 1.0f);
+    const auto second = ranks[rank].call(sum_of("x", other), true).value();
+    ranks[rank].release("x", *end);
+    EXPECT_FALSE(ranks[rank].call(sum_of("x", data), true).ok()) << "the first call freed it";
+    EXPECT_TRUE(ranks[rank].wait(*second, std::nullopt));
     EXPECT_EQ(other[0], 2.0f);
   });
 }
