@@ -177,6 +177,7 @@ lint:
 	$(VENV)/python tools/check_includes.py
 	$(VENV)/python tools/check_row_names.py
 	$(VENV)/python tools/check_shared_names.py
+	$(VENV)/python tools/check_factories.py
 
 format:
 	@tools/bootstrap.sh

@@ -66,8 +66,8 @@ class Prober:
         if dist.get_rank() in self._ranks:
             self._place = self._ranks.index(dist.get_rank())
             self._peer = self._ranks[self._place ^ 1]
-            self._out = torch.ones(_STREAM_BYTES // 4)
-            self._in = torch.ones(_STREAM_BYTES // 4)
+            self._out = torch.ones(_STREAM_BYTES // 4, dtype=torch.float32, device="cpu")
+            self._in = torch.ones(_STREAM_BYTES // 4, dtype=torch.float32, device="cpu")
 
     def _group(self, ranks: Sequence[int], **options: str | int) -> dist.ProcessGroup:
         given = Options(**options)
@@ -143,17 +143,17 @@ class Prober:
 
     @staticmethod
     def _hops(group: dist.ProcessGroup, count: int) -> float:
-        tensor = torch.zeros(SMALL // 4)
+        tensor = torch.zeros(SMALL // 4, dtype=torch.float32, device="cpu")
         return _best_run(lambda: dist.all_reduce(tensor, group=group), count)
 
     def _slowest(self, ns: float) -> float:
-        slowest = torch.tensor(ns, dtype=torch.float64)
+        slowest = torch.tensor(ns, dtype=torch.float64, device="cpu")
         dist.all_reduce(slowest, dist.ReduceOp.MAX, group=self._group_of_all)
         return float(slowest)
 
     def _agreed(self, mine: bool) -> bool:
         """What the first of the ranks says."""
-        answer = torch.tensor(int(mine))
+        answer = torch.tensor(int(mine), dtype=torch.int64, device="cpu")
         dist.broadcast(answer, self._ranks[0], group=self._group_of_all)
         return bool(answer)
 

@@ -69,7 +69,10 @@ def load(state: State, folder: str | os.PathLike[str]) -> bool:
                 f"ringdist: State.load: {source} differs from this State in {name}: saved "
                 f"{theirs.get(name, 'without it')!r}, here {ours.get(name, 'without it')!r}"
             )
-    tensors = {name: torch.empty(shape, dtype=dtype) for name, shape, dtype in saved["tensors"]}
+    tensors = {
+        name: torch.empty(shape, dtype=dtype, device="cpu")
+        for name, shape, dtype in saved["tensors"]
+    }
     _alone("load", tensors, source)
 
     def tensor_of(leaf: Any) -> Any:
@@ -110,7 +113,9 @@ def _mean_owed(state: State, together: bool) -> list[dict[str, Any]]:
         # A rank that has just come may owe nothing, of nothing.
         mine = owed[at]["residuals"] if at < len(owed) else {}
         for name in sorted(known):
-            share = mine.setdefault(name, torch.zeros(known[name], dtype=torch.float32))
+            share = mine.setdefault(
+                name, torch.zeros(known[name], dtype=torch.float32, device="cpu")
+            )
             dist.all_reduce(share)
     return owed
 

@@ -205,7 +205,7 @@ class Run:
             late = time.monotonic() - self._rests_since > limit
             leaves = _leave.leave_was_asked() and not self._leaves
             # The most that anybody says counts: 1 for too late, 2 for leaving.
-            said = torch.tensor([2 if leaves else int(late)])
+            said = torch.tensor([2 if leaves else int(late)], dtype=torch.int64, device="cpu")
             dist.all_reduce(said, op=dist.ReduceOp.MAX)
             if said == 2:
                 self._leaves = _leave.leave_was_asked()

@@ -64,7 +64,7 @@ class Sampler(TorchSampler[list[int]]):
         self._rank, self._size = 0, 1
         self._exhausted = False  # was iterated when nothing was left, since it last began anew
         self._epoch_of_state: Callable[[], int] | None = None
-        self._kept: tuple[int, torch.Tensor] = (-1, torch.empty(0))  # an epoch, and its order
+        self._kept: tuple[int, torch.Tensor | None] = (-1, None)  # an epoch, and its order
 
     # What a training loop uses.
 
@@ -193,11 +193,16 @@ class Sampler(TorchSampler[list[int]]):
 
     def _order(self) -> torch.Tensor:
         epoch, order = self._kept
-        if epoch != self._epoch:
-            order = torch.arange(self._length)
+        if order is None or epoch != self._epoch:
+            order = torch.arange(self._length, dtype=torch.int64, device="cpu")
             if self._shuffle:
-                generator = torch.Generator().manual_seed(self._seed + self._epoch)
-                order = torch.randperm(self._length, generator=generator)
+                seed = self._seed + self._epoch
+                order = torch.randperm(
+                    self._length,
+                    generator=torch.Generator(device="cpu").manual_seed(seed),
+                    dtype=torch.int64,
+                    device="cpu",
+                )
             self._kept = (self._epoch, order)
         return order
 

@@ -40,7 +40,7 @@ def of_leaves(tree: Any) -> dict[str, str]:
 
 
 def _weighted(sums: torch.Tensor) -> torch.Tensor:
-    places = torch.arange(1, sums.numel() + 1, device=sums.device)
+    places = torch.arange(1, sums.numel() + 1, dtype=torch.int64, device=sums.device)
     return (sums * (2 * places * _ODD + 1)).sum()  # odd weights: no single change is lost
 
 

@@ -180,7 +180,14 @@ def start_sparse(tensor: Tensor, name: str, op: ReduceOp, process_set: ProcessSe
         where, what = results
         if op == Average:
             what = what / group.size
-        return torch.sparse_coo_tensor(where.T, what, coo.size(), check_invariants=False)
+        return torch.sparse_coo_tensor(
+            where.T,
+            what,
+            coo.size(),
+            dtype=what.dtype,
+            device=what.device,
+            check_invariants=False,
+        )
 
     return new_handle(work, finish)
 

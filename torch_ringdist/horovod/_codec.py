@@ -83,9 +83,9 @@ class OptimizerCompression(CompressState):
     def agree_on_steps(self) -> None:
         """All ranks call it: one that came, or has lost a step, counts as the furthest does."""
         state, group = self.state_dict(local=True), self._group_backend
-        said = torch.zeros(group.size(), 2, dtype=torch.float64)
-        said[group.rank()] = torch.tensor([state["steps"], state["scale"]], dtype=torch.float64)
-        own = said[group.rank()].clone()
+        said = torch.zeros(group.size(), 2, dtype=torch.float64, device="cpu")
+        own = said.new_tensor([state["steps"], state["scale"]])
+        said[group.rank()] = own
         _native.load().sum_of_state(group, said)
         furthest = said[said[:, 0].argmax()]
         if not furthest.equal(own):

@@ -60,7 +60,7 @@ class _Bucket:
         offset = 0
         for p in self.parameters:
             is_dense = torch.empty_like(p).stride() == p.stride()
-            like = p if is_dense else torch.empty(p.shape)
+            like = p if is_dense else torch.empty(p.shape, dtype=p.dtype, device="meta")
             yield self.buffer.as_strided(p.size(), like.stride(), offset)
             offset += p.numel()
 

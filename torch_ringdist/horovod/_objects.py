@@ -19,6 +19,14 @@ def _as_bytes(obj: Any) -> Tensor:
     return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
 
 
+def _bytes(count: int) -> Tensor:
+    return torch.empty(count, dtype=torch.uint8, device="cpu")
+
+
+def _size_of(data: Tensor) -> Tensor:
+    return torch.tensor([len(data)], dtype=torch.int64, device="cpu")
+
+
 def _from_bytes(data: Tensor) -> Any:
     return torch.load(io.BytesIO(data.numpy().tobytes()), weights_only=False, map_location="cpu")
 
@@ -39,11 +47,11 @@ def broadcast_object(
     """
     group = group_of(process_set, "broadcast_object")
     is_root = group.members[group.rank] == root_rank
-    data = _as_bytes(obj) if is_root else torch.empty(0, dtype=torch.uint8)
-    size = torch.tensor([len(data)])
+    data = _as_bytes(obj) if is_root else _bytes(0)
+    size = _size_of(data)
     broadcast_(size, root_rank, name and f"{name}.sz", process_set)
     if not is_root:
-        data = torch.empty(int(size), dtype=torch.uint8)
+        data = _bytes(int(size))
     broadcast_(data, root_rank, name and f"{name}.t", process_set)
     return obj if is_root else _from_bytes(data)
 
@@ -62,6 +70,6 @@ def allgather_object(
 ) -> list[Any]:
     """All ranks' objects, in their order; pickled."""
     data = _as_bytes(obj)
-    sizes = allgather(torch.tensor([len(data)]), name and f"{name}.sz", process_set)
+    sizes = allgather(_size_of(data), name and f"{name}.sz", process_set)
     parts = allgather(data, name and f"{name}.t", process_set).split(sizes.tolist())
     return [_from_bytes(part) for part in parts]

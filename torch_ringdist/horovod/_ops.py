@@ -165,7 +165,7 @@ class _Allgather(torch.autograd.Function):
         group = group_of(ctx.process_set, "allgather")
         rows = [shape[0] if shape else 1 for shape in ctx.shapes]
         name = _of_gradient(ctx.name)
-        mine = torch.tensor([rows])
+        mine = torch.tensor([rows], dtype=torch.int64, device="cpu")
         all_rows = allgather(mine, name and f"{name}.rows", ctx.process_set)
         begins = all_rows[: group.rank].sum(0).tolist()
         means = grouped_allreduce(gradients, name=name, process_set=ctx.process_set)

@@ -175,10 +175,10 @@ def _add(out: ProcessSet) -> ProcessSet:
 
 def _agree(operation: str, world: _world.World, ranks: list[int]) -> None:
     """That all ranks of the job mean the same set; waits for all."""
-    own = torch.tensor(ranks)
+    own, count = (torch.tensor(x, dtype=torch.int64, device="cpu") for x in (ranks, [len(ranks)]))
     with as_internal():
         with world.whole.calling(operation, None) as name:
-            work = world.whole.named.allgather(name, [own, torch.tensor([len(ranks)])])
+            work = world.whole.named.allgather(name, [own, count])
         all_ranks, sizes = work.wait()
     given = [part.tolist() for part in all_ranks.split(sizes.tolist())]
     for rank, theirs in enumerate(given):

@@ -143,7 +143,8 @@ Compression::State Compression::state(bool adopted) {
   const CompressionState state = adopted ? session_->state_if_adopted() : session_->state();
   State out{state.steps, state.scale, {}};
   for (const auto& [name, values] : state.residuals) {
-    const at::Tensor tensor = at::empty(std::ssize(values), at::kFloat);
+    const at::Tensor tensor =
+        at::empty(std::ssize(values), at::TensorOptions(at::kFloat).device(at::kCPU));
     std::ranges::copy(values, tensor.mutable_data_ptr<float>());
     out.residuals.emplace_back(name, tensor);
   }

@@ -32,7 +32,7 @@ LowRankSample::LowRankSample(const std::vector<MatrixShape>& shapes, c10::Device
   int64_t count = 0;
   for (const MatrixShape& shape : shapes) count += shape.count();
   const std::vector<float> noise = first_right({1, count, 1});
-  bucket_ = at::tensor(noise).to(device);
+  bucket_ = at::tensor(noise, at::TensorOptions(at::kFloat).device(device));
   int64_t offset = 0;
   for (const MatrixShape& shape : shapes) {
     const auto size = static_cast<size_t>(shape.count());

@@ -23,7 +23,7 @@ class PlainMath {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
 };
 
-at::TensorOptions floats_on(const at::Tensor& bucket) {
+at::TensorOptions float_options(const at::Tensor& bucket) {
   return at::TensorOptions(at::kFloat).device(bucket.device());
 }
 
@@ -58,8 +58,8 @@ LowRankTensors::LowRankTensors(const at::Tensor& bucket, const std::vector<LowRa
     left += input.matrix.shape.left();
     right += input.matrix.shape.right();
   }
-  lefts_ = at::empty({left}, floats_on(bucket));
-  rights_ = at::empty({right}, floats_on(bucket));
+  lefts_ = at::empty({left}, float_options(bucket));
+  rights_ = at::empty({right}, float_options(bucket));
   left = right = 0;
   for (const LowRankInput& input : inputs) {
     const Slice& slice = input.matrix.slice;

@@ -249,7 +249,7 @@ NamedGroup::Handle NamedGroup::alltoall(const std::string& name, const at::Tenso
     for (const int64_t one : received) call->request.output_parts.push_back(one * width);
     const int64_t total = std::accumulate(received.begin(), received.end(), int64_t{0});
     outputs->push_back(with_rows(input, total));
-    outputs->push_back(at::tensor(received, at::kLong));
+    outputs->push_back(at::tensor(received, at::TensorOptions(at::kLong).device(at::kCPU)));
     call->write(outputs->front());
     settle_memory(*call);
     Requests out;

@@ -44,7 +44,9 @@ void CallCoder::apply_option(Call& call) const {
 
 at::Tensor CallCoder::shadow_of(const at::Tensor& residual) const {
   const HeldBytes block(shadows_, residual.nbytes());
-  return at::from_blob(block.bytes().data(), residual.sizes(), [block](void*) {}, at::kFloat);
+  return at::from_blob(
+      block.bytes().data(), residual.sizes(), [block](void*) {},
+      at::TensorOptions(at::kFloat).device(at::kCPU));
 }
 
 // What will be owed goes to memory of ours, and to the caller's residual once the op has succeeded.

@@ -42,7 +42,7 @@ class MetricAverageCallback(Callback):
         values = {name: _number(name, logs[name]) for name in sorted(logs)}
         self._agree(list(values))
         if values:
-            averages = torch.tensor(list(values.values()), dtype=torch.float64)
+            averages = torch.tensor(list(values.values()), dtype=torch.float64, device="cpu")
             allreduce_(averages, op=Average, name=_NAME, process_set=self.process_set)
             logs.update(zip(values, averages.tolist(), strict=True))
 

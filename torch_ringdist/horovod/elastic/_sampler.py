@@ -104,5 +104,9 @@ class ElasticSampler(Sampler[int]):
     def _order(self) -> list[int]:
         if not self.shuffle:
             return list(range(len(self.dataset)))
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        return torch.randperm(len(self.dataset), generator=generator).tolist()
+        return torch.randperm(
+            len(self.dataset),
+            generator=torch.Generator(device="cpu").manual_seed(self.seed + self.epoch),
+            dtype=torch.int64,
+            device="cpu",
+        ).tolist()
