@@ -45,7 +45,7 @@ class Standing:
 
     def encode(self) -> torch.Tensor:
         record = json.dumps(asdict(self)).encode().ljust(_RECORD)
-        return torch.tensor(list(record), dtype=torch.uint8)
+        return torch.tensor(list(record), dtype=torch.uint8, device="cpu")
 
     @staticmethod
     def decode(record: torch.Tensor) -> Standing | None:
@@ -132,7 +132,8 @@ class Company:
 
 def exchange(mine: Standing) -> list[Standing | None]:
     """Those of all ranks; None for one that has sent no Standing."""
-    records = [torch.empty(_RECORD, dtype=torch.uint8) for _ in range(dist.get_world_size())]
+    size = dist.get_world_size()
+    records = list(torch.empty(size, _RECORD, dtype=torch.uint8, device="cpu"))
     dist.all_gather(records, mine.encode())
     return [Standing.decode(record) for record in records]
 
