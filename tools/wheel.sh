@@ -5,8 +5,9 @@
 #   RINGDIST_CUDA=OFF tools/wheel.sh   without it
 #
 # It is for the Python and the minor version of torch in .venv: its version says which
-# (0.1.0+torch2.13), and pip keeps to it. auditwheel finds which glibc it needs, this machine's or an
-# older one: build where the oldest that is to be served is.
+# (0.1.0+torch2.13). pip does not choose by the torch that is installed: name the file.
+# auditwheel finds which glibc it needs, this machine's or an older one: build where the oldest that
+# is to be served is.
 # MAX_JOBS means what it means in setup.py. build/wheel is used again by the next.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

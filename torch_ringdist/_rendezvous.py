@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
-Handler = Callable[..., Iterator[Any]]
-
 
 def watch() -> None:
     """Put a timer around torch's rendezvous by env:// and tcp://, of groups that ask for ringdist.
@@ -24,21 +22,20 @@ def watch() -> None:
     that keeps its handlers elsewhere.
     """
     module = sys.modules.get("torch.distributed.rendezvous")
-    handlers: dict[str, Handler] = getattr(module, "_rendezvous_handlers", {})
+    handlers = getattr(module, "_rendezvous_handlers", {})
     for scheme in ("env", "tcp"):
-        handler = handlers.get(scheme)
-        if handler is not None and not hasattr(handler, "_watched_by_ringdist"):
-            handlers[scheme] = _watched(handler)
+        if scheme in handlers and not hasattr(handlers[scheme], "_watched_by_ringdist"):
+            handlers[scheme] = _watched(handlers[scheme])
 
 
-def _watched(original: Handler) -> Handler:
+def _watched(original: Callable[..., Iterator[Any]]) -> Any:
     @functools.wraps(original)
     def handler(url: str, *args: Any, **named: Any) -> Iterator[Any]:
-        iterator = original(url, *args, **named)
-        try:
-            return _timed(iterator, _timer(url)) if _is_for_ringdist() else iterator
-        except Exception:  # a line is not worth a failure
-            return iterator
+        iterator, timer = original(url, *args, **named), None
+        with contextlib.suppress(Exception):  # a line is not worth a failure
+            if _is_for_ringdist():
+                timer = _timer(url)
+        return iterator if timer is None else _timed(iterator, timer)
 
     handler._watched_by_ringdist = True  # type: ignore[attr-defined]
     return handler
@@ -64,35 +61,32 @@ def _timer(url: str) -> threading.Timer | None:
     host, port = parts.hostname, parts.port
     if parts.scheme == "env":
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    # torchrun may hold the store for all of its ranks.
-    serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    timer = threading.Timer(seconds, _report, (seconds, rank, size, host, port, serves))
+    timer = threading.Timer(seconds, _report, (seconds, rank, size, host, port))
     timer.daemon = True
     return timer
 
 
-def _timed(iterator: Iterator[Any], timer: threading.Timer | None) -> Iterator[Any]:
-    if timer is not None:
-        with contextlib.suppress(RuntimeError):  # there is no further thread
-            timer.start()
+def _timed(iterator: Iterator[Any], timer: threading.Timer) -> Iterator[Any]:
+    with contextlib.suppress(RuntimeError):  # there is no further thread
+        timer.start()
     try:
         found = next(iterator)
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
     yield found
     yield from iterator  # torch's own word on a second call
 
 
-def _report(seconds: float, rank: int, size: int, host: str, port: int, serves: bool) -> None:
-    text = f"rank {rank} waits at {host}:{port} for "
-    if serves:
-        text += f"{max(1, size - connected(port))} of {size} ranks, which have not connected"
+def _report(seconds: float, rank: int, size: int, host: str, port: int) -> None:
+    # torchrun may hold the store for all of its ranks.
+    if rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        missing = max(1, size - connected(port))
+        awaited = f"{missing} of {size} ranks, which have not connected"
     else:
-        text += "a store that does not answer; rank 0, or its torchrun, opens it"
-    line = f"[ringdist {os.getpid()}] warn: {text} (init_process_group, {seconds:g} s)\n"
+        awaited = "a store that does not answer; rank 0, or its torchrun, opens it"
+    line = f"[ringdist {os.getpid()}] warn: rank {rank} waits at {host}:{port} for {awaited}"
     with contextlib.suppress(OSError):
-        os.write(2, line.encode())
+        os.write(2, f"{line} (init_process_group, {seconds:g} s)\n".encode())
 
 
 def connected(port: int) -> int:

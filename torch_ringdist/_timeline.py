@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import bisect
 import glob
+import itertools
 import json
 import os
 import tempfile
@@ -21,11 +22,12 @@ from torch_ringdist._bar import Bar
 from torch_ringdist._units import counted
 
 _SAME_CLOCK = 1e6  # microseconds that two clocks of one host may seem apart
+_ANY_CLOCK = 3.6e9  # and those of two hosts
 Event = dict[str, Any]
 
 
 class TimelineError(ValueError):
-    """There is nothing to merge; the message says what was looked for."""
+    """There is nothing to merge, or what there is does not belong together; says what and why."""
 
 
 @dataclass
@@ -35,6 +37,7 @@ class _Part:
     path: Path
     start: float = 0.0  # of its clock, in microseconds; and the same moment since 1970
     epoch: int = 0
+    end: float = 0.0  # of its last event, by its clock; 0: it has none
     named: Event = field(default_factory=dict)
     clocks: list[tuple[float, float]] = field(default_factory=list)  # when, and rank 0's less it
     far: float = 0.0  # rank 0's clock less this one, where nobody has compared them
@@ -77,6 +80,8 @@ def _part(path: Path) -> _Part | None:
             out.start, out.epoch = event["ts"], args["start_time_since_epoch_in_micros"]
         elif name == "clock":
             out.clocks.append((event["ts"], args["offset_us"]))
+        elif "ts" in event:
+            out.end = max(out.end, event["ts"] + event.get("dur", 0))
     return out if out.named and out.epoch else None
 
 
@@ -101,17 +106,53 @@ def parts_of(path: Path) -> list[Path]:
     return out
 
 
+def _check_one_job(parts: Sequence[_Part]) -> None:
+    """Of one job are different ranks, at work at the same time.
+
+    Raises:
+        TimelineError: two files are of two jobs; names both.
+    """
+    first = parts[0]
+
+    def zero(part: _Part) -> float:  # of its clock, since 1970
+        if part.clocks:
+            return first.epoch - first.start + part.ahead(part.start)
+        return part.epoch - part.start
+
+    for one, other in itertools.pairwise(parts):
+        if one.named["pid"] == other.named["pid"]:
+            _refuse(one, other, f"both are of rank {one.named['pid']}")
+    last: _Part | None = None
+    for part in sorted((part for part in parts if part.end), key=lambda p: p.start + zero(p)):
+        if last is not None:
+            idle = part.start + zero(part) - last.end - zero(last)
+            one_clock = part.clocks or abs(zero(part) - zero(last)) <= _SAME_CLOCK
+            if idle > (_SAME_CLOCK if one_clock else _ANY_CLOCK):
+                why = f"the second begins {idle / 1e6:.0f} s after the end of the first"
+                _refuse(last, part, why)
+        if last is None or part.end + zero(part) > last.end + zero(last):
+            last = part
+
+
+def _refuse(one: _Part, other: _Part, why: str) -> None:
+    raise TimelineError(
+        f"{one.path} and {other.path} are not of one job: {why}; "
+        "give each job's files a folder of their own"
+    )
+
+
 def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
     """Write one timeline, by the clock of the rank that is named first; how many ranks it has.
     Times are microseconds from its start.
 
     Raises:
-        TimelineError: none of them is a rank's record.
+        TimelineError: none of them is a rank's record, or they are of two jobs.
     """
     found = [part for part in map(_part, parts) if part is not None]
     if not found:
         raise TimelineError(f"no record of a rank: {', '.join(map(str, parts))}")
     found.sort(key=lambda part: int(part.named["pid"]))
+    _check_one_job(found)
     first, progress = found[0], Bar(bar)
     compared = any(part.clocks for part in found)
     # Its start is moment 0 of the timeline, by rank 0's clock where clocks were compared.
@@ -119,7 +160,7 @@ def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
     with tempfile.NamedTemporaryFile(
         "w", dir=out.parent, prefix=out.name, suffix=".tmp", delete=False
     ) as file:
-        file.write("[\n")
+        file.write('{"traceEvents": [\n')  # vizviewer takes no bare array
         for number, part in enumerate(found):
             progress.show("merging", number / len(found), part.path.name)
             # Clocks of one host are one; of others there may be only what the wall clock says.
@@ -127,7 +168,7 @@ def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
             part.far = far if abs(far) > _SAME_CLOCK and not compared else 0.0
             _write(file, part, zero, first.epoch)
         # A reader of JSON wants no comma after the last one.
-        file.write(json.dumps({"ph": "M", "pid": first.named["pid"], "name": "end"}) + "\n]\n")
+        file.write(json.dumps({"ph": "M", "pid": first.named["pid"], "name": "end"}) + "\n]}\n")
     os.chmod(file.name, 0o644)
     os.replace(file.name, out)
     progress.clear()

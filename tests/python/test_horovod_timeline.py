@@ -65,7 +65,7 @@ def test_it_has_rows_of_all_ranks(pools, tmp_path: Path, marks: bool):
     said = pools(3).run(_timeline, str(path), marks)[0]
     assert len(said) == 1, said
     assert "file_path must be a file in a folder" in said[0] and "/no/x" in said[0]
-    events = json.loads(path.read_text())
+    events = json.loads(path.read_text())["traceEvents"]
     for rank in range(3):
         rows = _rows(events, rank)
         for row, what, times in (
@@ -122,7 +122,7 @@ def test_it_says_who_was_last(pools, tmp_path: Path):
     path = tmp_path / "timeline.json"
     pools(3).run(_last, str(path))
     for rank in range(3):
-        first = _rows(json.loads(path.read_text()), rank)["allreduce.x"][0]
+        first = _rows(json.loads(path.read_text())["traceEvents"], rank)["allreduce.x"][0]
         assert first["args"]["detail"] == "last: rank 1"
 
 
@@ -152,7 +152,7 @@ def test_the_launcher_asks_for_it(tmp_path: Path, end: str):
         merge = [sys.executable, "-m", "torch_ringdist", "timeline", "merge", str(path)]
         assert "2 ranks" in subprocess.run(merge, check=True, capture_output=True, text=True).stdout
     for rank in range(2):
-        rows = _rows(json.loads(path.read_text()), rank)
+        rows = _rows(json.loads(path.read_text())["traceEvents"], rank)
         assert len(rows["allreduce.x"]) == 6, rows
         assert "cycles" in rows
 
@@ -173,7 +173,7 @@ def test_ranks_of_two_hosts(tmp_path: Path):
             **{"capture_output": True, "text": True, "timeout": 100, "env": ENVIRONMENT},
         )
     assert done.returncode == 0, done.stderr
-    events = json.loads(path.read_text())
+    events = json.loads(path.read_text())["traceEvents"]
     for rank in range(2):
         assert len(_rows(events, rank)["allreduce.x"]) == 6
     # Each call ends on both at about the same time, by one clock.

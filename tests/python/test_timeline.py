@@ -41,7 +41,12 @@ def _clock(rank: int, ts: float, ahead: float) -> dict[str, Any]:
 
 def _merged(path: Path, *parts: Path) -> list[dict[str, Any]]:
     _timeline.merge(parts, path)
-    return json.loads(path.read_text())
+    return _events(path)
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    """In the form that every viewer takes: an object."""
+    return json.loads(path.read_text())["traceEvents"]
 
 
 def _times(events: list[dict[str, Any]]) -> list[tuple[int, float]]:
@@ -96,6 +101,35 @@ def test_what_a_killed_rank_has_left_counts(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t", "t.rank-0", "t.rank-1"]
 
 
+def test_files_of_two_jobs_are_refused(tmp_path: Path):
+    def refused(*parts: Path, why: str) -> None:
+        with pytest.raises(_timeline.TimelineError) as caught:
+            _timeline.merge(parts, tmp_path / "t")
+        assert all(str(part) in str(caught.value) for part in parts[-2:]), caught.value
+        assert why in str(caught.value)
+        assert not (tmp_path / "t").exists()
+
+    zero = _write(tmp_path / "rank-0.json", 0, [_span(0, 90e6)], 80e6, 10**15 + 79 * 10**6)
+    again = _write(tmp_path / "other.json", 0, [_span(0, 91e6)], 80e6, 10**15 + 79 * 10**6)
+    refused(zero, again, why="both are of rank 0")
+    # An earlier job of this host had more ranks, whose files lie there yet.
+    one = _write(
+        tmp_path / "rank-1.json", 1, [_span(1, 85e6), _span(1, 95e6)], 84e6, 10**15 + 83 * 10**6
+    )
+    old = _write(tmp_path / "rank-2.json", 2, [_span(2, 2e6), _span(2, 30e6)])
+    refused(one, old, zero, why="begins 50 s after the end of the first")
+    # On another host, whose clock may be wrong, that is sure after an hour only.
+    elsewhere = _write(tmp_path / "rank-3.json", 3, [_span(3, 9e9)], 9e9, 10**15 - 60 * 10**6)
+    assert len(_times(_merged(tmp_path / "t", zero, one, elsewhere))) == 4
+    (tmp_path / "t").unlink()
+    long_ago = _write(tmp_path / "rank-3.json", 3, [_span(3, 9e9)], 9e9, 10**15 - 4000 * 10**6)
+    refused(one, long_ago, zero, why="after the end of the first")
+    # A rank that is killed before its first operation, and one that begins late, are no reason.
+    empty = _write(tmp_path / "rank-4.json", 4, [])
+    late = _write(tmp_path / "rank-5.json", 5, [_span(5, 94e6)], 93e6, 10**15 + 92 * 10**6)
+    assert len(_times(_merged(tmp_path / "t", zero, one, empty, late))) == 4
+
+
 def test_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
@@ -107,9 +141,9 @@ def test_the_command(
     _write(tmp_path / "t[1].rank-1", 1, [_span(1, 1000100.0)])
     assert main(["timeline", "merge", str(tmp_path / "t[1]")]) == 0
     assert "t[1]: 2 ranks" in capsys.readouterr().out
-    assert len(_times(json.loads((tmp_path / "t[1]").read_text()))) == 2
+    assert len(_times(_events(tmp_path / "t[1]"))) == 2
     assert main(["timeline", "merge", str(tmp_path), "-o", str(tmp_path / "out")]) == 0
-    assert len(_times(json.loads((tmp_path / "out").read_text()))) == 2
+    assert len(_times(_events(tmp_path / "out"))) == 2
     monkeypatch.chdir(tmp_path)
     assert main(["timeline", "merge", "."]) == 0  # a folder without a name
     assert tmp_path.with_name(tmp_path.name + ".json").exists()
