@@ -186,7 +186,7 @@ def main() -> int:
         print(f"goes on from step {state.steps}")
     accuracy = elastic.run(trainer.train)(state)
     if dist.get_rank() == 0:
-        print(f"accuracy {accuracy:.4f} after {state.steps} steps, {dist.get_world_size()} ranks")
+        print(f"accuracy {accuracy:.4f} after step {state.steps}, of size {dist.get_world_size()}")
     dist.destroy_process_group()
     return 0
 

@@ -93,7 +93,8 @@ def main() -> None:
             break
         say(f"{name}  held-out accuracy {accuracy(model, test):.4f}")
     hashes = hvd.allgather_object(parameter_hash(model).hex())
-    say(f"parameters {'identical' if len(set(hashes)) == 1 else 'DIFFER'} on {hvd.size()} ranks")
+    ranks = f"{hvd.size()} rank{'s' * (hvd.size() > 1)}"
+    say(f"parameters {'identical' if len(set(hashes)) == 1 else 'DIFFER'} on {ranks}")
     say(f"sha256 {hashes[0]} after step {step}")
     say(f"accuracy {accuracy(model, test):.4f}")
     hvd.shutdown()

@@ -60,7 +60,7 @@ class Trainer:
 
     def on_reset(self) -> None:
         self.state.resets += 1
-        say(f"{hvd.size()} ranks, after {self.state.step} steps")
+        say(f"of size {hvd.size()} after step {self.state.step}")
 
     def train(self, state: hvd.elastic.TorchState) -> float:
         """Entered anew whenever ranks were lost or have come; returns the accuracy."""
@@ -104,7 +104,7 @@ def main() -> None:
     hvd.init()
     trainer = Trainer(args)
     right = hvd.elastic.run(trainer.train)(trainer.state)
-    say(f"accuracy {right:.4f} after {trainer.state.step} steps, {hvd.size()} ranks")
+    say(f"accuracy {right:.4f} after step {trainer.state.step}, of size {hvd.size()}")
     hvd.shutdown()
 
 
