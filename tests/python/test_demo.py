@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch.distributed as dist
 from support.rank import Ranks, store_for
 from support.torchrun import torchrun
@@ -77,6 +78,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.timeout(300)
 def test_readmes_line_for_several_machines(tmp_path: Path):
     """Two launchers here stand for two machines; the names of the machines play no part."""
     readme = (EXAMPLE.parents[1] / "README.md").read_text()
@@ -100,7 +102,7 @@ def test_readmes_line_for_several_machines(tmp_path: Path):
         for node in (0, 1)
     ]
     try:
-        assert [launcher.communicate(timeout=110)[0] for launcher in launchers] == ["sum 2\n"] * 2
+        assert [launcher.communicate(timeout=280)[0] for launcher in launchers] == ["sum 2\n"] * 2
     finally:
         for launcher in launchers:
             launcher.kill()
