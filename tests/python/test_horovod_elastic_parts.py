@@ -97,8 +97,15 @@ def _state_of_rank_0() -> None:
         model = nn.Linear(2, 2)
         optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.1 + rank))
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        scaler = torch.amp.GradScaler("cpu")
         state = hvd.elastic.TorchState(
-            model, optimizer, scheduler=scheduler, epoch=rank, seen={rank}, best=[torch.ones(1)]
+            model,
+            optimizer,
+            scheduler=scheduler,
+            scaler=scaler,
+            epoch=rank,
+            seen={rank},
+            best=[torch.ones(1)],
         )
         assert state.model is model and state.optimizer is optimizer
         state.sync()
@@ -118,6 +125,11 @@ def _state_of_rank_0() -> None:
         for p, before in zip(model.parameters(), weights, strict=True):
             same_bits(p.detach(), before, "restored")
             assert p.grad is None
+        for _ in range(2):
+            scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+            optimizer.synchronize()
+            scaler.unscale_(optimizer)
+            state.restore()
         model(torch.ones(1, 2)).sum().backward()
         optimizer.step()
         state.epoch = 8

@@ -153,7 +153,7 @@ class Stateful(Part):
         return self._value.state_dict()
 
     def write(self, tree: Tree) -> None:
-        self._value.load_state_dict(copy.deepcopy(tree))
+        load_state(self._value, copy.deepcopy(tree))
 
     def describe(self) -> str:
         return type(self._value).__name__
@@ -195,6 +195,14 @@ class RandomNumbers(Part):
             torch.cuda.set_rng_state_all(tree["devices"])
         random.setstate(tree["python"])
         self._numpy.write(tree["numpy"])
+
+
+def load_state(value: Any, state: Any) -> None:
+    """Calls value.load_state_dict(), and resets what a GradScaler keeps besides: which optimizers'
+    gradients it has unscaled. Gradients do not outlive a step."""
+    value.load_state_dict(state)
+    if isinstance(value, torch.amp.GradScaler) and value.is_enabled():
+        value._per_optimizer_states.clear()
 
 
 def _put(target: torch.Tensor, source: torch.Tensor) -> None:

@@ -13,7 +13,7 @@ from torch_ringdist import elastic
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist.elastic import _group
 from torch_ringdist.elastic._leave import Leave, leave_was_asked
-from torch_ringdist.elastic._parts import Part, Tree
+from torch_ringdist.elastic._parts import Part, Tree, load_state
 from torch_ringdist.horovod._basics import rank
 from torch_ringdist.horovod._errors import HostsUpdatedInterrupt
 from torch_ringdist.horovod._launched import is_elastic
@@ -158,7 +158,7 @@ class ObjectState(State):
                 continue
             if isinstance(value, nn.Module):
                 value.zero_grad()  # of a step that is not done
-            value.load_state_dict(saved)
+            load_state(value, saved)
 
 
 class TorchState(ObjectState):
