@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import signal
 import subprocess
@@ -19,10 +20,10 @@ import torch.distributed as dist
 from support.launched import Launched
 
 import torch_ringdist
-from torch_ringdist._launch import meeting
+from torch_ringdist._launch import arguments, launcher, meeting
 from torch_ringdist._launch.meeting import Meeting
 from torch_ringdist.elastic import _entry, _store
-from torch_ringdist.elastic._settings import Settings
+from torch_ringdist.elastic._settings import EVENTS, START_RANKS, Settings
 
 REJOIN = timedelta(seconds=1)
 
@@ -189,3 +190,39 @@ def test_a_fixed_launcher_ends_without_the_store(
         (tmp_path / "now").touch()
         assert job.end() == 3, job.output()
         assert "failed with status 3" in job.output()
+
+
+@pytest.mark.parametrize("rendezvous", [True, False])
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ([], 4),
+        (["--min-ranks=2"], 4),
+        (["--min-ranks=6"], 6),
+        (["--max-ranks=3"], 3),
+        (["--start-ranks=1"], 1),
+    ],
+)
+def test_how_many_ranks_training_begins_with(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rendezvous: bool,
+    options: list[str],
+    start: int,
+):
+    monkeypatch.setenv(EVENTS, "")  # a Launcher sets it
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    options = [*options, f"--rdzv=127.0.0.1:{store.port}"] if rendezvous else options
+    parser = argparse.ArgumentParser()
+    arguments.add(parser)
+    line = ["--nproc-per-node=4", f"--log-dir={tmp_path}", *options, "train.py"]
+    environment = launcher.Launcher(parser.parse_args(line))._environment()
+    assert environment[START_RANKS] == str(start)
+
+
+def test_more_ranks_to_begin_with_than_the_most():
+    parser = argparse.ArgumentParser()
+    arguments.add(parser)
+    args = parser.parse_args(["--max-ranks=2", "--start-ranks=3", "train.py"])
+    with pytest.raises(ValueError, match="--max-ranks=2 is less than --start-ranks=3"):
+        launcher.run(args)

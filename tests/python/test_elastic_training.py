@@ -48,6 +48,8 @@ def test_one_leaves_when_asked_to(tmp_path: Path, undisturbed_losses: list[float
         [ended] = job.events("worker_ended", worker_pid=pid)
         assert (ended["status"], ended["again"]) == (128 + signal.SIGTERM, False)
         assert job.events("left", pid=pid)
+        assert job.events("generation", size=2, lost=["rank 1 (left)"]), job.output()
+        assert "died" not in job.output()
     assert course_of(tmp_path, undisturbed_losses).sizes == [3, 2]
 
 

@@ -100,7 +100,7 @@ def test_a_second_one_ends_the_first(pools, tmp_path: Path):
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     pools(2).run(_started_again, [str(one) for one in (first, second, second)])
     for path, there in ((first, {0}), (second, {2})):
-        rows = _rows(json.loads(path.read_text()), 1)
+        rows = _rows(json.loads(path.read_text())["traceEvents"], 1)
         assert {n for n in range(3) if f"allreduce.x{n}" in rows} == there, path
     assert sorted(tmp_path.iterdir()) == [first, second]
 

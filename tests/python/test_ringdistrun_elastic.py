@@ -185,6 +185,8 @@ def test_dry_run_says_what_each_host_runs(capsys: pytest.CaptureFixture[str]):
     common = "--job=ringdistrun --rdzv=a:29500 --first-worker=0 --min-ranks=2 --start-ranks=3"
     assert first.endswith(f"--nproc-per-node=2 {common} --max-ranks=5 --no-python -- x")
     assert second.endswith(f"--nproc-per-node=3 {common} --max-ranks=5 --no-python -- x")
+    assert main(["--min-np", "2", "-H", "a:2,b:4", "--dry-run", "x"]) == 0
+    assert capsys.readouterr().out.count("--min-ranks=2 --start-ranks=6 ") == 2, "-np: all slots"
 
 
 @pytest.mark.hosts

@@ -48,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--start-ranks",
         type=_count,
         metavar="N",
-        help="training begins with so many; default: --min-ranks, and all workers of one host",
+        help="training begins with so many; default: all workers here, and at least --min-ranks",
     )
     option(
         "--max-restarts",

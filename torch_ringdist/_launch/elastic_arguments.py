@@ -76,5 +76,7 @@ def launch_options(args: argparse.Namespace, share: Share) -> list[str]:
     else:
         where = join(args.address or socket.gethostname(), port)
     line = [f"--job={JOB}", f"--rdzv={where}", f"--first-worker={share.first}"]
-    line += [f"--min-ranks={args.min_np}", f"--start-ranks={args.num_proc or args.min_np}"]
+    slots = sum(one.count for one in args.shares)  # none where a script names the hosts
+    start = args.num_proc or max(args.min_np, slots)
+    line += [f"--min-ranks={args.min_np}", f"--start-ranks={start}"]
     return [*line, f"--max-ranks={args.max_np}"] if args.max_np else line

@@ -184,8 +184,8 @@ class Launcher:
 
     def _environment(self) -> dict[str, str]:
         args = self._args
-        start = args.start_ranks or (args.nproc_per_node if args.rdzv is None else 1)
-        start = max(args.min_ranks, start)
+        start = min(args.nproc_per_node, args.max_ranks or args.nproc_per_node)
+        start = max(args.min_ranks, args.start_ranks or start)
         ours = {
             _settings.RENDEZVOUS: self._meeting.address,
             _settings.START_RANKS: str(start),
@@ -212,8 +212,10 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.world_size:
         return fixed.run(args)
-    if args.max_ranks and args.max_ranks < args.min_ranks:
-        raise ValueError(f"--max-ranks={args.max_ranks} is less than --min-ranks={args.min_ranks}")
+    for name in ("min_ranks", "start_ranks"):
+        if args.max_ranks and args.max_ranks < (value := getattr(args, name) or 1):
+            option = name.replace("_", "-")
+            raise ValueError(f"--max-ranks={args.max_ranks} is less than --{option}={value}")
     try:
         return Launcher(args).run()
     except dist.DistError as error:

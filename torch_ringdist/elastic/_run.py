@@ -35,6 +35,7 @@ class Run:
         self._id = uuid.uuid4().hex
         self._generation = 0
         self._lost: tuple[str, ...] = ()
+        self._leaving: list[int] = []  # ranks that hand over what they have, and leave now
         self._veteran = self._finished = self._leaves = False
         self._result: Any = None
         # Errors that came for no reason that shows, and after which step.
@@ -166,7 +167,7 @@ class Run:
             if company.has_trained:
                 self._save()
             self._go(last=True)
-        self._retried_at = -1
+        self._retried_at, self._leaving = -1, company.leaving
         handed: dict[str, Any] = {}
         # Before the first step nobody owes anything of its own.
         for one in company.leaving if company.has_trained else ():
@@ -231,7 +232,10 @@ class Run:
         _, report = torch_ringdist.shrink(timeout=self._settings.rejoin_timeout)
         self._generation = report.generation
         self._newcomers.follow(report)
-        self._lost += tuple(f"rank {one.rank} ({one.cause})" for one in report.lost)
+        causes = {one.rank: one.cause for one in report.lost}
+        causes |= {rank: "left" for rank in self._leaving if rank in causes}
+        self._lost += tuple(f"rank {rank} ({cause})" for rank, cause in causes.items())
+        self._leaving = []
         if cause is None or report.lost or report.joined or report.store:
             return
         # Somebody may leave; a connection may have broken; one that came may be gone already.
@@ -270,7 +274,7 @@ class Run:
             f"generation {self._generation}: {counted(size, 'rank')}, "
             f"{counted(self._state.steps, 'step')} committed"
         )
-        text += f"; lost {', '.join(self._lost)}" if self._lost else ""
+        text += f"; gone: {', '.join(self._lost)}" if self._lost else ""
         text += f"; joined {_ranks(joined)}" if joined else ""
         text += f"; {_ranks(company.leaving)} leaving" if company.leaving else ""
         _log.event(

@@ -30,7 +30,7 @@ class Change:
         generation: how often the members have changed.
         rank, size: of this process, and of the group.
         steps: committed so far, by all members.
-        lost: who is no member any more, in words, as "rank 2 (died)".
+        lost: ranks that are no members any more, as "rank 2 (died)", "(silent)" or "(left)".
         joined: the ranks of those who are new.
     """
 
