@@ -1,4 +1,4 @@
-"""Each stateful part of torch as an entry of elastic.State: a step may end at each of its points."""
+"""Each stateful part of torch in an elastic.State: a step may end at each of its points."""
 
 from __future__ import annotations
 
