@@ -98,7 +98,8 @@ def shrink(
         torch.distributed.DistNetworkError: the others went on without this process, which can be
             no member of theirs any more ("excluded in generation ...").
         ArgumentError: a group of another backend, one that was destroyed, of which this rank is no
-            member, or whose members have not found each other yet; a timeout that is not above 0.
+            member, or whose members never found each other, as one died while it formed (the error
+            says what to do); a timeout that is not above 0.
         NotSupportedError: a group of one rank that takes no newcomers.
         TypeError: an argument of another type.
 

@@ -111,11 +111,12 @@ void Communicator::form() {
   const auto named = [&lane, &executor, seat = seat_](uint64_t nonce) {
     lane.post([&executor, seat, nonce] { executor.expect(seat, nonce); });
   };
+  formation_->when_known([this](const FoundGroup& members) {
+    own_.begin(*context_, options_, members, weak_from_this());
+  });
   formation_->run(named, [&](const Result<FoundGroup>& outcome) {
     if (outcome.ok()) {
-      // Before its first op: who sees one fail may ask the others at once.
-      if (formation_->has_generations())
-        own_.begin(*context_, options_, outcome.value(), weak_from_this());
+      own_.formed(outcome.value());
       lane.post([&executor, seat = seat_, planner = planner_,
                  membership = outcome.value().membership, costs = outcome.value().costs.constants] {
         executor.form(seat, membership, [&] { planner->settle(membership.topology, costs); });

@@ -27,8 +27,10 @@ Result<FoundGroup> Formation::form(const Named& named) {
   };
   if (size_ > 1) name(known_nonce());
   auto found = find();
-  if (!found.ok() || size_ == 1) return found;
+  if (!found.ok()) return found;
   FoundGroup& formed = found.value();
+  know(formed);
+  if (size_ == 1) return found;
   name(formed.membership.nonce);
   const Error unreachable = reach(formed);
   if (Error error = connect(formed)) return judge(error);

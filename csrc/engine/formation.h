@@ -10,6 +10,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/patience.h"
@@ -23,6 +24,7 @@ class Formation {
  public:
   using Named = std::function<void(uint64_t nonce)>;
   using Ended = std::function<void(const Result<FoundGroup>&)>;
+  using Known = std::function<void(const FoundGroup&)>;
 
   // It gives up at `deadline`.
   Formation(std::shared_ptr<Context> context, std::string name, int rank, int size,
@@ -39,6 +41,10 @@ class Formation {
   // Blocks. Calls `named` when the group has a name, from when on the control plane must be told of
   // our end and others may tell us that theirs has failed; then `ended`, once, whatever happens.
   void run(const Named& named, const Ended& ended);
+  // Before run(). Of a group that can have later generations run() calls `known`, once or more,
+  // before `ended`: all ranks that come as far find the same members. From then on the group can be
+  // shrunk.
+  void when_known(Known known) { known_ = std::move(known); }
   // Of run().
   const std::shared_future<Result<FoundGroup>>& outcome() const { return outcome_; }
 
@@ -70,6 +76,9 @@ class Formation {
   virtual uint64_t known_nonce() const { return 0; }
   // The name, the hosts and the processes of all members.
   virtual Result<FoundGroup> find() = 0;
+  void know(const FoundGroup& members) const {
+    if (known_ && has_generations()) known_(members);
+  }
   // Completes the members: how they are reached. Before all have met: after that a member may be
   // done, and gone. An Error is that of a member that cannot be reached, and waits for the rest.
   virtual Error reach(FoundGroup& formed) = 0;
@@ -96,6 +105,7 @@ class Formation {
   const int rank_;
   const int size_;
   Patience patience_;
+  Known known_;
   std::atomic<NoticeKind> leaves_{NoticeKind::kLeave};
   std::atomic<uint64_t> nonce_{0};
   std::promise<Result<FoundGroup>> promise_;

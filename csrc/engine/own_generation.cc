@@ -1,15 +1,27 @@
 #include "engine/own_generation.h"
 
 namespace ringdist {
+namespace {
+
+constexpr auto kNotFound =
+    "it has not found its members, so nobody can agree on who goes on: wait for its first "
+    "operation. If that has failed, call torch.distributed.destroy_process_group(), and "
+    "init_process_group() on those that live, under another prefix of the store or in another one";
+
+}  // namespace
 
 void OwnGeneration::begin(Context& context, const CommunicatorOptions& options,
                           const FoundGroup& found, std::weak_ptr<GenerationGroup> group) {
   std::lock_guard lock(mutex_);
   has_none_ = !Succession::can_have(found);
-  if (left_ || has_none_) return;
-  if (succession_) return succession_->formed(number_, found);
+  if (left_ || has_none_ || succession_) return;
   succession_ = std::make_shared<Succession>(context, options, found, std::move(group));
   succession_->enroll();  // with the lock: leave() comes after it
+}
+
+void OwnGeneration::formed(const FoundGroup& found) {
+  std::lock_guard lock(mutex_);
+  if (!left_ && succession_) succession_->formed(number_, found);
 }
 
 void OwnGeneration::leave() {
@@ -58,7 +70,7 @@ Error OwnGeneration::give_up(Context& context, int rank, const std::string& why)
 Result<std::shared_ptr<Succession>> OwnGeneration::get() const {
   if (left_) return Error(ErrorKind::kAborted, "it has been destroyed");
   if (has_none_) return Error(ErrorKind::kNotSupported, "several of its ranks are in one process");
-  if (!succession_) return Error(ErrorKind::kInvalidArgument, "it has not found its members yet");
+  if (!succession_) return Error(ErrorKind::kInvalidArgument, kNotFound);
   return succession_;
 }
 

@@ -1,5 +1,5 @@
-// Which generation of its group a Communicator is: none, until it has formed as a group that can
-// have later ones. Any thread.
+// Which generation of its group a Communicator is: none, until it knows its members, and is a group
+// that can have later ones. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,11 @@ class OwnGeneration {
   explicit OwnGeneration(Succession::Place place)
       : succession_(std::move(place.succession)), number_(place.number) {}
 
-  // It has formed: this process answers for it from now on, if it does not do so already.
+  // Its members are known: this process answers for it from now on, if it does not do so already.
   void begin(Context& context, const CommunicatorOptions& options, const FoundGroup& found,
              std::weak_ptr<GenerationGroup> group);
+  // This rank has found all of them. Does nothing without begin().
+  void formed(const FoundGroup& found);
   // It is destroyed.
   void leave();
 
@@ -45,7 +47,7 @@ class OwnGeneration {
   std::shared_ptr<Succession> succession_ RINGDIST_GUARDED_BY(mutex_);
   bool left_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool in_next_ RINGDIST_GUARDED_BY(mutex_) = false;
-  bool has_none_ RINGDIST_GUARDED_BY(mutex_) = false;  // it has formed, and can have no later one
+  bool has_none_ RINGDIST_GUARDED_BY(mutex_) = false;  // its members are known: no later one can be
   const uint32_t number_;
 };
 

@@ -83,7 +83,13 @@ Result<FoundGroup> StoreFormation::find() {
   const auto prove = [this](const Entry& peer) { return this->prove(peer); };
   const auto lost = [this](const Entry& peer) { return context().lost(peer.context_id); };
   auto topology = rendezvous_.agree_on_hosts(entries(), prove, lost, patience());
-  if (!topology.ok()) return judge(topology.error());
+  if (!topology.ok()) {
+    // Others may have read the lists of hosts that a withdrawal hides from this rank.
+    const auto late = rendezvous_.find_hosts(entries());
+    if (late.ok()) know(found(nonce, late.value()));
+    return judge(topology.error());
+  }
+  know(found(nonce, topology.value()));
   if (Error error = check_addresses(topology.value())) return error;
   log_phase("hosts agreed on: " + std::to_string(topology.value().hosts.size()));
   if (needs_late_transports(entries(), topology.value(), options().config.transport)) {

@@ -47,10 +47,8 @@ Succession::Succession(Context& context, const CommunicatorOptions& options,
       reception_(std::make_shared<Reception>(context, options, lineage_, book_)) {
   present_.found = found;
   present_.group = std::move(first);
-  present_.formed = true;
   present_.begun = true;
   book_->add(found);
-  receive();
 }
 
 Succession::Succession(Context& context, const CommunicatorOptions& options,

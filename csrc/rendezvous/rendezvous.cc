@@ -199,10 +199,25 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
   }
   const auto given_up = [&] { return find_lost(entries, askers, lost); };
   auto lists = await_values("host", askers, "the group's creation", patience, given_up);
-  if (!lists.ok()) return lists.error();
+  return lists.ok() ? topology_of(lists.value()) : lists.error();
+}
+
+Result<Topology> Rendezvous::find_hosts(const std::vector<Entry>& entries) {
+  std::map<std::string, std::string> keys;
+  for (int rank = 0; rank < size_; ++rank) keys.emplace(entries[rank].host_key, key("host", rank));
+  std::vector<std::string> lists;
+  for (const auto& [host_key, list] : keys) lists.push_back(list);
+  const auto there = store_->check(lists);
+  if (!there.ok()) return there.error();
+  if (!there.value()) return Error(ErrorKind::kTimeout, "not all hosts are known");
+  const auto values = store_->multi_get(lists);
+  return values.ok() ? topology_of(values.value()) : values.error();
+}
+
+Result<Topology> Rendezvous::topology_of(const std::vector<std::vector<std::byte>>& lists) const {
   std::vector<std::vector<int>> hosts;
   std::vector<bool> placed(size_, false);
-  for (const auto& list : lists.value()) {
+  for (const auto& list : lists) {
     Reader in(list);
     hosts.emplace_back();
     for (size_t n = list.size() / sizeof(int32_t); n > 0; --n) {

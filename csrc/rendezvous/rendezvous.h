@@ -51,6 +51,10 @@ class Rendezvous {
                                   const std::function<Error(const Entry&)>& lost,
                                   const Patience& patience);
 
+  // As agree_on_hosts() has it, where all lists are there by now; does not wait. Error: kTimeout,
+  // they are not; the store's.
+  Result<Topology> find_hosts(const std::vector<Entry>& entries);
+
   // For groups whose entries do not let all ranks reach each other: publishes `mine` in place of
   // our entry's addresses, and completes the entries by what the others publish. All ranks call it,
   // or none.
@@ -63,6 +67,7 @@ class Rendezvous {
   static Error find_lost(const std::vector<Entry>& entries, const std::vector<int>& ranks,
                          const std::function<Error(const Entry&)>& lost);
   Error find_withdrawal(const Patience& patience);
+  Result<Topology> topology_of(const std::vector<std::vector<std::byte>>& lists) const;
   static void await_end(int pid, const Patience& patience);
   std::string key(const std::string& what, int rank) const;
   // Of the keys of that name, once those of all these ranks are there. `what`: for whom waits too
