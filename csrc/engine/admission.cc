@@ -56,14 +56,8 @@ Error Admission::look() {
 
 std::optional<Result<Shrunk>> Admission::wait(TimePoint until) {
   if (Error error = prepare()) return error;
-  std::shared_ptr<Communicator> made;
-  const auto make = [&](CommunicatorOptions options, const Prospect& prospect,
-                        Succession::Place place) -> Result<std::shared_ptr<GenerationGroup>> {
-    auto formation = prospect.formation(context_, options);
-    auto group =
-        Communicator::create(context_, std::move(options), std::move(formation), std::move(place));
-    if (!group.ok()) return group.error();
-    return std::shared_ptr<GenerationGroup>(made = group.value());
+  const auto make = [context = context_](auto options, const auto& prospect, auto place) {
+    return Communicator::create_next(context, std::move(options), prospect, std::move(place));
   };
   do {
     if (Error error = look()) return error;
@@ -74,10 +68,7 @@ std::optional<Result<Shrunk>> Admission::wait(TimePoint until) {
     }
     auto outcome = succession_->enter(soon, make);
     if (!outcome) continue;
-    if (outcome->ok()) {
-      outcome->value().group = std::move(made);
-      succession_.reset();  // the group has it
-    }
+    if (outcome->ok()) succession_.reset();  // the group has it
     return outcome;
   } while (Clock::now() < until);
   return std::nullopt;

@@ -138,18 +138,13 @@ Result<Shrunk> Communicator::shrink(Milliseconds timeout) {
   if (context_->forked()) return Error(ErrorKind::kAborted, about + "the process was forked");
   if (size() == 1 && !own_.admits())
     return Error(ErrorKind::kNotSupported, about + "it has one rank, and takes no newcomers");
-  std::shared_ptr<Communicator> next;
-  const auto make_next = [&](CommunicatorOptions options, const Prospect& prospect,
-                             Succession::Place place) -> Result<std::shared_ptr<GenerationGroup>> {
-    options.timeout = this->timeout();
-    auto formation = prospect.formation(context_, options);
-    auto made = create(context_, std::move(options), std::move(formation), std::move(place));
-    if (!made.ok()) return made.error();
-    return std::shared_ptr<GenerationGroup>(next = made.value());
+  const auto make_next = [context = context_, of_ops = this->timeout()](
+                             auto options, const auto& prospect, auto place) {
+    options.timeout = of_ops;
+    return create_next(context, std::move(options), prospect, std::move(place));
   };
   auto out = own_.next(Clock::now() + timeout, make_next);
   if (!out.ok()) return out.error().prefixed(about);
-  out.value().group = std::move(next);
   return out;
 }
 

@@ -45,6 +45,16 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
                                                       CommunicatorOptions options,
                                                       std::shared_ptr<Formation> formation,
                                                       Succession::Place place = {});
+  // The group of a generation that was decided on.
+  static Result<Succession::Made> create_next(std::shared_ptr<Context> context,
+                                              CommunicatorOptions options, const Prospect& prospect,
+                                              Succession::Place place) {
+    auto formation = prospect.formation(context, options);
+    auto made =
+        create(std::move(context), std::move(options), std::move(formation), std::move(place));
+    if (!made.ok()) return made.error();
+    return Succession::Made{made.value(), made.value()};
+  }
   ~Communicator() override;
 
   // Another group of the same ranks, with an order of ops of its own, which ends when this one

@@ -8,6 +8,7 @@
 #include "base/closed_by_peer.h"
 #include "base/log.h"
 #include "control/ledger.h"
+#include "engine/bounded_call.h"
 #include "rendezvous/prefixed_store.h"
 
 namespace ringdist {
@@ -17,6 +18,7 @@ namespace {
 // its sockets. One that was only held up is not missed: the group goes on with another.
 constexpr Duration kStoreTime = Milliseconds(500);
 constexpr Duration kAskAgain = Milliseconds(500);
+constexpr Duration kMakeTime = std::chrono::seconds(10);  // for a store to answer a busy machine
 
 // By members that look at a newcomer: letters have little room.
 Entry without_what_nobody_needs(Entry entry) {
@@ -105,7 +107,7 @@ Result<Shrunk> Succession::next(uint32_t after, TimePoint deadline, const MakeNe
     if (Error error = over(after)) return error;
     if (may_make(after)) {
       lock.unlock();
-      if (auto out = make_present(after, make)) return *out;
+      if (auto out = make_present(after, deadline, make)) return *out;
     } else if (Clock::now() >= deadline) {
       lock.unlock();
       return no_agreement();
@@ -121,7 +123,7 @@ std::optional<Result<Shrunk>> Succession::enter(TimePoint until, const MakeNext&
   if (Error error = over(0)) return error;
   if (!may_make(0)) return std::nullopt;
   lock.unlock();
-  return make_present(0, make);
+  return make_present(0, Clock::now() + kMakeTime, make);
 }
 
 // Why there can be none any more.
@@ -137,26 +139,34 @@ Error Succession::over(uint32_t after) const {
   return {};
 }
 
-std::optional<Result<Shrunk>> Succession::make_present(uint32_t after, const MakeNext& make) {
-  Generation next;
-  {
+std::optional<Result<Shrunk>> Succession::make_present(uint32_t after, TimePoint deadline,
+                                                       const MakeNext& make) {
+  const Generation next = [this] {
     std::lock_guard lock(mutex_);
-    next = present_;
-  }
-  auto options = options_of(next);
-  if (!options.ok()) return cannot_make(next, options.error());
-  auto made = make(std::move(options.value()), {next.found, next.anew, next.stay},
-                   {shared_from_this(), next.number});
+    return present_;
+  }();
+  const auto call = [self = shared_from_this(), next, make]() -> Result<Made> {
+    auto options = self->options_of(next);
+    if (!options.ok()) return options.error();
+    return make(std::move(options.value()), {next.found, next.anew, next.stay},
+                {self, next.number});
+  };
+  const TimePoint until = std::min(deadline, Clock::now() + kMakeTime);
+  auto made = next.anew
+                  ? call_until<Made>(context_.pool(), until, call, "the store does not answer")
+                  : call();
   if (!made.ok()) return cannot_make(next, made.error());
   std::unique_lock lock(mutex_);
   if (present_.number != next.number || present_.frozen) {
     lock.unlock();
-    (void)made.value()->freeze({ErrorKind::kAborted, "the others decide on a further generation"});
+    (void)made.value().generation->freeze(
+        {ErrorKind::kAborted, "the others decide on a further generation"});
     return std::nullopt;
   }
   Shrunk out = report(after);
+  out.group = made.value().group;
   out.id = format_id(present_.found.membership.nonce);
-  present_.group = made.value();
+  present_.group = made.value().generation;
   made_ = present_.number;
   steps_.clear();
   return out;

@@ -36,8 +36,13 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
     std::shared_ptr<Succession> succession;  // null: it may have one when it has formed
     uint32_t number = 0;
   };
-  using MakeNext = std::function<Result<std::shared_ptr<GenerationGroup>>(
-      CommunicatorOptions options, const Prospect& prospect, Place place)>;
+  struct Made {
+    std::shared_ptr<Communicator> group;
+    std::shared_ptr<GenerationGroup> generation;  // the same
+  };
+  // Runs on any thread, also when the call that it was given to has returned.
+  using MakeNext = std::function<Result<Made>(CommunicatorOptions options, const Prospect& prospect,
+                                              Place place)>;
 
   // Whether a group of those can have later generations: each rank is its own process.
   static bool can_have(const FoundGroup& found);
@@ -60,7 +65,7 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
     return made_;
   }
   // Has the group made of the next generation that begins after that one, which the others are
-  // asked for; `group` of the outcome is not set. Errors: as of Communicator::shrink().
+  // asked for. Errors: as of Communicator::shrink().
   Result<Shrunk> next(uint32_t after, TimePoint deadline, const MakeNext& make);
 
   // While the members of the last generation look for each other nobody would watch them: false, or
@@ -119,7 +124,8 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   Error over(uint32_t after) const RINGDIST_REQUIRES(mutex_);
   Shrunk report(uint32_t after) const RINGDIST_REQUIRES(mutex_);
   // The present generation's; nothing: there is to be a further one.
-  std::optional<Result<Shrunk>> make_present(uint32_t after, const MakeNext& make);
+  std::optional<Result<Shrunk>> make_present(uint32_t after, TimePoint deadline,
+                                             const MakeNext& make);
   std::optional<Result<Shrunk>> cannot_make(const Generation& next, Error error);
   Error no_agreement();
 
