@@ -20,9 +20,9 @@ class ProcessGroupRing(_Backend):
     @property
     def has_failed(self) -> bool:
         """It is of no use any more, whatever the error that told of it."""
-    def admit(self, job: str, note: str) -> None:
-        """Newcomers may come to this generation and later ones; `note` is for them. Blocks on the
-        store, without the GIL, on rank 0. Raises as torch_ringdist.admit()."""
+    def admit(self, job: str, note: str, most: int) -> None:
+        """Newcomers may come, while there are fewer than `most` members (0: any number). `note` is
+        for them. On rank 0 blocks on the store. Raises as torch_ringdist.admit()."""
     def give_up(self, rank: int, why: str) -> None:
         """Treat another rank's process as lost, though it lives: the group fails, and
         next_generation() leaves it out. Raises ArgumentError: the group has not formed."""

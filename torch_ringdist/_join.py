@@ -48,7 +48,7 @@ class JoinReport:
     joined: tuple[int, ...]
 
 
-def admit(job: str = "default") -> str:
+def admit(job: str = "default", max_ranks: int | None = None) -> str:
     """Let newcomers into the default group from now on: processes that call join().
 
     All members call it, once, at any time; it waits for nobody. When a newcomer has come, the
@@ -65,6 +65,8 @@ def admit(job: str = "default") -> str:
 
     Args:
         job: by which newcomers name the group, where several jobs have one store.
+        max_ranks: newcomers wait while the group has so many ranks. No limit if None. All members
+            give the same.
 
     Returns:
         "host:port" of the group's TCPStore, which newcomers give to join(); empty where its store
@@ -73,16 +75,17 @@ def admit(job: str = "default") -> str:
     Raises:
         ArgumentError: there is no default group; it has another backend, for some of its devices
             at least; its members have not found each other yet, which they have after their first
-            operation; the job is one of torch_ringdist.elastic.
+            operation; the job is one of torch_ringdist.elastic; max_ranks is below 1.
         NotSupportedError: several of its ranks are in one process.
-        TypeError: job is no str.
+        TypeError: job is no str, or max_ranks no int.
         torch.distributed.DistBackendError: the store cannot be written to (rank 0 leaves word of
             the group there).
     """
+    most = _checked_most(max_ranks)
     backend = backend_of_generations(None, "admit")
     world: Any = dist.group.WORLD
     backend_name, store = c10d._world.pg_map[world]
-    backend.admit(_checked_job("admit", job), backend_name)
+    backend.admit(_checked_job("admit", job), backend_name, most)
     whole = shared_store(store)
     return f"{whole.host}:{whole.port}" if isinstance(whole, dist.TCPStore) else ""
 
@@ -154,6 +157,19 @@ def _checked_job(operation: str, job: Any) -> str:
             "process becomes one of them by elastic.init() and elastic.run"
         )
     return job
+
+
+def _checked_most(max_ranks: Any) -> int:
+    if max_ranks is None:
+        return 0
+    if not isinstance(max_ranks, int):
+        raise TypeError(
+            "ringdist: admit: max_ranks must be an int or None, "
+            f"got {max_ranks!r} of type {type(max_ranks).__name__}"
+        )
+    if not 1 <= max_ranks < 1 << 32:
+        raise ArgumentError(f"ringdist: admit: max_ranks must be at least 1, got {max_ranks}")
+    return max_ranks
 
 
 def _open(rendezvous: Any, timeout: timedelta) -> dist.Store:

@@ -194,7 +194,7 @@ void bind_backend(py::module_& module) {
       // whoever can be split for NCCL. Our new groups split nothing.
       .def(
           "perform_nocolor_split", [](ProcessGroupRing&, const py::object&) {}, py::arg("device"))
-      .def("admit", &ProcessGroupRing::admit, py::arg("job"), py::arg("note"),
+      .def("admit", &ProcessGroupRing::admit, py::arg("job"), py::arg("note"), py::arg("most"),
            py::call_guard<py::gil_scoped_release>())
       .def("give_up", &ProcessGroupRing::give_up, py::arg("rank"), py::arg("why"),
            py::call_guard<py::gil_scoped_release>())

@@ -30,6 +30,7 @@ Decision compose(const Electors& electors, const BallotRound& round, const RankS
   out.first_unfinished = std::numeric_limits<int64_t>::max();
   std::map<int, const Standing*> staying;
   std::map<ProcessId, std::string> newcomers;
+  size_t most = std::numeric_limits<size_t>::max();
   for (int rank = 0; rank < static_cast<int>(members.size()); ++rank) {
     if (dead.has(rank)) {
       out.lost.push_back({rank, Lost::Cause::kDied});
@@ -44,13 +45,14 @@ Decision compose(const Electors& electors, const BallotRound& round, const RankS
     staying.emplace(rank, &standing->second);
     out.first_unfinished = std::min(out.first_unfinished, standing->second.first_unfinished);
     out.anew |= !standing->second.formed;
+    if (standing->second.most > 0) most = std::min<size_t>(most, standing->second.most);
     for (const Newcomer& one : standing->second.newcomers)
       newcomers.emplace(one.process, one.entry);
   }
   out.stay = static_cast<uint32_t>(out.members.size());
   out.store = store_of(staying);
   for (const auto& [process, entry] : newcomers) {
-    if (out.rank_of(process) >= 0) continue;
+    if (out.rank_of(process) >= 0 || out.members.size() >= most) continue;
     out.members.push_back(process);
     out.newcomers.push_back({process, entry});
     out.anew = true;

@@ -20,7 +20,7 @@ void put(Writer& out, const Standing& standing) {
   out.put(standing.first_unfinished).put_string(standing.store);
   out.put(uint8_t{standing.reaches_store}).put_string(standing.offers_store);
   put(out, standing.newcomers);
-  out.put(uint8_t{standing.formed});
+  out.put(uint8_t{standing.formed}).put(standing.most);
 }
 
 Standing get_standing(Reader& in) {
@@ -31,6 +31,7 @@ Standing get_standing(Reader& in) {
   out.offers_store = in.get_string();
   out.newcomers = get_newcomers(in);
   out.formed = in.get<uint8_t>() != 0;
+  out.most = in.get<uint32_t>();
   return out;
 }
 

@@ -23,6 +23,7 @@ struct Standing {
   std::string offers_store;  // the address at which it would serve one; "": it cannot
   std::vector<Newcomer> newcomers;
   bool formed = true;  // it knows how the present members are reached
+  uint32_t most = 0;   // newcomers come while there are fewer members; 0: any number
 };
 
 enum class MessageKind : uint8_t {

@@ -79,12 +79,18 @@ Error Admission::none_yet() const {
     return {ErrorKind::kTimeout, "no group of a job '" + job_ +
                                      "' takes newcomers at this store: its members have to call "
                                      "torch_ringdist.admit()"};
+  if (invitation_->most > 0 && invitation_->members.size() >= invitation_->most)
+    return {ErrorKind::kTimeout, "the group has " + std::to_string(invitation_->members.size()) +
+                                     " ranks, which is the most (max_ranks): this process waited "
+                                     "for one to end"};
   std::string who;
   for (const Invitation::Member& one : invitation_->members)
     who += (who.empty() ? "" : ", ") + one.where;
   return {ErrorKind::kTimeout, "generation " + std::to_string(invitation_->generation) +
                                    " of the group has not let this process in: its members (" +
-                                   who + ") have ended, or cannot be reached from here" +
+                                   who + ") have ended, or do not reach this process at " +
+                                   entry_->tcp_address + ", or it does not reach them: " +
+                                   context_->assembly().describe(invitation_->lineage) +
                                    (store_error_ ? "; " + store_error_.message() : "")};
 }
 

@@ -128,12 +128,13 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // shrunk.
   Result<Shrunk> shrink(Milliseconds timeout);
   // Newcomers (Admission) may come to this generation and later ones: then ops fail as after a
-  // loss. All members call it. On rank 0 leaves an invitation in the whole store, under the job's
-  // name, with `note`.
+  // loss; while there are fewer members than `most`, if it is not 0. All members call it. On rank 0
+  // leaves an invitation in the whole store, under the job's name, with `note`.
   // Errors: kSystem, the store's; kAborted, kNotSupported, kInvalidArgument, as of shrink().
-  Error admit(std::string job, std::string note) {
-    const Error error = context_->forked() ? Error(ErrorKind::kAborted, "the process was forked")
-                                           : own_.admit(std::move(job), std::move(note), timeout());
+  Error admit(std::string job, std::string note, uint32_t most = 0) {
+    const Error error = context_->forked()
+                            ? Error(ErrorKind::kAborted, "the process was forked")
+                            : own_.admit(std::move(job), std::move(note), most, timeout());
     return error ? error.prefixed("ringdist: admit: group '" + name() + "': ") : error;
   }
   // Treats the process of another rank as lost, though it lives: the group fails, and shrink()

@@ -1,5 +1,7 @@
 #include "engine/door.h"
 
+#include <algorithm>
+
 namespace ringdist {
 namespace {
 
@@ -7,43 +9,63 @@ constexpr Duration kGuestTime = Milliseconds(700);  // for who knocks no more
 constexpr Duration kForOthers = Milliseconds(150);  // who were started together
 constexpr size_t kMostGuests = 4096;
 constexpr size_t kMostAtOnce = 128;  // a decision has all their entries
+constexpr Duration kFirstHostPause =
+    std::chrono::seconds(2);  // of a host whose process did not come
+constexpr Duration kLongestHostPause = std::chrono::minutes(1);
+constexpr Duration kFailureTime = std::chrono::minutes(5);  // until it is forgotten
 
 }  // namespace
 
-bool Door::knock(const Newcomer& newcomer, TimePoint now) {
-  const auto known = guests_.find(newcomer.process);
-  if (known != guests_.end()) {
-    known->second.heard_at = now;
-    return false;
-  }
-  if (guests_.size() >= kMostGuests) return false;
-  guests_[newcomer.process] = {newcomer.entry, now, now};
-  return true;
+bool Door::knock(const Newcomer& newcomer, bool reached, TimePoint now) {
+  const bool is_new = !guests_.contains(newcomer.process);
+  if (is_new && guests_.size() >= kMostGuests) return false;
+  Guest& guest = guests_[newcomer.process];
+  if (is_new) guest.entry = newcomer.entry;
+  guest.heard_at = now;
+  if (!reached)
+    guest.reached_at.reset();
+  else if (!guest.reached_at)
+    guest.reached_at = now;
+  return is_new;
 }
 
-void Door::accept(ProcessId process) {
+void Door::accept(ProcessId process, const std::string& host) {
   const auto known = guests_.find(process);
-  if (known != guests_.end()) known->second.accepted = true;
+  if (known == guests_.end()) return;
+  known->second.accepted = true;
+  known->second.host = host;
+}
+
+void Door::fail(const std::string& host, TimePoint now) {
+  std::erase_if(failures_, [&](const auto& one) { return now - one.second.until > kFailureTime; });
+  Failures& failures = failures_[host];
+  const Duration pause = kFirstHostPause * (1 << std::min(failures.count++, 5));
+  failures.until = now + std::min(pause, kLongestHostPause);
+}
+
+bool Door::may_come(const Guest& guest, TimePoint now) const {
+  const auto failures = failures_.find(guest.host);
+  return guest.accepted && guest.reached_at && now - guest.heard_at < kGuestTime &&
+         (failures == failures_.end() || now >= failures->second.until);
 }
 
 std::vector<Newcomer> Door::waiting(TimePoint now) const {
   std::vector<Newcomer> out;
   for (const auto& [process, guest] : guests_)
-    if (guest.accepted && now - guest.heard_at < kGuestTime && out.size() < kMostAtOnce)
-      out.push_back({process, guest.entry});
+    if (may_come(guest, now) && out.size() < kMostAtOnce) out.push_back({process, guest.entry});
   return out;
 }
 
 bool Door::is_due(TimePoint now) const {
   for (const auto& [process, guest] : guests_)
-    if (guest.accepted && now - guest.heard_at < kGuestTime && now - guest.came_at > kForOthers)
-      return true;
+    if (may_come(guest, now) && now - *guest.reached_at > kForOthers) return true;
   return false;
 }
 
 void Door::let_in(const std::vector<ProcessId>& members, TimePoint now) {
   for (const ProcessId process : members) guests_.erase(process);
   std::erase_if(guests_, [&](const auto& one) { return now - one.second.heard_at > kGuestTime; });
+  for (auto& [process, guest] : guests_) guest.reached_at.reset();  // there are other members
 }
 
 }  // namespace ringdist

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,13 @@ class Door {
   void open() { open_ = true; }
 
   // A newcomer does so until it is let in. True: for the first time, so that it is to be looked at.
-  bool knock(const Newcomer& newcomer, TimePoint now);
-  // It has been looked at, and may come.
-  void accept(ProcessId process);
+  // `reached`: by all present members, and it reaches them.
+  bool knock(const Newcomer& newcomer, bool reached, TimePoint now);
+  // It has been looked at, and may come once it is reached; it is of that host.
+  void accept(ProcessId process, const std::string& host);
+  // A process of that host was let in and was lost before it had come. Its host waits twice as long
+  // as the last time before another one is let in.
+  void fail(const std::string& host, TimePoint now);
   // Who may come, and knocks still.
   std::vector<Newcomer> waiting(TimePoint now) const;
   // Somebody does, and those who began with it have had the time to knock, too.
@@ -30,13 +35,20 @@ class Door {
  private:
   struct Guest {
     std::string entry;
-    TimePoint came_at;
     TimePoint heard_at;
     bool accepted = false;
+    std::optional<TimePoint> reached_at;
+    std::string host;
   };
+  struct Failures {
+    int count = 0;
+    TimePoint until;
+  };
+  bool may_come(const Guest& guest, TimePoint now) const;
 
   bool open_ = false;
   std::map<ProcessId, Guest> guests_;
+  std::map<std::string, Failures> failures_;  // by host
 };
 
 }  // namespace ringdist

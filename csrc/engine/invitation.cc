@@ -24,7 +24,7 @@ Invitation::Member Invitation::Member::of(const Entry& process) {
 std::vector<std::byte> Invitation::encode() const {
   Writer out;
   out.put_bytes(first.encode()).put(lineage).put(generation).put_string(name);
-  out.put(static_cast<int64_t>(timeout.count())).put_string(job).put_string(note);
+  out.put(static_cast<int64_t>(timeout.count())).put_string(job).put_string(note).put(most);
   out.put(static_cast<uint32_t>(members.size()));
   for (const Member& one : members)
     out.put(one.process)
@@ -47,6 +47,7 @@ std::optional<Invitation> Invitation::decode(ConstBytes bytes, uint16_t wire_ver
   out.timeout = Milliseconds(in.get<int64_t>());
   out.job = in.get_string();
   out.note = in.get_string();
+  out.most = in.get<uint32_t>();
   for (auto n = std::min(in.get<uint32_t>(), kMostMembers); n > 0 && in.ok(); --n) {
     Member one;
     one.process = in.get<uint64_t>();

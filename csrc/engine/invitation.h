@@ -34,7 +34,8 @@ struct Invitation {
   std::string name;         // the group's in its first generation
   Milliseconds timeout{0};  // the group's
   std::string job;
-  std::string note;  // the caller's of admit()
+  std::string note;   // the caller's of admit()
+  uint32_t most = 0;  // of its members; 0: any number
   std::vector<Member> members;
 
   std::vector<std::byte> encode() const;

@@ -74,12 +74,12 @@ Result<std::shared_ptr<Succession>> OwnGeneration::get() const {
   return succession_;
 }
 
-Error OwnGeneration::admit(std::string job, std::string note, Milliseconds timeout) {
+Error OwnGeneration::admit(std::string job, std::string note, uint32_t most, Milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const auto own = get();
   lock.unlock();
   if (!own.ok()) return own.error();
-  return own.value()->reception()->admit(std::move(job), std::move(note), timeout);
+  return own.value()->reception()->admit(std::move(job), std::move(note), most, timeout);
 }
 
 Result<Shrunk> OwnGeneration::next(TimePoint deadline, const Succession::MakeNext& make) {

@@ -32,7 +32,7 @@ class OwnGeneration {
   // generation has formed, while whose members look for each other nobody else would watch them.
   void disconnect(const std::shared_ptr<Context>& context, uint64_t nonce, int rank) const;
   // See Communicator::admit().
-  Error admit(std::string job, std::string note, Milliseconds timeout);
+  Error admit(std::string job, std::string note, uint32_t most, Milliseconds timeout);
   bool admits() const;
   // See Communicator::give_up().
   Error give_up(Context& context, int rank, const std::string& why) const;

@@ -23,12 +23,13 @@ std::optional<Entry> entry_of(const Newcomer& newcomer) {
 
 }  // namespace
 
-Error Reception::admit(std::string job, std::string note, Milliseconds timeout) {
+Error Reception::admit(std::string job, std::string note, uint32_t most, Milliseconds timeout) {
   {
     std::lock_guard lock(mutex_);
     door_.open();
     job_ = std::move(job);
     note_ = std::move(note);
+    most_ = most;
     timeout_ = timeout;
     if (!hosts()) return {};
   }
@@ -81,6 +82,7 @@ Result<Invitation> Reception::invitation() const {
   out.timeout = timeout_;
   out.job = job_;
   out.note = note_;
+  out.most = most_;
   out.generation = present_->generation;
   out.first.costs = present_->found.costs;
   for (const ControlMember& one : present_->found.processes)
@@ -89,11 +91,12 @@ Result<Invitation> Reception::invitation() const {
   return out;
 }
 
-bool Reception::on_knock(const Newcomer& newcomer) {
+bool Reception::on_knock(const Newcomer& newcomer, bool reached) {
   {
     std::lock_guard lock(mutex_);
     if (!door_.is_open()) return false;
-    if (!door_.knock(newcomer, Clock::now())) return door_.is_due(Clock::now());
+    const bool full = most_ > 0 && present_ && present_->found.membership.members.size() >= most_;
+    if (!door_.knock(newcomer, reached, Clock::now())) return !full && door_.is_due(Clock::now());
   }
   // It may take a while, and this thread is that of all agreements.
   if (const auto entry = entry_of(newcomer))
@@ -114,8 +117,20 @@ void Reception::look_at(const Entry& newcomer) {
   if (context_.lost(newcomer.context_id)) return;
   book_->add(Invitation::Member::of(newcomer),
              !context_.prove_same_host(newcomer.context_id, newcomer.unix_name));
+  const std::string host = host_of(newcomer.context_id);
   std::lock_guard lock(mutex_);
-  door_.accept(newcomer.context_id);
+  door_.accept(newcomer.context_id, host);
+}
+
+std::string Reception::host_of(ProcessId process) const {
+  const auto known = book_->find(process);
+  return known ? known->address.substr(0, known->address.rfind(':')) : "";
+}
+
+void Reception::fail(ProcessId process) {
+  const std::string host = host_of(process);
+  std::lock_guard lock(mutex_);
+  door_.fail(host, Clock::now());
 }
 
 void Reception::let_in(const Decision& decision) {

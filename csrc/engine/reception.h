@@ -27,22 +27,28 @@ class Reception final : public std::enable_shared_from_this<Reception> {
       : context_(context), options_(options), lineage_(lineage), book_(std::move(book)) {}
 
   // From now on newcomers may come, in this generation and later ones; they look for the `job`, and
-  // are told the note and the group's timeout. Rank 0 leaves the invitation in the store. Errors:
-  // the store's.
-  Error admit(std::string job, std::string note, Milliseconds timeout);
+  // are told the note and the group's timeout. They come while there are fewer members than `most`,
+  // if that is not 0. Rank 0 leaves the invitation in the store. Errors: the store's.
+  Error admit(std::string job, std::string note, uint32_t most, Milliseconds timeout);
   bool admits() const {
     std::lock_guard lock(mutex_);
     return door_.is_open();
+  }
+  uint32_t most() const {
+    std::lock_guard lock(mutex_);
+    return most_;
   }
   // That generation has begun and is formed, and uses that store: invitations are to it.
   void present(uint32_t generation, const FoundGroup& found, std::shared_ptr<LateStore> store);
 
   // True: somebody has waited long enough. What there is to see of a newcomer is looked at
   // elsewhere.
-  bool on_knock(const Newcomer& newcomer);
+  bool on_knock(const Newcomer& newcomer, bool reached);
   // None of whom is known to be lost.
   std::vector<Newcomer> waiting() const;
   void let_in(const Decision& decision);
+  // That process was let in, and is lost before it has come.
+  void fail(ProcessId process);
 
  private:
   struct Present {
@@ -56,8 +62,10 @@ class Reception final : public std::enable_shared_from_this<Reception> {
   }
   Error publish();
   Result<Invitation> invitation() const;
-  // Whether it shares this host; then it may come.
+  // Whether it shares this host; then it may come, and is answered.
   void look_at(const Entry& newcomer);
+  // Its address without the port; its control socket if it shares this host.
+  std::string host_of(ProcessId process) const;
 
   Context& context_;
   const CommunicatorOptions options_;
@@ -69,6 +77,7 @@ class Reception final : public std::enable_shared_from_this<Reception> {
   Door door_ RINGDIST_GUARDED_BY(mutex_);
   std::string job_ RINGDIST_GUARDED_BY(mutex_);
   std::string note_ RINGDIST_GUARDED_BY(mutex_);
+  uint32_t most_ RINGDIST_GUARDED_BY(mutex_) = 0;
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_){0};
   std::optional<Present> present_ RINGDIST_GUARDED_BY(mutex_);
 };

@@ -63,7 +63,7 @@ Succession::Succession(Context& context, const CommunicatorOptions& options,
       reception_(std::make_shared<Reception>(context, options, lineage_, book_)),
       renumbered_(true) {
   present_.found.costs = invitation.first.costs;
-  (void)reception_->admit(invitation.job, invitation.note, invitation.timeout);  // as members do
+  (void)reception_->admit(invitation.job, invitation.note, invitation.most, invitation.timeout);
   learn(invitation);
 }
 
@@ -272,12 +272,14 @@ void Succession::learn(const Invitation& invitation) {
       book_->add(one, !context_.prove_same_host(one.process, one.unix_name));
 }
 
-bool Succession::on_knock(const Newcomer& newcomer) {
+bool Succession::on_knock(const Newcomer& newcomer, uint32_t reached) {
+  bool by_all = false;
   {
     std::lock_guard lock(mutex_);
     if (rank_of(newcomer.process, present_.found.contexts()) >= 0) return false;
+    by_all = reached == present_.number;
   }
-  if (!reception_->on_knock(newcomer)) return false;
+  if (!reception_->on_knock(newcomer, by_all)) return false;
   std::lock_guard lock(mutex_);
   return present_.formed && present_.begun && !present_.frozen && made_ == present_.number;
 }
@@ -307,6 +309,7 @@ Standing Succession::freeze() {
       store_.votes().answers(std::min(kStoreTime, std::chrono::duration_cast<Duration>(patience)));
   if (!out.reaches_store) out.offers_store = store_.offer();
   auto newcomers = reception_->waiting();
+  out.most = reception_->most();
   std::lock_guard lock(mutex_);
   out.store = store_.address();
   out.formed = present_.formed;
@@ -328,6 +331,9 @@ void Succession::on_installed(const Decision& decision) {
   reception_->let_in(decision);
   {
     std::lock_guard lock(mutex_);
+    if (present_.number > 0 && !present_.formed)  // its newcomers may not have come
+      for (const Lost& one : decision.lost)
+        if (one.rank >= present_.stay) reception_->fail(present_.found.contexts()[one.rank]);
     if (first_members_.empty() && !let_in_by_)
       let_in_by_ = decision;
     else

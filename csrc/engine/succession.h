@@ -101,7 +101,7 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   std::optional<Recipient> recipient(ProcessId process) override { return book_->find(process); }
   std::map<ProcessId, Recipient> recipients() override { return book_->all(); }
   bool lets_in() override { return reception_->admits(); }
-  bool on_knock(const Newcomer& newcomer) override;
+  bool on_knock(const Newcomer& newcomer, uint32_t reached) override;
   std::string entry() override { return entry_; }
   Standing freeze() override;
   void read_vote(const GenerationId& generation, VoteRead then) override;

@@ -14,8 +14,12 @@ struct Letter {
   enum class Kind : uint8_t {
     kAgreement,  // a ConsensusMessage
     kWithdrawn,  // the sender has no part in the group any more; no body
-    kKnock,      // the sender wants to become a member; its entry
+    kKnock,      // the sender wants to become a member: a generation whose members all reach it, as
+                 // it was told, or kNoGeneration; its entry
+    kReached,    // a member has that knock, and its answer has come: its generation, whose members
   };
+
+  static constexpr uint32_t kNoGeneration = ~uint32_t{0};
 
   uint64_t lineage = 0;
   Kind kind = Kind::kAgreement;
@@ -31,7 +35,7 @@ struct Letter {
     Reader in(bytes);
     out.lineage = in.get<uint64_t>();
     out.kind = in.get<Kind>();
-    if (!in.ok() || out.kind > Kind::kKnock) return std::nullopt;
+    if (!in.ok() || out.kind > Kind::kReached) return std::nullopt;
     out.body = bytes.subspan(sizeof out.lineage + sizeof out.kind);
     return out;
   }

@@ -7,6 +7,8 @@ namespace ringdist {
 namespace {
 
 constexpr Duration kKnockEvery = Milliseconds(200);
+constexpr Duration kFirstKnocks = Milliseconds(50);  // until the members have answered
+constexpr int kManyKnocks = 8;
 
 }  // namespace
 
@@ -41,11 +43,10 @@ void Lineage::on_letter(ProcessId from, const Letter& letter, TimePoint now) {
   switch (letter.kind) {
     case Letter::Kind::kWithdrawn:
       return give_up(from, now);
-    case Letter::Kind::kKnock: {
-      const auto* text = reinterpret_cast<const char*>(letter.body.data());
-      if (generations_ && owner_->on_knock({from, {text, letter.body.size()}})) begin(now);
-      return;
-    }
+    case Letter::Kind::kKnock:
+      return on_knock(from, letter.body, now);
+    case Letter::Kind::kReached:
+      return on_reached(from, letter.body, now);
     case Letter::Kind::kAgreement: {
       const auto message = decode_consensus(letter.body);
       if (message.ok()) on_agreement(from, message.value(), now);
@@ -86,7 +87,10 @@ std::optional<TimePoint> Lineage::next() const {
 }
 
 std::string Lineage::describe(TimePoint now) const {
-  return generations_ ? generations_->describe(now) : "its members have not let this process in";
+  if (generations_) return generations_->describe(now);
+  if (to_reach_.empty()) return "none of its members has reached this process";
+  return std::to_string(reached()) + " of its " + std::to_string(to_reach_.size()) +
+         " members have reached this process";
 }
 
 void Lineage::tick(TimePoint now) {
@@ -98,11 +102,50 @@ void Lineage::tick(TimePoint now) {
   if (*at <= now) generations_->tick(now);
 }
 
+size_t Lineage::reached() const {
+  return static_cast<size_t>(std::ranges::count_if(
+      to_reach_, [this](ProcessId one) { return reached_by_.contains(one); }));
+}
+
+void Lineage::on_knock(ProcessId from, ConstBytes body, TimePoint now) {
+  Reader in(body);
+  const auto reached = in.get<uint32_t>();
+  if (!generations_ || !in.ok()) return;
+  const auto* text = reinterpret_cast<const char*>(body.data());
+  const std::string entry(text + sizeof reached, body.size() - sizeof reached);
+  if (owner_->on_knock({from, entry}, reached)) return begin(now);
+  const auto to = owner_->recipient(from);  // once it was looked at
+  if (!to || generations_->state() != Generations::State::kBegun) return;
+  Writer out;
+  out.put(generations_->generation().number);
+  out.put(static_cast<uint32_t>(generations_->members().size()));
+  for (const ProcessId member : generations_->members()) out.put(member);
+  const auto answer = Letter{nonce_, Letter::Kind::kReached, out.take()}.encode();
+  (void)post_.send(*to, nonce_, answer, /*certain=*/false, now);
+}
+
+void Lineage::on_reached(ProcessId from, ConstBytes body, TimePoint now) {
+  Reader in(body);
+  const auto number = in.get<uint32_t>();
+  std::vector<ProcessId> members;
+  get_each(in, [&] { members.push_back(in.get<ProcessId>()); });
+  if (generations_ || !in.ended()) return;
+  const bool was_by_all = is_reached_by_all();
+  reached_by_.insert(from);
+  if (reached_in_ == Letter::kNoGeneration || number > reached_in_) {
+    reached_in_ = number;
+    to_reach_ = std::move(members);
+  }
+  if (!was_by_all && is_reached_by_all()) knock(now);
+}
+
 void Lineage::knock(TimePoint now) {
-  knock_at_ = now + kKnockEvery;
+  knock_at_ = now + (++knocks_ < kManyKnocks ? kFirstKnocks : kKnockEvery);
   const std::string entry = owner_->entry();
   const auto* bytes = reinterpret_cast<const std::byte*>(entry.data());
-  const auto letter = Letter{nonce_, Letter::Kind::kKnock, {bytes, entry.size()}}.encode();
+  auto body = Writer().put(is_reached_by_all() ? reached_in_ : Letter::kNoGeneration).take();
+  body.insert(body.end(), bytes, bytes + entry.size());
+  const auto letter = Letter{nonce_, Letter::Kind::kKnock, body}.encode();
   for (const auto& [process, to] : owner_->recipients())
     if (process != self_) (void)post_.send(to, nonce_, letter, /*certain=*/false, now);
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,12 @@ class Lineage final : private GenerationsHost {
   // False: the message does not make it a member.
   bool become_member(const ConsensusMessage& message, TimePoint now);
   void knock(TimePoint now);
+  void on_knock(ProcessId from, ConstBytes body, TimePoint now);
+  // A member reaches this candidate, which is let in once all members do.
+  void on_reached(ProcessId from, ConstBytes body, TimePoint now);
+  // Of the members of the latest generation that is known, how many have answered.
+  size_t reached() const;
+  bool is_reached_by_all() const { return !to_reach_.empty() && reached() == to_reach_.size(); }
   bool write(ProcessId to, const ConsensusMessage& message, bool certain);
   void watch(TimePoint now);
 
@@ -72,6 +79,10 @@ class Lineage final : private GenerationsHost {
   TimePoint now_;
   std::unique_ptr<Generations> generations_;  // null: a candidate
   TimePoint knock_at_{};
+  int knocks_ = 0;
+  std::set<ProcessId> reached_by_;  // members of any generation
+  uint32_t reached_in_ = Letter::kNoGeneration;
+  std::vector<ProcessId> to_reach_;  // the members of that generation
   // What a candidate has heard that it will have to know.
   std::vector<ProcessId> dead_;
   std::vector<ProcessId> given_up_;

@@ -157,8 +157,8 @@ class ProcessGroupRing final : public c10d::Backend {
   };
   Next next_generation(std::chrono::milliseconds timeout);
   // Newcomers may come from now on: see Communicator::admit(), whose errors it raises.
-  void admit(const std::string& job, const std::string& note) {
-    throw_if(served_.in()->communicator->admit(job, note));
+  void admit(const std::string& job, const std::string& note, uint32_t most) {
+    throw_if(served_.in()->communicator->admit(job, note, most));
   }
 
   // See Communicator::give_up(), whose errors it raises.

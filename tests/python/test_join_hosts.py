@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
+from datetime import timedelta
 
 import pytest
-from support.rank import Ranks
-from test_join import _found, _join_and_wait, _member, _newcomer, _told_alike
+from support.rank import Raised, Ranks, caught
+from test_join import _found, _join, _join_and_wait, _member, _newcomer, _told_alike
+from test_join_refused import _count_sums
 from test_shrink import _leave, _run, _start
 from test_shrink_hosts import SIZE, Start
 from test_shrink_hosts import start as start
@@ -45,6 +48,29 @@ def test_one_beside_a_member_and_one_of_another_host(start: Start):
 
 def _found_by_the_even() -> str:
     return _found(2, number=Ranks.rank // 2)
+
+
+def _join_behind_a_wall(seconds: float) -> Raised | None:
+    os.environ["RINGDIST_SOCKET_IFNAME"] = "inside"
+    return caught(_join, timeout=timedelta(seconds=seconds))
+
+
+def test_one_that_nobody_reaches_interrupts_nobody(start: Start):
+    """It reaches the members, from an address to which nobody has a route, as behind a NAT."""
+    network, pool = start(hosts=4, forms=False)
+    _run(pool, {0, 1}, _found, 2)
+    network.add_address(3, "inside", "192.0.2.9/32")
+    _start(pool, {3}, _join_behind_a_wall, 6.0)
+    counts = _run(pool, {0, 1}, _count_sums, 5.0)
+    assert all(count > 0 for count in counts.values()), counts
+    error = pool.collect(without=(0, 1, 2))[3]
+    assert error is not None and "has not let this process in" in error.text, error
+    assert "do not reach this process at 192.0.2.9:" in error.text, error
+    _start(pool, {0, 1}, _member, 3)
+    _start(pool, {2}, _newcomer, 3)
+    reports = pool.collect(without=(3,))
+    assert not any(one.lost for one in reports[0]), reports
+    _run(pool, {0, 1, 2}, _leave)
 
 
 @pytest.mark.parametrize("seed", range(4))

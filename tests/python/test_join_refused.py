@@ -9,7 +9,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from support.rank import Raised, Ranks, caught, init, store_for
-from test_join import Reports, _join, _newcomer, _pool, _sum_until
+from test_join import (
+    Reports,
+    _found,
+    _join,
+    _join_and_wait,
+    _member,
+    _newcomer,
+    _pool,
+    _sum_until,
+)
 from test_shrink import _everything_works, _leave, _run, _start, _sum_is_right
 
 import torch_ringdist
@@ -64,6 +73,69 @@ def test_where_all_members_have_ended_there_is_an_error(fresh_pool):
     assert error is not None and "has not let this process in" in error.text, error
 
 
+def _admit(most: int) -> None:
+    torch_ringdist.admit(job=Ranks.launch.prefix, max_ranks=most)
+
+
+def _come_if_there_is_room(size: int) -> Raised | Reports:
+    return caught(_join, timeout=timedelta(seconds=8)) or _member(size)
+
+
+def test_no_more_come_than_there_is_room_for(fresh_pool):
+    pool = _pool(fresh_pool, 2, 2)
+    _run(pool, {0, 1}, _admit, 3)
+    _start(pool, {0, 1}, _member, 3)
+    _start(pool, {2, 3}, _come_if_there_is_room, 3)
+    outcomes = pool.collect()
+    refused = {rank: one for rank, one in outcomes.items() if isinstance(one, Raised)}
+    [(rank, error)] = refused.items()
+    assert "the group has 3 ranks, which is the most" in error.text, error
+    assert [one.joined for one in outcomes[0]] == [(2,)], outcomes
+    _run(pool, set(range(4)) - {rank}, _leave)
+
+
+class _StoreThatHangs(dist.Store):
+    """What a new generation writes there is never answered, as when its host has lost power."""
+
+    def __init__(self, store: dist.Store) -> None:
+        super().__init__()
+        self._store = store
+
+    def add(self, key: str, amount: int) -> int:
+        if "ringdist/generation/" in key:
+            time.sleep(600)
+        return self._store.add(key, amount)
+
+    def set(self, key: str, value: str) -> None:
+        self._store.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        return self._store.get(key)
+
+    def check(self, keys: list[str]) -> bool:
+        return self._store.check(keys)
+
+    def has_extended_api(self) -> bool:
+        return False
+
+
+def _shrink_at_a_store_that_hangs() -> Raised | None:
+    Ranks.store = _StoreThatHangs(Ranks.store)
+    _found(2)
+    while not caught(dist.all_reduce, torch.ones(3)):  # until somebody comes
+        pass
+    return caught(torch_ringdist.shrink, timeout=timedelta(seconds=3))
+
+
+def test_a_store_that_hangs_does_not_hold_shrink_up(fresh_pool):
+    pool = fresh_pool(3, init=False)
+    _start(pool, {0, 1}, _shrink_at_a_store_that_hangs)
+    _start(pool, {2}, _join_and_wait)
+    for error in pool.collect(without=(2,)).values():
+        assert error is not None and "DistBackendError" in error.kinds, error
+        assert "the store does not answer" in error.text, error
+
+
 def _bad_arguments() -> None:
     cases: list[tuple[Any, dict[str, Any], str, str]] = [
         (torch_ringdist.join, {"rendezvous": 5}, "TypeError", 'rendezvous must be "host:port"'),
@@ -75,6 +147,8 @@ def _bad_arguments() -> None:
         (torch_ringdist.join, {"options": {}}, "TypeError", "options must be a torch_ringdist.Op"),
         (torch_ringdist.join, {"job": 3}, "TypeError", "job must be a str, got int"),
         (torch_ringdist.admit, {}, "ArgumentError", "there is no default group yet"),
+        (torch_ringdist.admit, {"max_ranks": 0}, "ArgumentError", "must be at least 1, got 0"),
+        (torch_ringdist.admit, {"max_ranks": "8"}, "TypeError", "must be an int or None, got '8'"),
     ]
     for function, given, kind, text in cases:
         if function is torch_ringdist.join:

@@ -71,6 +71,14 @@ class Network(net.Hosts):
         """What is sent to it is lost; what it sends is not."""
         net.call("tc", "-n", self._switch, *self._queue("replace", f"port{host}"), "blackhole")
 
+    def add_address(self, host: int, interface: str, address: str) -> None:
+        """On an interface that leads nowhere: others have no route to it."""
+        link = ("ip", "-n", self._names[host], "link")
+        net.call(*link, "add", interface, "type", "veth", "peer", "name", "nowhere")
+        for one in (interface, "nowhere"):
+            net.call(*link, "set", one, "up")
+        net.call("ip", "-n", self._names[host], "address", "add", address, "dev", interface)
+
     def silence(self, host: int) -> None:
         """What it sends is lost; what is sent to it is not."""
         net.call("tc", "-n", self._names[host], *self._queue("replace", net.INTERFACE), "blackhole")

@@ -277,7 +277,7 @@ class Entry:
             pg_options=self._settings.options,
         )
         dist.barrier()  # only a group that has formed can let others in
-        torch_ringdist.admit(self._job)
+        torch_ringdist.admit(self._job, self._settings.max_ranks or None)
 
     def _wait_for_room(self) -> None:
         """However long that takes, while the group gives signs of life.

@@ -10,7 +10,7 @@
 
 namespace ringdist {
 
-inline constexpr uint16_t kWireVersion = 10;
+inline constexpr uint16_t kWireVersion = 11;
 
 enum class MessageType : uint8_t {
   kData = 0,

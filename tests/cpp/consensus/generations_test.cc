@@ -22,7 +22,7 @@ class FakeGenerationsHost final : public GenerationsHost {
     if (!fails) send(to, message);
     return !fails;
   }
-  Standing freeze() override { return {1, "store", true, "", newcomers, formed}; }
+  Standing freeze() override { return {1, "store", true, "", newcomers, formed, most}; }
   void read_vote(const Ballot&) override {}
   void cast_vote(const Ballot&, const std::optional<Accepted>&, const Accepted&) override {}
   void on_installed(const Decision& decision) override { installed.push_back(decision); }
@@ -32,6 +32,7 @@ class FakeGenerationsHost final : public GenerationsHost {
   std::deque<std::pair<ProcessId, ConsensusMessage>> sent;
   std::vector<Newcomer> newcomers;
   bool formed = true;
+  uint32_t most = 0;
   std::vector<Decision> installed, excluded;
   int begun = 0;
   bool is_full = false;
@@ -201,6 +202,17 @@ TEST_F(GenerationsTest, ANewcomerComesLastAndBeginsWithTheOthers) {
   }
   EXPECT_EQ(host(0).installed[0].newcomers[0].entry, "entry of 5");
   EXPECT_TRUE(host(0).installed[0].anew);
+}
+
+TEST_F(GenerationsTest, NewcomersComeWhileThereIsRoom) {
+  make(2);
+  host(0).newcomers = {{id(6), ""}};
+  host(1).newcomers = {{id(7), ""}, {id(5), ""}};
+  host(0).most = host(1).most = 3;
+  member(0).begin(now_);
+  pass(Milliseconds(100));
+  EXPECT_EQ(member(0).members(), (std::vector<ProcessId>{id(0), id(1), id(5)}));
+  EXPECT_EQ(host(0).installed.at(0).newcomers.size(), 1U);
 }
 
 TEST_F(GenerationsTest, WhoseMembersKnowHowAllAreReachedNeedNotLookForThem) {

@@ -33,6 +33,7 @@ ConsensusMessage some_message(MessageKind kind) {
   if (kind == MessageKind::kPromise) {
     out.accepted = Accepted{{7, 1}, some_decision()};
     out.standing = Standing{1234, "host:29500", true, "host:29501", {{13, "an entry"}}};
+    out.standing->most = 5;
   }
   if (kind == MessageKind::kAccept || kind == MessageKind::kDecided) out.decision = some_decision();
   if (kind == MessageKind::kBegun) {

@@ -9,7 +9,10 @@ constexpr Duration kMoment = Milliseconds(10);
 
 class DoorTest : public testing::Test {
  protected:
-  bool knock(ProcessId process) { return door_.knock({process, "an entry"}, now_); }
+  bool knock(ProcessId process, bool reached = true) {
+    return door_.knock({process, "an entry"}, reached, now_);
+  }
+  void accept(ProcessId process) { door_.accept(process, "a host"); }
   std::vector<ProcessId> waiting() const {
     std::vector<ProcessId> out;
     for (const Newcomer& one : door_.waiting(now_)) out.push_back(one.process);
@@ -24,21 +27,21 @@ TEST_F(DoorTest, OneIsLookedAtOnceAndThenWaits) {
   EXPECT_TRUE(knock(7));
   EXPECT_FALSE(knock(7));
   EXPECT_TRUE(waiting().empty()) << "nobody has seen it";
-  door_.accept(7);
+  accept(7);
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
   EXPECT_EQ(door_.waiting(now_)[0].entry, "an entry");
-  door_.accept(8);  // has not knocked
+  accept(8);  // has not knocked
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
 }
 
 TEST_F(DoorTest, ThoseWhoWereStartedTogetherComeTogether) {
   knock(7);
-  door_.accept(7);
+  accept(7);
   EXPECT_FALSE(door_.is_due(now_));
   now_ += Milliseconds(100);
   knock(7);
   knock(9);
-  door_.accept(9);
+  accept(9);
   EXPECT_FALSE(door_.is_due(now_));
   now_ += Milliseconds(100);
   EXPECT_TRUE(door_.is_due(now_));
@@ -47,7 +50,7 @@ TEST_F(DoorTest, ThoseWhoWereStartedTogetherComeTogether) {
 
 TEST_F(DoorTest, OneThatKnocksNoMoreIsNotWaitedFor) {
   knock(7);
-  door_.accept(7);
+  accept(7);
   now_ += std::chrono::seconds(1);
   EXPECT_TRUE(waiting().empty());
   EXPECT_FALSE(door_.is_due(now_));
@@ -61,18 +64,57 @@ TEST_F(DoorTest, OneThatKnocksNoMoreIsNotWaitedFor) {
 TEST_F(DoorTest, WhoIsAMemberWaitsNoMore) {
   for (const ProcessId one : {7, 8}) {
     knock(one);
-    door_.accept(one);
+    accept(one);
   }
   now_ += kMoment;
   door_.let_in({1, 2, 7}, now_);
+  knock(8);
   EXPECT_EQ(waiting(), std::vector<ProcessId>{8});
+}
+
+// Its own word does not count: members have to reach it, and it them.
+TEST_F(DoorTest, OneThatIsNotReachedWaits) {
+  knock(7, /*reached=*/false);
+  accept(7);
+  now_ += Milliseconds(200);
+  knock(7, false);
+  EXPECT_TRUE(waiting().empty());
+  EXPECT_FALSE(door_.is_due(now_));
+  knock(7);
+  now_ += Milliseconds(200);
+  EXPECT_TRUE(door_.is_due(now_));
+  door_.let_in({1, 2}, now_);
+  EXPECT_TRUE(waiting().empty()) << "there are other members, which may not reach it";
+  knock(7);
+  EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
+}
+
+TEST_F(DoorTest, AHostWhoseProcessesDoNotComeWaitsLongerEachTime) {
+  ProcessId process = 7;
+  const auto waits_for = [&](Duration pause) {
+    ++process;
+    door_.fail("a host", now_);
+    now_ += pause - kMoment;
+    knock(process);
+    accept(process);
+    EXPECT_TRUE(waiting().empty());
+    knock(99);
+    door_.accept(99, "another host");
+    EXPECT_EQ(waiting(), std::vector<ProcessId>{99});
+    now_ += 2 * kMoment;
+    EXPECT_EQ(waiting(), (std::vector<ProcessId>{process, 99}));
+    door_.let_in({process, 99}, now_);
+  };
+  for (const int seconds : {2, 4, 8, 16, 32, 60, 60}) waits_for(std::chrono::seconds(seconds));
+  now_ += std::chrono::minutes(10);
+  waits_for(std::chrono::seconds(2));
 }
 
 // A decision has the entries of all.
 TEST_F(DoorTest, ManyComeByAndBy) {
   for (ProcessId one = 1; one <= 1000; ++one) {
     knock(one);
-    door_.accept(one);
+    accept(one);
   }
   EXPECT_EQ(waiting().size(), 128u);
 }

@@ -24,6 +24,7 @@ Invitation invitation() {
   out.timeout = Milliseconds(1500);
   out.job = "a job";
   out.note = "a note";
+  out.most = 6;
   out.members = {{1, "@one", "10.0.0.1:1", "pid 1 on host a"}, {2, "@two", "10.0.0.2:2", "pid 2"}};
   return out;
 }
@@ -38,6 +39,7 @@ TEST(Invitation, IsReadAsItWasWritten) {
   EXPECT_EQ(read->timeout, given.timeout);
   EXPECT_EQ(read->job, given.job);
   EXPECT_EQ(read->note, given.note);
+  EXPECT_EQ(read->most, given.most);
   EXPECT_EQ(read->first.options, given.first.options);
   ASSERT_EQ(read->members.size(), 2u);
   EXPECT_EQ(read->members[1].process, 2u);
