@@ -55,6 +55,7 @@ void Formation::run(const Named& named, const Ended& ended) {
     throw;
   }
   promise_.set_value(outcome);
+  if (outcome.ok()) remove_words();
 }
 
 void Formation::group_failed(const std::weak_ptr<Formation>& formation, TaskPool& pool) {

@@ -85,6 +85,8 @@ class Formation {
   // Of an error while the members meet.
   virtual Error judge(const Error& error) const { return error; }
   virtual void leave_word(ErrorKind, const std::string&, bool /*process_ends*/) {}
+  // All members have found each other: removes what this rank has left for them. Blocks.
+  virtual void remove_words() {}
   virtual void log_formed(const FoundGroup&) const {}
   // The control plane's, which tests replace.
   virtual Error connect(const FoundGroup& formed);

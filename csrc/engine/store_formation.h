@@ -33,6 +33,7 @@ class StoreFormation final : public EntryFormation {
   // that was, which the next generation does without.
   Error judge(const Error& error) const override;
   void leave_word(ErrorKind kind, const std::string& why, bool process_ends) override;
+  void remove_words() override { rendezvous_.remove_keys(decided_.nonce != 0); }
   // Of a decided group: a member is lost, or a newcomer has not come.
   Error find_missing(TimePoint begun);
 

@@ -54,6 +54,11 @@ Error BypassingStore::set(const std::string& key, std::span<const std::byte> val
   return store.ok() ? store.value()->set(key, value) : store.error();
 }
 
+Error BypassingStore::remove(const std::string& key) {
+  const auto store = free_one();
+  return store.ok() ? store.value()->remove(key) : store.error();
+}
+
 Result<int64_t> BypassingStore::add(const std::string& key, int64_t amount) {
   const auto store = free_one();
   if (!store.ok()) return store.error();

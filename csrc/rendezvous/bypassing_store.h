@@ -33,6 +33,7 @@ class BypassingStore final : public Store {
   Result<int64_t> add(const std::string& key, int64_t amount) override;
   Result<std::string> compare_set(const std::string& key, const std::string& expected,
                                   const std::string& desired) override;
+  Error remove(const std::string& key) override;
   Result<bool> check(const std::vector<std::string>& keys) override;
 
  private:

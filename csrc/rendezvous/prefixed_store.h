@@ -29,6 +29,7 @@ class PrefixedStore final : public Store {
                                   const std::string& desired) override {
     return store_->compare_set(prefix_ + key, expected, desired);
   }
+  Error remove(const std::string& key) override { return store_->remove(prefix_ + key); }
   Result<bool> check(const std::vector<std::string>& keys) override {
     return store_->check(prefixed(keys));
   }

@@ -26,12 +26,15 @@ std::string hash_of(const std::vector<int>& members) {
   return std::to_string(members.size()) + "-" + std::to_string(hash);
 }
 
+std::string count_key(int rank, const std::vector<int>& members) {
+  return "ringdist/" + hash_of(members) + "/n/" + std::to_string(rank);
+}
+
 // Counts a creation of the group; the prefix of its keys.
 Result<std::string> begin(Store& store, int rank, const std::vector<int>& members) {
-  const std::string group = "ringdist/" + hash_of(members);
-  auto incarnation = store.add(group + "/n/" + std::to_string(rank), 1);
+  auto incarnation = store.add(count_key(rank, members), 1);
   if (!incarnation.ok()) return incarnation.error();
-  return group + "/" + std::to_string(incarnation.value()) + "/";
+  return "ringdist/" + hash_of(members) + "/" + std::to_string(incarnation.value()) + "/";
 }
 
 Error write_withdrawal(Store& store, const std::string& prefix, int rank, ErrorKind kind,
@@ -69,7 +72,17 @@ Error Rendezvous::publish(const Entry& mine) {
   auto prefix = begin(*store_, rank_, members_);
   if (!prefix.ok()) return prefix.error();
   prefix_ = prefix.value();
-  return store_->set(key("entry", rank_), mine.encode());
+  return set("entry", mine.encode());
+}
+
+Error Rendezvous::set(const std::string& what, std::span<const std::byte> value) {
+  keys_.push_back(key(what, rank_));
+  return store_->set(keys_.back(), value);
+}
+
+void Rendezvous::remove_keys(bool only_once) {
+  for (const std::string& one : keys_) (void)store_->remove(one);
+  if (only_once) (void)store_->remove(count_key(rank_, members_));
 }
 
 Error Rendezvous::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
@@ -148,7 +161,7 @@ Error Rendezvous::find_lost(const std::vector<Entry>& entries, const std::vector
 Error Rendezvous::exchange_addresses(const TransportAddresses& mine, std::vector<Entry>& entries,
                                      const std::function<Error(const Entry&)>& lost,
                                      const Patience& patience) {
-  if (Error error = store_->set(key("reach", rank_), encode_addresses(mine))) return error;
+  if (Error error = set("reach", encode_addresses(mine))) return error;
   const auto given_up = [&] { return find_lost(entries, ranks_, lost); };
   auto values = await_values("reach", ranks_, "the addresses", patience, given_up);
   if (!values.ok()) return values.error();
@@ -195,7 +208,7 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
     for (int rank : ranks)
       if (rank == rank_ || entries[rank].context_id == mine_.context_id || !prove(entries[rank]))
         answered.put<int32_t>(rank);
-    if (Error error = store_->set(key("host", rank_), answered.take())) return error;
+    if (Error error = set("host", answered.take())) return error;
   }
   const auto given_up = [&] { return find_lost(entries, askers, lost); };
   auto lists = await_values("host", askers, "the group's creation", patience, given_up);

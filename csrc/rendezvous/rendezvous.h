@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,9 @@ class Rendezvous {
   // `given_up`: why one need not wait any longer.
   Result<std::vector<Entry>> collect(const Patience& patience,
                                      const std::function<Error()>& given_up = nullptr);
+  // Removes what this rank has published, except its count of incarnations unless the group comes
+  // only once. After all ranks have found each other; blocks on the store.
+  void remove_keys(bool only_once);
   // Whether that rank's entry is there. After publish().
   Result<bool> has_come(int rank) { return store_->check({key("entry", rank)}); }
 
@@ -66,6 +70,7 @@ class Rendezvous {
   // Of those ranks, the first to be lost.
   static Error find_lost(const std::vector<Entry>& entries, const std::vector<int>& ranks,
                          const std::function<Error(const Entry&)>& lost);
+  Error set(const std::string& what, std::span<const std::byte> value);
   Error find_withdrawal(const Patience& patience);
   Result<Topology> topology_of(const std::vector<std::vector<std::byte>>& lists) const;
   static void await_end(int pid, const Patience& patience);
@@ -82,6 +87,7 @@ class Rendezvous {
   const int size_;
   std::vector<int> ranks_;  // all
   std::string prefix_;
+  std::vector<std::string> keys_;  // that this rank has set
   Entry mine_;
 };
 

@@ -26,6 +26,8 @@ class Store {
   // What is there afterwards: `desired` if it was `expected`, "" being that there was nothing.
   virtual Result<std::string> compare_set(const std::string& key, const std::string& expected,
                                           const std::string& desired) = 0;
+  // A store that cannot forget a key keeps it.
+  virtual Error remove(const std::string& /*key*/) { return {}; }
   // Whether all of the keys exist.
   virtual Result<bool> check(const std::vector<std::string>& keys) = 0;
 

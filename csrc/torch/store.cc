@@ -55,6 +55,10 @@ class TorchStore final : public Store {
     return there;
   }
 
+  Error remove(const std::string& key) override {
+    return guarded([&] { (void)store_->deleteKey(key); });
+  }
+
   Result<bool> check(const std::vector<std::string>& keys) override {
     bool there = false;
     if (Error error = guarded([&] { there = store_->check(keys); })) return error;

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 from support.pool import run_interpreters
+from support.rank import Ranks, new_group, poll
 
 WHICH = """
 import gc, os, sys
@@ -38,3 +41,26 @@ def test_the_file_of_a_store_goes_with_it(tmp_path: Path, how: str):
     for done in run_interpreters(2, WHICH + how + USED, TEST_STORE=str(path)):
         assert done.returncode == 0, done.stderr
     assert not path.exists(), "somebody still holds it"
+
+
+def _keys_that_stay(groups: int) -> list[str]:
+    """Of groups that come and go, in the store; not those by which a group that is made once more
+    counts how often it was."""
+    for _ in range(groups):
+        group = new_group()
+        dist.all_reduce(torch.ones(3), group=group)
+        dist.destroy_process_group(group)
+    dist.barrier()
+
+    def ours() -> list[str]:
+        keys = [key for key in Ranks.store.list_keys() if Ranks.launch.prefix in key]
+        return [key for key in keys if "/entry/" in key or "/host/" in key or "/reach/" in key]
+
+    poll(lambda: not ours())
+    dist.barrier()
+    return ours()
+
+
+def test_what_ranks_leave_for_each_other_is_removed(pools):
+    for keys in pools(3).run(_keys_that_stay, 5):
+        assert not keys, keys
