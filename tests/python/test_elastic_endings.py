@@ -105,3 +105,26 @@ def test_all_die_with_no_room_left(tmp_path: Path):
         os.kill(pids[0], signal.SIGKILL)
         assert job.end() == 1, job.output()
         assert "given no sign of life for 10 s" in job.output(), job.output()
+
+
+def test_a_job_goes_on_with_resume(tmp_path: Path):
+    script = [f"--checkpoint={tmp_path / 'saved'}", f"--owed={tmp_path / 'owed'}"]
+    options = ["--nproc-per-node=1", "--resume"]  # the first one finds nothing
+    with run_loop(tmp_path / "first", *options, script=[*script, "--steps=1000000"]) as job:
+        job.wait_for(lambda: _steps(tmp_path / "owed") > 5)
+        job.send(signal.SIGINT)
+        assert job.end() == 128 + signal.SIGTERM, job.output()
+        assert job.events("nothing_saved"), job.output()
+        [saved] = job.events("saved")
+        assert "the same command with --resume" in job.output()
+    steps = int(Path(saved["where"]).name.split("-")[1])
+    assert steps > 0
+    with run_loop(tmp_path / "other", "--nproc-per-node=1", script=[*script, "--steps=1"]) as job:
+        assert job.end() == 0, job.output()
+        assert job.events("ignored", where=saved["where"]), job.output()
+    script.append(f"--steps={steps + 1}")
+    with run_loop(tmp_path / "again", *options, script=script) as job:
+        assert job.end() == 0, job.output()
+        assert job.events("loaded", steps=steps), job.output()
+        assert not job.events("ignored")
+        assert job.events("generation", steps=steps)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import ArgumentError, NotSupportedError, elastic
 from torch_ringdist.elastic._residuals import Residuals
+from torch_ringdist.elastic._settings import JOB
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
@@ -126,6 +129,68 @@ def test_saved_and_loaded(tmp_path: Path, copy: bool):
     del ours["random"], theirs["random"]  # each process has its own
     same(ours, theirs)
     assert other.state.steps == 3
+
+
+def _saved(folder: Path, *steps: int) -> list[str]:
+    """Of one training, whose states are saved after so many steps."""
+    state = elastic.State(epoch=0)
+    state._identify()
+    folders = []
+    for step in range(1, max(steps) + 1):
+        state.commit()
+        if step in steps:
+            folders.append(state.save(folder))
+    return folders
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_the_most_steps_are_loaded_whatever_the_times(
+    tmp_path: Path, touched: bool, capfd: pytest.CaptureFixture[str]
+):
+    first, second, _ = _saved(tmp_path, 1, 9, 10)
+    if touched:
+        (Path(second) / "notes.txt").write_text("the best one")
+    os.utime(first, (4e9, 4e9))
+    copy = shutil.copytree(tmp_path, tmp_path / "copy")
+    for folder in (tmp_path, copy):
+        state = elastic.State(epoch=0)
+        assert state.load(folder) and state.steps == 10
+        assert f"loaded step 10 from {folder}/step-000000010-" in capfd.readouterr().err
+
+
+def test_states_of_two_trainings_are_not_mixed(tmp_path: Path):
+    one, other = _saved(tmp_path, 5) + _saved(tmp_path, 5)
+    assert one != other
+    with pytest.raises(ArgumentError, match="states of 2 trainings") as raised:
+        elastic.State(epoch=0).load(tmp_path)
+    assert Path(one).name in str(raised.value) and Path(other).name in str(raised.value)
+    state = elastic.State(epoch=0)
+    assert state.load(other) and state.save(tmp_path) == other  # it is the same training
+
+
+def test_a_training_that_goes_on_from_an_older_state_is_another_one(tmp_path: Path):
+    older, newest = _saved(tmp_path, 5, 6)
+    state = elastic.State(epoch=0)
+    assert state.load(older)
+    state._identify()
+    state.commit()
+    assert state.steps == 6 and state.save(tmp_path) != newest
+
+
+def test_each_job_loads_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    for job, steps in (("default", 3), ("a/b", 2), ("c", 1)):
+        monkeypatch.setenv(JOB, job)
+        _saved(tmp_path, steps)
+    for job, steps in (("default", 3), ("a/b", 2), ("c", 1), ("d", 0)):
+        monkeypatch.setenv(JOB, job)
+        state = elastic.State(epoch=0)
+        assert state.load(tmp_path) == (job != "d") and state.steps == steps
+    assert "has states of a_b, c, default; this is job d (--job)" in capfd.readouterr().err
+    monkeypatch.delenv(JOB)
+    with pytest.raises(ArgumentError, match="states of 3 trainings"):
+        elastic.State(epoch=0).load(tmp_path)
 
 
 def test_another_state_is_not_loaded(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Each stateful part of torch in an elastic.State: a step may end at each of its points."""
+"""Each stateful part of torch as an entry of elastic.State: a step may end at each point."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_another_rank_goes_on_with_it(
         other.begin(point)
         other.state._put_back()
     given = pickle.loads(pickle.dumps(first.state._given()))
-    other.state._replace(given, first.state.steps)
+    other.state._replace(given, first.state.steps, "")
     texts = _content(other.state)
     assert texts == _content(first.state)
     assert not [one for one in texts.values() if re.search("0x[0-9a-f]+", one)], "of one process"

@@ -70,6 +70,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help='several jobs may share a store; default: that of Slurm, or "default"',
     )
     option(
+        "--resume",
+        action="store_true",
+        help="go on from what this job has saved in the checkpoint folder of elastic.init()",
+    )
+    option(
         "--log-dir",
         type=Path,
         metavar="FOLDER",

@@ -193,6 +193,8 @@ class Launcher:
             _settings.JOB: args.job,
             "LOCAL_WORLD_SIZE": str(args.nproc_per_node),
         }
+        if args.resume:
+            ours[_settings.RESUME] = "1"
         if args.max_ranks:
             ours[_settings.MAX_RANKS] = str(args.max_ranks)
         if args.nproc_per_node > 1 and "OMP_NUM_THREADS" not in os.environ:

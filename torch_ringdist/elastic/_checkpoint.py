@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import shutil
+import uuid
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +17,43 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.elastic import _standing
+from torch_ringdist.elastic import _log, _standing
+from torch_ringdist.elastic._settings import JOB
 
 if TYPE_CHECKING:
     from torch_ringdist.elastic._state import State
 
-_FOLDER = re.compile(r"step-(\d+)")
+_FOLDER = re.compile(r"step-(\d+)(?:-((?:(.+)-)?[0-9a-f]{8}))?")
+_DEFAULT_JOB = "default"
 _OUTLINE = "ringdist"  # the key of all but the tensors
 _VERSION = 1
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A folder that save() has written, by its name; its times are not those of the state."""
+
+    steps: int
+    training: str  # its id; empty outside of elastic.run
+    job: str  # as the launcher names it
+    folder: Path
+
+
+def new_training() -> str:
+    """An id of a training, with the name of its job, if it has one."""
+    job, mark = _job(), uuid.uuid4().hex[:8]
+    return mark if job in ("", _DEFAULT_JOB) else f"{job}-{mark}"
+
+
+def saved_in(folder: str | os.PathLike[str]) -> list[Saved]:
+    """The states of this process's job, or of all jobs if it has none, the most steps last."""
+    return [one for one in _saved_by_all(folder) if _job() in ("", one.job)]
+
+
 def save(state: State, folder: str | os.PathLike[str]) -> str:
     """As State.save()."""
-    target = Path(folder) / f"step-{state.steps:09d}"
+    mark = f"-{state._training}" if state._training else ""
+    target = Path(folder) / f"step-{state.steps:09d}{mark}"
     together = dist.is_initialized()
     state._look()
     for snapshot in state._snapshots.values():
@@ -51,9 +76,14 @@ def save(state: State, folder: str | os.PathLike[str]) -> str:
 
 def load(state: State, folder: str | os.PathLike[str]) -> bool:
     """As State.load()."""
-    source = newest(folder)
-    if source is None:
+    saved_state = _chosen(Path(folder))
+    if saved_state is None:
         return False
+    source, training = saved_state.folder, saved_state.training
+    branches = any(
+        one.training == training and one.steps > saved_state.steps
+        for one in saved_in(source.parent)
+    )
     loaded: dict[str, Any] = {_OUTLINE: b""}
     _alone("load", loaded, source)
     saved = pickle.loads(loaded[_OUTLINE])
@@ -78,15 +108,61 @@ def load(state: State, folder: str | os.PathLike[str]) -> bool:
     def tensor_of(leaf: Any) -> Any:
         return tensors[leaf.name] if isinstance(leaf, Key) else leaf
 
-    state._replace(pytree.tree_map(tensor_of, saved["parts"]), saved["steps"])
+    parts = pytree.tree_map(tensor_of, saved["parts"])
+    state._replace(parts, saved["steps"], None if branches else training)
     state._residuals.replace(pytree.tree_map(tensor_of, saved["owed"]))
+    where = os.path.abspath(source)
+    _log.event("loaded", f"loaded step {state.steps} from {where}", steps=state.steps, where=where)
     return True
 
 
-def newest(folder: str | os.PathLike[str]) -> Path | None:
-    """What save() has written last, which need not be of the most steps."""
-    found = [one for one in Path(folder).glob("*") if _FOLDER.fullmatch(one.name)]
-    return max(found, default=None, key=lambda one: one.stat().st_mtime_ns)
+def resume(state: State, folder: Path | None) -> None:
+    """Load what --resume asks for, unless the script has."""
+    if folder is not None and not state.steps and not load(state, folder):
+        _log.event("nothing_saved", f"--resume: {folder} has no state of this job")
+
+
+def warn_of_ignored(folder: Path | None, steps: int) -> None:
+    """Training begins, though there is a state of more steps."""
+    saved = saved_in(folder) if folder is not None else []
+    if saved and saved[-1].steps > steps:
+        where = str(saved[-1].folder)
+        text = f"WARNING: training begins at step {steps}, and {where} is ignored. Started with "
+        text += "--resume (RINGDIST_RESUME=1), it goes on from there"
+        _log.event("ignored", text, where=where)
+
+
+def _chosen(folder: Path) -> Saved | None:
+    """`folder` itself, if save() has written it; else the state of the most steps in it."""
+    if one := _saved_at(folder):
+        return one
+    newest = {one.training: one for one in saved_in(folder)}
+    if not newest and (others := sorted({one.job for one in _saved_by_all(folder)})):
+        text = f"{folder} has states of {', '.join(others)}; this is job {_job()} (--job)"
+        _log.event("other_jobs", text)
+    if len(newest) > 1:
+        names = " and ".join(sorted(one.folder.name for one in newest.values()))
+        raise ArgumentError(
+            f"ringdist: State.load: {folder} has states of {len(newest)} trainings, which do not "
+            f"follow each other: {names}. Load the folder that is meant, or move the others away"
+        )
+    return next(iter(newest.values()), None)
+
+
+def _saved_by_all(folder: str | os.PathLike[str]) -> list[Saved]:
+    found = [one for path in Path(folder).glob("*") if (one := _saved_at(path))]
+    return sorted(found, key=lambda one: one.steps)
+
+
+def _saved_at(path: Path) -> Saved | None:
+    if not (name := _FOLDER.fullmatch(path.name)) or not path.is_dir():
+        return None
+    return Saved(int(name[1]), name[2] or "", name[3] or _DEFAULT_JOB, path)
+
+
+def _job() -> str:
+    """Its name, as folders have it; empty outside of a launcher."""
+    return re.sub(r"[^\w.-]", "_", os.environ.get(JOB, ""))
 
 
 @dataclass(frozen=True)

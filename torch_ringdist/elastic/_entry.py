@@ -152,6 +152,10 @@ class Entry:
         self._found()
         return 0
 
+    @property
+    def is_training(self) -> bool:
+        return progress_of(self._store, self._settings.job) == TRAINING
+
     def check_may_begin(self) -> None:
         """As begin_training(), for a group that waits for others before."""
         seen = self._read()

@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch_ringdist
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._units import counted
-from torch_ringdist.elastic import _group, _leave, _log, _standing
+from torch_ringdist.elastic import _checkpoint, _group, _leave, _log, _standing
 from torch_ringdist.elastic._entry import Entry
 from torch_ringdist.elastic._newcomers import Newcomers
 from torch_ringdist.elastic._settings import Settings
@@ -46,6 +46,8 @@ class Run:
 
     def run(self, function: Callable[[State], _Result]) -> _Result:
         with _leave.signals():
+            if self._settings.resume and not self._entry.is_training:
+                _checkpoint.resume(self._state, self._settings.checkpoint)
             self._state._take()  # of now: it may have been changed since it was made
             self._generation = self._entry.enter(self._terms())
             self._newcomers.has_met = self._generation == 0
@@ -100,6 +102,8 @@ class Run:
             return self._rest("the first step", company.start_ranks)
         elif dist.get_rank() == 0:
             self._entry.begin_training()
+            steps = company.standings[company.source].steps
+            _checkpoint.warn_of_ignored(self._settings.checkpoint, steps)
         if company.somebody_lacks:
             transfer(state, company)
         if not company.has_trained:
@@ -262,7 +266,8 @@ class Run:
             _log.event("not_saved", str(error))
             return
         if dist.get_rank() == 0:
-            _log.event("saved", f"saved step {self._state.steps} in {where}", where=where)
+            text = f"saved step {self._state.steps} in {where}; the same command with --resume "
+            _log.event("saved", f"{text}(RINGDIST_RESUME=1) goes on from there", where=where)
 
     def _tell(self, company: Company) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()

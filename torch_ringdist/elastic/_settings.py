@@ -22,6 +22,7 @@ START_RANKS = "RINGDIST_START_RANKS"
 MIN_RANKS = "RINGDIST_MIN_RANKS"
 MAX_RANKS = "RINGDIST_MAX_RANKS"
 JOB = "RINGDIST_JOB"
+RESUME = "RINGDIST_RESUME"  # "1": go on from what is in the checkpoint folder
 EVENTS = "RINGDIST_EVENTS"
 
 
@@ -45,6 +46,7 @@ class Settings:
     checkpoint: Path | None
     options: Options | None
     job: str
+    resume: bool = False
 
 
 def read(
@@ -70,6 +72,11 @@ def read(
         raise ArgumentError(
             f"ringdist: elastic.init: min_ranks={least} is more than --max-ranks={most} allows"
         )
+    resume = environment.get(RESUME) == "1"
+    if resume and checkpoint is None:
+        raise ArgumentError(
+            "ringdist: elastic.init: --resume reads from the folder `checkpoint`, which is None"
+        )
     return Settings(
         host=host,
         port=port,
@@ -81,6 +88,7 @@ def read(
         checkpoint=None if checkpoint is None else Path(checkpoint),
         options=options,
         job=environment.get(JOB, "default"),
+        resume=resume,
     )
 
 

@@ -97,6 +97,7 @@ class State:
         put("_residuals", Residuals())
         put("_callbacks", [])
         put("_steps", 0)
+        put("_training", None)  # its id: see _checkpoint.Saved
         if self._sampler is not None and isinstance(values.get("epoch"), int):
             self._sampler.follow(lambda: values["epoch"])
         self._take()
@@ -194,7 +195,8 @@ class State:
         the place of the one before when it is whole.
 
         Returns:
-            Where it is: a folder in `folder`, named by the number of steps.
+            Where it is: a folder in `folder`, named by the number of steps and, in elastic.run, by
+            the launcher's --job and an id of this training. load() keeps that id.
 
         Raises:
             torch.distributed.DistError: as any operation.
@@ -204,16 +206,21 @@ class State:
         return _checkpoint.save(self, folder)
 
     def load(self, folder: str | os.PathLike[str]) -> bool:
-        """Read what save() has written last; the number of ranks may be another one.
+        """Read what save() has written; the number of ranks may be another one.
 
         Called before training, by each process for itself. A process that joins a group at work
-        gets the group's state afterwards.
+        gets the group's state afterwards. The log has the name of what is loaded.
+
+        Args:
+            folder: as given to save(): the state of the most steps is loaded, among those of the
+                launcher's --job; or what save() has returned.
 
         Returns:
             Whether there was anything.
 
         Raises:
-            ArgumentError: entries or shapes differ from this State's, or the data's length, seed or
+            ArgumentError: there are states of several trainings, of which none goes on from the
+                others; entries or shapes differ from this State's, or the data's length, seed or
                 shuffle from the sampler's.
         """
         return _checkpoint.load(self, folder)
@@ -256,7 +263,13 @@ class State:
         if self._sampler is not None:
             self._sampler.begin(rank, size)
 
-    def _replace(self, trees: dict[str, Any], steps: int) -> None:
+    def _identify(self) -> str:
+        """The id of this training, which is drawn when it begins."""
+        if self._training is None:
+            super().__setattr__("_training", _checkpoint.new_training())
+        return self._training
+
+    def _replace(self, trees: dict[str, Any], steps: int, training: str | None) -> None:
         """By what another rank had committed."""
         self._look()
         self._clear_gradients()
@@ -264,6 +277,7 @@ class State:
             self._parts[name].write(tree)
         self._take()
         super().__setattr__("_steps", steps)
+        super().__setattr__("_training", training)
 
     def _clear_gradients(self) -> None:
         for part in self._parameters:

@@ -26,6 +26,7 @@ class Outline:
     """All but the tensors, in place of which it has Places; and what newcomers owe."""
 
     steps: int
+    training: str  # its id
     trees: dict[str, Tree]
     owed: list[dict[str, Any]]
 
@@ -39,7 +40,8 @@ def transfer(state: State, company: Company) -> None:
         mine = state._given()
         # What a checkpoint has of them is shared out; else they stay whose they are.
         owed = state._residuals.owed() if first else state._residuals.without_tensors()
-        outline = Outline(state.steps, pytree.tree_map(_outline, mine), owed)
+        trees = pytree.tree_map(_outline, mine)
+        outline = Outline(state.steps, state._identify(), trees, owed)
     objects = [outline]
     dist.broadcast_object_list(objects, src=source)
     outline = objects[0]
@@ -57,7 +59,7 @@ def transfer(state: State, company: Company) -> None:
             for at, tensor in zip(chunk, tensors, strict=True):
                 leaves[at] = tensor
     if needed:
-        state._replace(pytree.tree_unflatten(leaves, shape), outline.steps)
+        state._replace(pytree.tree_unflatten(leaves, shape), outline.steps, outline.training)
     if first:
         state._residuals.replace(outline.owed, dist.get_world_size())
     elif not company.standings[rank].veteran:
