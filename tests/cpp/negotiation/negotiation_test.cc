@@ -127,7 +127,9 @@ TEST(Negotiation, FreesAReleasedNameWhenItsCallEnds) {
   NamedRanks ranks(of_size(2));
   ranks.run([&](int rank) {
     std::vector<float> data(3, 1.0f), other(3, 1.0f);
-    if (rank == 1) EXPECT_FALSE(ranks.call(1, sum_of("first", other)));
+    if (rank == 1) {
+      EXPECT_FALSE(ranks.call(1, sum_of("first", other)));
+    }
     const auto end = ranks[rank].call(sum_of("x", data), true).value();
     ranks[rank].release("x", *end);
     if (rank == 0) {  // rank 1 has not called it
