@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import signal
 import subprocess
 import sys
@@ -146,6 +147,12 @@ def held() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     holder.wait()
 
 
+def _stop(holder: subprocess.Popen[bytes]) -> None:
+    """Until all of its threads have."""
+    holder.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
+
+
 def test_a_store_that_does_not_answer(
     held: tuple[subprocess.Popen[bytes], int], monkeypatch: pytest.MonkeyPatch
 ):
@@ -155,7 +162,7 @@ def test_a_store_that_does_not_answer(
     entry = _entry.Entry(settings(SimpleNamespace(port=port)))
     meeting = Meeting(("127.0.0.1", port), "mine")
     assert (meeting.held_here, meeting.count(+1)) == (False, 1)
-    holder.send_signal(signal.SIGSTOP)
+    _stop(holder)
     entry.word = "word"
     entry.go_on(3, 2, {"a": "b"})
     assert meeting.count(+1) == -1
@@ -176,6 +183,7 @@ def test_a_store_that_does_not_answer(
     assert store.get(size) == b"2" and _entry.progress_of(store, "mine") == _entry.FINISHED
 
 
+@pytest.mark.timeout(300)
 def test_a_fixed_launcher_ends_without_the_store(
     held: tuple[subprocess.Popen[bytes], int], tmp_path: Path
 ):
@@ -186,9 +194,9 @@ def test_a_fixed_launcher_ends_without_the_store(
     options = ["--world-size=2", "--first-rank=1", f"--rdzv=127.0.0.1:{port}"]
     with Launched(tmp_path, [*options, "--nproc-per-node=1"], [str(script)]) as job:
         job.wait_for(lambda: list(tmp_path.glob("worker-*.log")))
-        holder.send_signal(signal.SIGSTOP)
+        _stop(holder)
         (tmp_path / "now").touch()
-        assert job.end() == 3, job.output()
+        assert job.end(180) == 3, job.output()  # a few requests, each of which ends by its limit
         assert "failed with status 3" in job.output()
 
 

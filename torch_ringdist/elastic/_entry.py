@@ -16,6 +16,7 @@ import json
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from typing import NoReturn
 
@@ -250,13 +251,21 @@ class Entry:
             store.set(self._seal_key, _seal(self.word))
             store.set(self._progress, f"{FINISHED} {self.word}")
 
-        if not self._store.keep(write).wait(LIMIT):
-            _log.event("not_told", "the store does not answer: it is not told of the end")
+        self._end_with(write)
 
     def all_leave(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            if progress_of(self._store, self._settings.job) != FINISHED:
-                self._store.set(self._progress, _LEFT)
+        def write(store: dist.Store) -> None:
+            if progress_of(store, self._settings.job) != FINISHED:
+                store.set(self._progress, _LEFT)
+
+        self._end_with(write)
+
+    def _end_with(self, write: Callable[[dist.Store], None]) -> None:
+        """In place of what go_on() has to write yet."""
+        if not self._store.keep(write).wait(LIMIT):
+            _log.event(
+                "no_store", "the store does not answer: nobody reads there how the job ended"
+            )
 
     @property
     def _job(self) -> str:

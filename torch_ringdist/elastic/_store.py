@@ -123,7 +123,7 @@ class BoundedStore:
                     return
             try:
                 self.ask(kept[0])
-            except dist.DistError:
+            except Exception:  # the store is silent, or somebody else writes to it
                 time.sleep(_PAUSE)
                 continue
             kept[1].set()
