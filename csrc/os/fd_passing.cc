@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "os/socket.h"
 
 namespace ringdist {
 namespace {
@@ -33,7 +34,7 @@ void take_fds(const fork_guard::Hold& hold, msghdr& message, std::vector<Fd>& ou
 
 }  // namespace
 
-Error send_with_fds(const Fd& socket, ConstBytes note, std::span<const int> fds) {
+Error send_with_fds(const Fd& socket, ConstBytes note, std::span<const int> fds, bool* later) {
   check(fds.size() <= kMaxPassedFds, "too many descriptors in one message");
   iovec vector{const_cast<std::byte*>(note.data()), note.size()};
   Control control{};
@@ -51,7 +52,9 @@ Error send_with_fds(const Fd& socket, ConstBytes note, std::span<const int> fds)
   }
   const ssize_t sent = sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent == static_cast<ssize_t>(note.size())) return {};
-  return system_error("passing descriptors", sent < 0 ? errno : EMSGSIZE);
+  const int problem = sent < 0 ? errno : EMSGSIZE;
+  if (later) *later = passes(problem);
+  return system_error("passing descriptors", problem);
 }
 
 Result<Received> receive_with_fds(const Fd& socket, Bytes note, bool& empty) {

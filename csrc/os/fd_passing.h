@@ -15,8 +15,11 @@ namespace ringdist {
 inline constexpr size_t kMaxPassedFds = 8;
 
 // All of it or an Error (kSystem): a note of this kind is the first thing on its connection and is
-// far smaller than a socket's buffer.
-Error send_with_fds(const Fd& socket, ConstBytes note, std::span<const int> fds);
+// far smaller than a socket's buffer. `later`: the kernel lacks something for the moment, so the
+// same call may succeed after a pause. All processes of a user may have RLIMIT_NOFILE descriptors
+// in flight together.
+Error send_with_fds(const Fd& socket, ConstBytes note, std::span<const int> fds,
+                    bool* later = nullptr);
 
 struct Received {
   size_t bytes = 0;  // 0: the other side has closed

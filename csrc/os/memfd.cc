@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/check.h"
+
 namespace ringdist {
 namespace {
 
@@ -21,6 +23,7 @@ constexpr int kSealFutureWrite = 0x0010;
 Mapping::Mapping(Mapping&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
+      most_(other.most_),
       mark_(other.mark_) {}
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
@@ -28,6 +31,7 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   reset();
   data_ = std::exchange(other.data_, nullptr);
   size_ = std::exchange(other.size_, 0);
+  most_ = other.most_;
   mark_ = other.mark_;
   return *this;
 }
@@ -36,6 +40,16 @@ void Mapping::reset() {
   std::byte* data = std::exchange(data_, nullptr);
   // In a forked child something else may lie there.
   if (data && !mark_.forked()) munmap(data, size_);
+}
+
+Error Mapping::grow(size_t bytes) {
+  if (bytes <= size_) return {};
+  check(bytes <= most_, "a mapping outgrows its file");
+  void* data = mremap(data_, size_, bytes, MREMAP_MAYMOVE);
+  if (data == MAP_FAILED) return system_error("mapping more of shared memory", errno);
+  data_ = static_cast<std::byte*>(data);
+  size_ = bytes;
+  return {};
 }
 
 Result<Fd> create_memory(const char* name, size_t bytes) {
@@ -50,21 +64,25 @@ Result<Fd> create_memory(const char* name, size_t bytes) {
   return fd;
 }
 
-Result<Mapping> map_memory(const Fd& fd, size_t bytes, bool writable) {
+Result<Mapping> map_memory(const Fd& fd, size_t bytes, bool writable, size_t offset, size_t most) {
   struct stat file{};
   if (fstat(fd.get(), &file) != 0) return system_error("fstat", errno);
   const int seals = fcntl(fd.get(), F_GET_SEALS);
-  if (static_cast<size_t>(file.st_size) < bytes || seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+  most = std::max(bytes, most);
+  if (static_cast<size_t>(file.st_size) < offset + most || seals < 0 ||
+      (seals & F_SEAL_SHRINK) == 0)
     return Error(ErrorKind::kProtocol, "shared memory that is too small, or may shrink");
   const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   // No child may be forked before the advice: it would hold the memory.
   const fork_guard::Hold hold;
-  void* data = mmap(nullptr, bytes, access, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
+  void* data = mmap(nullptr, bytes, access, MAP_SHARED | MAP_NORESERVE, fd.get(),
+                    static_cast<off_t>(offset));
   if (data == MAP_FAILED) return system_error("mmap", errno);
   madvise(data, bytes, MADV_DONTFORK);
   Mapping out;
   out.data_ = static_cast<std::byte*>(data);
   out.size_ = bytes;
+  out.most_ = most;
   return out;
 }
 

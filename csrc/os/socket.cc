@@ -159,6 +159,10 @@ Result<std::string> local_address(const Fd& fd) {
   return format_address(text.data(), ntohs(v6->sin6_port));
 }
 
+void hang_up(const Fd& fd) {
+  if (fd) shutdown(fd.get(), SHUT_RDWR);
+}
+
 size_t unread(const Fd& fd) {
   int bytes = 0;
   return ioctl(fd.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
@@ -178,6 +182,11 @@ Fd accept_connection(const Fd& listener) {
 bool exhausted(int errno_value) {
   return errno_value == EMFILE || errno_value == ENFILE || errno_value == ENOBUFS ||
          errno_value == ENOMEM;
+}
+
+bool passes(int errno_value) {
+  return errno_value == EAGAIN || errno_value == EINTR || errno_value == ENOBUFS ||
+         errno_value == ENOMEM || errno_value == ETOOMANYREFS;
 }
 
 Result<PeerCredentials> peer_credentials(const Fd& fd) {

@@ -39,6 +39,9 @@ int connect_result(const Fd& fd);
 Result<Fd> listen_tcp(const std::string& ip, uint16_t port);
 Result<std::string> local_address(const Fd& fd);
 
+// Ends the connection, also where a forked child or another process holds a copy of the descriptor.
+void hang_up(const Fd& fd);
+
 // How much of what was sent the other side has not read yet, or its kernel not confirmed; bytes.
 size_t unread(const Fd& fd);
 // TCP: the connection breaks when what was sent has not been confirmed for so long.
@@ -48,6 +51,10 @@ void break_after(const Fd& fd, int64_t milliseconds);
 Fd accept_connection(const Fd& listener);
 // Whether that errno means that the connection waits still, for descriptors or memory.
 bool exhausted(int errno_value);
+
+// True for an errno of connect or sendmsg that a lack for the moment causes: of room in a queue, of
+// memory, or of descriptors that may be in flight between processes.
+bool passes(int errno_value);
 
 // Who is on the other side of an AF_UNIX connection. pid is 0 where it is not visible from here.
 struct PeerCredentials {

@@ -69,9 +69,12 @@ class Transport {
 
   // What a peer needs to reach this Context: opaque bytes for the rendezvous. Any thread.
   virtual std::vector<std::byte> address() const = 0;
-  // Remembers a peer's address; connects on the first send. Any thread. Idempotent.
+  // Remembers a peer's address; connects on the first send. Any thread. A second call renews.
   virtual Error add_peer(ContextId peer, ConstBytes address) = 0;
   virtual bool reaches(ContextId peer) const = 0;
+  // If the connection to a living peer has broken, and that was reported, the next send makes
+  // another. Any thread.
+  virtual void renew(ContextId) {}
 
   // Sends from the caller's memory, which stays valid and unchanged until on_sent(). The header is
   // copied.

@@ -164,3 +164,43 @@ def test_the_setting_that_does_not_fit_is_blamed(fresh_pool, variable: str, blam
 
 def _caught_first_op() -> Raised | None:
     return caught(_first_op)
+
+
+def _after_the_lack() -> list[Raised | None]:
+    """Rank 1 has no descriptor left when the first operation connects it to rank 0."""
+    init()
+    assert poll(lambda: "waiting for its members" not in torch_ringdist.dump())
+    if Ranks.rank == 1:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        _leave_descriptors(0)
+    errors = [caught(dist.all_reduce, torch.ones(3))]
+    if Ranks.rank == 1:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    for again in range(2):
+        dist.destroy_process_group()
+        init(f"again{again}")
+        errors.append(caught(dist.all_reduce, torch.ones(3)))
+    return errors
+
+
+@counts_descriptors
+def test_a_lack_that_passes_does_not_outlive_its_group(fresh_pool):
+    for first, *later in fresh_pool(2, init=False).run(_after_the_lack):
+        assert first and "broke: " in first.text, first
+        assert later == [None, None], later
+
+
+def _with_address_space(left: int) -> None:
+    with open("/proc/self/statm") as statm:
+        used = int(statm.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + left, used + left))
+    _first_op()
+    size = dist.get_world_size()
+    got = torch.empty(size, 100_000)
+    dist.all_to_all_single(got, torch.ones(size, 100_000))
+    assert bool((got == 1).all())
+
+
+# 'ulimit -v', as batch systems set it. The own segment takes 92 MiB, each thread up to 72 MiB.
+def test_a_peer_takes_little_address_space(fresh_pool):
+    fresh_pool(12, init=False).run(_with_address_space, 800 << 20)

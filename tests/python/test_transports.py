@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
+import socket
+import stat
 import sys
 import time
 from pathlib import Path
@@ -12,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from support.rank import Raised, caught, init, new_group, same_bits
+from support.rank import Raised, Ranks, caught, init, new_group, same_bits
 
 import torch_ringdist
 
@@ -82,6 +85,43 @@ def test_all_hear_of_a_rank_that_cannot_open_a_transport(fresh_pool):
     for error in errors:
         assert "transport ucx" in error.text and "descriptors" in error.text, error
     assert "rank 1" in errors[0].text, errors[0]
+
+
+def _shut_down_connections() -> int:
+    """Those of this process by TCP, but for the one to PyTorch's store; how many they were."""
+    count = 0
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # none that is open, or connected
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(fd)) as connection:
+                of_tcp = connection.family in (socket.AF_INET, socket.AF_INET6)
+                if of_tcp and connection.getpeername()[1] != Ranks.launch.port:
+                    connection.shutdown(socket.SHUT_RDWR)
+                    count += 1
+    return count
+
+
+def _after_a_broken_connection() -> None:
+    """Between processes that live on."""
+    dist.all_reduce(torch.ones(3))
+    dist.barrier()
+    if dist.get_rank() == 1:
+        assert _shut_down_connections() > 0
+    error = caught(dist.all_reduce, torch.ones(3))
+    assert error and "broke" in error.text, error
+    torch_ringdist.shrink()
+    assert dist.get_world_size() == 2
+    dist.all_reduce(tensor := torch.ones(300_000))
+    assert bool((tensor == 2).all())
+    dist.destroy_process_group()
+    init("again")
+    dist.all_reduce(tensor := torch.ones(300_000))
+    assert bool((tensor == 2).all())
+
+
+def test_a_group_that_forms_anew_replaces_a_broken_connection(fresh_pool):
+    fresh_pool(2, environment={"RINGDIST_TRANSPORT": "ucx"}).run(_after_a_broken_connection)
 
 
 def _without_shared_memory() -> str:

@@ -1,15 +1,17 @@
-"""Ranks of one host that run as different users."""
+"""Ranks of one host that run as other users than root."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import stat
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
-from support.rank import Raised, Ranks, caught, init
+from support.rank import Raised, Ranks, caught, init, same_bits
 
 import torch_ringdist
 
@@ -17,12 +19,17 @@ NOBODY = 65534
 PR_SET_DUMPABLE = 4
 
 
+def _become_nobody() -> None:
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    # As after exec: else its own /proc is closed to it.
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
 def _rank_1_as_nobody() -> Raised | None:
     if Ranks.rank == 1:
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-        # As after exec: else its own /proc is closed to it.
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+        _become_nobody()
     init()
     return caught(dist.barrier)
 
@@ -37,11 +44,43 @@ def _closed_to_others() -> str:
 CLOSED = _closed_to_others()
 
 
-@pytest.mark.root
-@pytest.mark.skipif(bool(CLOSED), reason=f"only its owner may enter {CLOSED}: no import")
+def becomes_nobody(test):
+    reason = f"only its owner may enter {CLOSED}: no import"
+    return pytest.mark.root(pytest.mark.skipif(bool(CLOSED), reason=reason)(test))
+
+
+@becomes_nobody
 def test_the_error_names_the_users(fresh_pool):
     for error in fresh_pool(2, init=False).run(_rank_1_as_nobody):
         assert error, "a group of two users"
         for rank, user in enumerate((0, NOBODY)):
             assert f"rank {rank} (pid " in error.text and f"as uid {user}" in error.text, error
         assert "died" not in error.text, error
+
+
+def _all_connect_to_all(operation: str) -> None:
+    """At once, with the usual limits of a user without capabilities."""
+    _become_nobody()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+    init()
+    size = dist.get_world_size()
+    given = torch.arange(size * 1000, dtype=torch.int64) + Ranks.rank
+    got = torch.empty_like(given)
+    if operation == "all_to_all":
+        dist.all_to_all_single(got, given)
+        mine = torch.arange(Ranks.rank * 1000, (Ranks.rank + 1) * 1000)
+    else:
+        dist.all_gather_into_tensor(got, given[:1000].clone())
+        mine = torch.arange(1000)
+    same_bits(got, torch.cat([mine + peer for peer in range(size)]), operation)
+    dist.destroy_process_group()
+
+
+# The kernel lets all processes of a user have so many descriptors in flight, unless the user has
+# CAP_SYS_RESOURCE.
+@becomes_nobody
+@pytest.mark.default_of("RINGDIST_TRANSPORT", reason="UCX passes no descriptors")
+@pytest.mark.parametrize("operation", ["all_to_all", "all_gather"])
+def test_64_ranks_of_an_ordinary_user_connect_to_each_other(fresh_pool, operation: str):
+    environment = {"RINGDIST_ALGORITHM": "direct"}
+    fresh_pool(64, init=False, environment=environment).run(_all_connect_to_all, operation)

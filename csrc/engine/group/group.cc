@@ -34,10 +34,7 @@ Group::Group(GroupHost& host, const Membership& of, GroupConfig config)
       losses_(peers_, collectives_, point_to_point_, letters_),
       report_(config_.name, of.plans_by, *this, peers_, waits_, collectives_, point_to_point_,
               letters_) {
-  for (Peer& peer : peers_)  // it broke before
-    if (peer.member.transport && !peer.member.transport->reaches(peer.member.context))
-      peer.break_connection(Error(ErrorKind::kPeerLost, "the connection broke before the first op"),
-                            now());
+  peers_.connect_anew(now());
 }
 
 void Group::enqueue(const std::shared_ptr<Op>& op) {

@@ -23,6 +23,17 @@ int Peers::first_leaver() const {
   return first;
 }
 
+void Peers::connect_anew(TimePoint now) {
+  for (Peer& peer : peers_) {
+    const auto& [context, transport, where] = peer.member;
+    if (!transport || transport->reaches(context)) continue;
+    transport->renew(context);
+    if (!transport->reaches(context))
+      peer.break_connection(Error(ErrorKind::kPeerLost, "the connection broke before the first op"),
+                            now);
+  }
+}
+
 bool Peers::any_in_doubt() const {
   return std::ranges::any_of(peers_, [](const Peer& peer) {
     return peer.broken() && peer.presence() == Peer::Presence::kHere;

@@ -28,6 +28,9 @@ class Peers {
   int first_leaver() const;
   // Some connection is broken, and nobody has said why yet.
   bool any_in_doubt() const;
+  // Connections that broke before have ended other groups: this one uses others. One to a process
+  // that is gone counts as broken.
+  void connect_anew(TimePoint now);
   // Why a rank that is gone is.
   Error departure(int peer) const;
 

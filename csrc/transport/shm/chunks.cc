@@ -40,8 +40,8 @@ uint64_t Chunks::offset(Id chunk) const {
 Chunks::Id Chunks::find(const std::byte* data) const {
   const auto at = static_cast<size_t>(data - memory_.data());
   check(data >= memory_.data() && at >= kChunksAt && at < kSegmentBytes, "memory of no chunk");
-  if (at >= kSmallAt) return kFirstSmall + static_cast<Id>((at - kSmallAt) / kSmallChunk);
-  return static_cast<Id>((at - kChunksAt) / kLargeChunk);
+  if (at < kLargeAt) return kFirstSmall + static_cast<Id>((at - kChunksAt) / kSmallChunk);
+  return static_cast<Id>((at - kLargeAt) / kLargeChunk);
 }
 
 }  // namespace ringdist::shm

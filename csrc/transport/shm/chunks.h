@@ -53,8 +53,8 @@ class Chunks {
 
   const Fd& file_;
   const Bytes memory_;
-  Class large_{kChunksAt, kLargeChunk, kLargeChunks, kLargeChunks + kReservedChunks};
-  Class small_{kSmallAt, kSmallChunk, kSmallChunks, kSmallChunks};
+  Class large_{kLargeAt, kLargeChunk, kLargeChunks, kLargeChunks + kReservedChunks};
+  Class small_{kChunksAt, kSmallChunk, kSmallChunks, kSmallChunks};
   Error error_;
 };
 

@@ -31,10 +31,10 @@ Connecting connect_to_own_user(const std::string& address) {
 }
 
 Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index, const Fd& segment,
-                 const Fd& button) {
+                 const Fd& button, bool* later) {
   const Hello hello{kMagic, kLayoutVersion, index, from, to};
   const std::array<int, 2> fds{segment.get(), button.get()};
-  return send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), fds);
+  return send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), fds, later);
 }
 
 Error send_loans_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index) {
@@ -47,7 +47,7 @@ void refuse_hello(const Fd& socket, ContextId from) {
   (void)send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), {});
 }
 
-Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, size_t bytes) {
+Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, bool reads) {
   Hello hello{};
   bool empty = false;
   auto received = receive_with_fds(socket, std::as_writable_bytes(std::span(&hello, 1)), empty);
@@ -68,10 +68,17 @@ Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, siz
   if (hello.to != me) return no_hello("it is meant for another process");
   if (hello.index >= kMaxLinks) return no_hello("its index is too large");
   if (for_loans) return std::optional<Greeted>(Greeted{hello, for_loans});
-  auto segment = map_memory(got.fds[0], bytes, /*writable=*/false);
+  auto segment = map_memory(got.fds[0], reads ? end_of_ring(hello.index) : sizeof(Front),
+                            /*writable=*/false);
   if (!segment.ok()) return segment.error();
-  return std::optional<Greeted>(
-      Greeted{hello, for_loans, std::move(segment.value()), std::move(got.fds[1])});
+  Greeted out{hello, for_loans, std::move(segment.value()), {}, std::move(got.fds[1])};
+  if (reads) {
+    auto chunks = map_memory(got.fds[0], kSmallChunk, /*writable=*/false, kChunksAt,
+                             kSegmentBytes - kChunksAt);
+    if (!chunks.ok()) return chunks.error();
+    out.chunks = std::move(chunks.value());
+  }
+  return std::optional<Greeted>(std::move(out));
 }
 
 }  // namespace ringdist::shm

@@ -28,21 +28,24 @@ struct Greeted {
   Hello hello;
   bool for_loans = false;  // `index` is the ring of a link that is there, and there is no more
   Mapping segment = {};
-  Fd button = {};  // of the other's doorbell
+  Mapping chunks = {};  // where the hello names a ring; it may grow
+  Fd button = {};       // of the other's doorbell
 };
 
 // As connect_unix(); refuses another user's socket.
 Connecting connect_to_own_user(const std::string& address);
 
+// `later` as of send_with_fds().
 Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index, const Fd& segment,
-                 const Fd& button);
+                 const Fd& button, bool* later = nullptr);
 // `index` is that of the link whose messages will name them.
 Error send_loans_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index);
 // In its place, where there is no room for the link: the dialer is told why nobody answers.
 void refuse_hello(const Fd& socket, ContextId from);
-// Maps the first `bytes` of the other's segment. Nothing if it has not come yet. Errors: kPeerLost
+// Maps the Front of the other's segment and, for one who `reads`, the ring that the hello names and
+// the beginning of the chunks. Nothing if it has not come yet. Errors: kPeerLost
 // where the connection has ended; kProtocol where it is no hello of this version to `me`; kSystem
 // where this process, or the other, has no descriptor or address space left for it.
-Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, size_t bytes);
+Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, bool reads);
 
 }  // namespace ringdist::shm

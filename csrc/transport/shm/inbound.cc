@@ -35,7 +35,11 @@ bool Inbound::on_event(uint64_t key) {
   }
   auto it = links_.find(key);
   if (it == links_.end()) return false;
+  const bool was_known = it->second->peer().has_value();
   it->second->on_event();
+  if (const auto peer = it->second->peer(); peer && !was_known)
+    for (const auto& [other, link] : links_)
+      if (other != key && link->peer() == peer) link->replace();
   if (it->second->for_loans())
     hand_over(it);
   else
@@ -125,13 +129,14 @@ bool Inbound::reap(TimePoint now, const std::function<void(ContextId, const Erro
   for (auto it = links_.begin(); it != links_.end();) {
     Inlink& link = *it->second;
     if (link.is_stranger(now)) link.end(Error(ErrorKind::kProtocol, "it said nothing"));
+    if (const auto due = link.due(); due && now >= *due) link.answer();
     link.look_for_end();
     close_unneeded_socket(link);
     if (link.finished() && !link.was_let_go()) {
       link.let_go();
       if (link.peer())
         lost(*link.peer(), link.error());
-      else
+      else if (link.error().kind() != ErrorKind::kPeerLost)  // which may dial again
         log(LogLevel::kWarn, "shared memory: a connection was refused: " + link.error().message());
       any = true;
     }
@@ -140,7 +145,12 @@ bool Inbound::reap(TimePoint now, const std::function<void(ContextId, const Erro
   return any;
 }
 
-std::optional<TimePoint> Inbound::due() const { return accept_again_; }
+std::optional<TimePoint> Inbound::due() const {
+  std::optional<TimePoint> first = accept_again_;
+  for (const auto& [key, link] : links_)
+    if (const auto due = link->due(); due && (!first || *due < *first)) first = due;
+  return first;
+}
 
 void Inbound::drop(ContextId peer, const Error& cause) {
   for (const auto& [key, link] : links_)

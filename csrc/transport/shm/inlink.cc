@@ -1,16 +1,21 @@
 #include "transport/shm/inlink.h"
 
+#include <algorithm>
+
 namespace ringdist::shm {
 namespace {
 
+constexpr size_t kMappedStep = size_t{1} << 20;
 constexpr auto kHelloTime = std::chrono::seconds(5);
+constexpr auto kAnswerTime = std::chrono::seconds(30);
+constexpr auto kRetryTime = std::chrono::milliseconds(5);
 
 }  // namespace
 
 void Inlink::on_event() {
   if (ended()) return;
   if (bell_) return hear_loans();
-  auto greeted = receive_hello(socket_, me_, kSegmentBytes);
+  auto greeted = receive_hello(socket_, me_, /*reads=*/true);
   if (!greeted.ok()) {
     if (greeted.error().kind() == ErrorKind::kSystem) refuse_hello(socket_, me_);
     return end(greeted.error());
@@ -26,12 +31,23 @@ void Inlink::on_event() {
   if (!counter_)
     return end(Error(ErrorKind::kSystem, "too many processes of this host send to it"));
   memory_ = std::move(greeted.value()->segment);
+  chunks_ = std::move(greeted.value()->chunks);
   bell_ = std::move(bell.value());
   peer_ = greeted.value()->hello.from;
   ring_index_ = greeted.value()->hello.index;
   ring_ = &reinterpret_cast<const Segment*>(memory_.data())->rings[ring_index_];
-  if (Error error =
-          send_hello(socket_, me_, *peer_, *counter_, own_.file(), own_.doorbell().button()))
+  answer();
+}
+
+void Inlink::answer() {
+  const TimePoint now = Clock::now();
+  bool later = false;
+  const Error error =
+      send_hello(socket_, me_, *peer_, *counter_, own_.file(), own_.doorbell().button(), &later);
+  answer_again_.reset();
+  if (error && later && now - since_ < kAnswerTime)
+    answer_again_ = now + kRetryTime;
+  else if (error)
     end(error);
 }
 
@@ -85,7 +101,7 @@ void Inlink::consume_one(Receiver& receiver) {
   borrowed_.read_until(slots_.consumed());
 }
 
-std::optional<ConstBytes> Inlink::payload(const Slot& slot, uint32_t header, size_t bytes) const {
+std::optional<ConstBytes> Inlink::payload(const Slot& slot, uint32_t header, size_t bytes) {
   const uint64_t at = *static_cast<const volatile uint64_t*>(&slot.payload_at);
   if ((header & kLent) != 0) return borrowed_.find(at, bytes);
   const size_t header_size = header & kHeaderSize;
@@ -93,8 +109,15 @@ std::optional<ConstBytes> Inlink::payload(const Slot& slot, uint32_t header, siz
     if (!is_short(header_size, bytes)) return std::nullopt;
     return ConstBytes{slot.bytes.data() + short_payload_at(header_size), bytes};
   }
-  if (at > memory_.size() || bytes > memory_.size() - at) return std::nullopt;
-  return ConstBytes{memory_.data() + at, bytes};
+  if (at < kChunksAt || at > kSegmentBytes || bytes > kSegmentBytes - at) return std::nullopt;
+  const size_t from = at - kChunksAt;
+  if (from + bytes > chunks_.size())
+    if (Error error = chunks_.grow(
+            std::min(round_up(from + bytes, kMappedStep), kSegmentBytes - kChunksAt))) {
+      end(error);
+      return std::nullopt;
+    }
+  return ConstBytes{chunks_.data() + from, bytes};
 }
 
 void Inlink::end(const Error& cause) {
@@ -111,6 +134,7 @@ void Inlink::let_go() {
   let_go_ = true;
   ring_ = nullptr;
   memory_.reset();
+  chunks_.reset();
   borrowed_.clear();
   if (!counter_) return;
   slots_.end(own_.front().consumed[*counter_].value);

@@ -23,7 +23,7 @@ class Inlink {
 
   const Fd& socket() const { return socket_; }
   // Else nothing more is to be read from the socket: nobody watches it any more.
-  bool needs_socket() const { return !ended() && (lends_ || !bell_); }
+  bool needs_socket() const { return !ended() && (lends_ || !bell_ || answer_again_); }
   void close_socket() { socket_.reset(); }
   std::optional<ContextId> peer() const { return peer_; }
 
@@ -34,6 +34,9 @@ class Inlink {
   Fd take_socket() { return std::move(socket_); }
   // It reads that ring of that peer.
   bool is_of(ContextId peer, uint32_t ring) const;
+  // Its hello could not be answered at once: when to call answer().
+  std::optional<TimePoint> due() const { return ended() ? std::nullopt : answer_again_; }
+  void answer();
   // This is the connection for its loans from here on; it has no other.
   void begin_loans(Fd socket);
   // Gives messages to the receiver, as many as are there and at most `most`.
@@ -50,8 +53,10 @@ class Inlink {
   // Of one that is finished: says to the peer that it reads no more, and unmaps its memory.
   void let_go();
   bool was_let_go() const { return let_go_; }
+  // The peer has begun another link, so it has ended this one.
+  void replace() { replaced_ = true; }
   // Nobody looks at its counter any more, which another link may have then.
-  bool over() const { return let_go_ && (!bell_ || bell_->gone()); }
+  bool over() const { return let_go_ && (!bell_ || bell_->gone() || replaced_); }
   // Connected, and has not said who it is.
   bool is_stranger(TimePoint now) const;
 
@@ -59,7 +64,7 @@ class Inlink {
   uint64_t published() const;  // without kLast
   void consume_one(Receiver& receiver);
   void hear_loans();
-  std::optional<ConstBytes> payload(const Slot& slot, uint32_t header, size_t bytes) const;
+  std::optional<ConstBytes> payload(const Slot& slot, uint32_t header, size_t bytes);
 
   OwnSegment& own_;
   Bells& bells_;
@@ -71,7 +76,8 @@ class Inlink {
   std::optional<uint32_t> counter_;
   uint32_t ring_index_ = 0;
   const Ring* ring_ = nullptr;
-  Mapping memory_;
+  Mapping memory_;  // the Front and the ring
+  Mapping chunks_;  // as far as messages have come
   std::shared_ptr<PeerBell> bell_;
   Borrowed borrowed_;
   bool lends_ = false;  // the socket is the one for loans
@@ -79,6 +85,8 @@ class Inlink {
   uint64_t last_ = 0;  // once it has ended
   Error error_;
   bool let_go_ = false;
+  bool replaced_ = false;
+  std::optional<TimePoint> answer_again_;
 };
 
 }  // namespace ringdist::shm

@@ -26,7 +26,7 @@
 
 namespace ringdist::shm {
 
-inline constexpr uint32_t kLayoutVersion = 3;
+inline constexpr uint32_t kLayoutVersion = 4;
 inline constexpr size_t kCacheLine = 64;
 inline constexpr size_t kMaxLinks = 256;  // peers that share a host
 inline constexpr size_t kSlots = 128;     // messages in flight per link
@@ -88,9 +88,13 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<Sleep>::
 
 constexpr size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
+// The small chunks first: a reader maps the chunks up to the last that was used.
 inline constexpr size_t kChunksAt = round_up(sizeof(Segment), kLargeChunk);
-inline constexpr size_t kSmallAt = kChunksAt + (kLargeChunks + kReservedChunks) * kLargeChunk;
-inline constexpr size_t kSegmentBytes = kSmallAt + kSmallChunks * kSmallChunk;
+inline constexpr size_t kLargeAt = kChunksAt + kSmallChunks * kSmallChunk;
+inline constexpr size_t kSegmentBytes = kLargeAt + (kLargeChunks + kReservedChunks) * kLargeChunk;
+
+constexpr size_t end_of_ring(uint32_t index) { return sizeof(Front) + (index + 1) * sizeof(Ring); }
+static_assert(end_of_ring(kMaxLinks - 1) == sizeof(Segment));
 
 // Of a payload in a loan.
 constexpr uint64_t place_in_loan(uint32_t loan, uint64_t offset) {

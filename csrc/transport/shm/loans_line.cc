@@ -49,7 +49,10 @@ void LoansLine::lose() {
   dial_again_ = Clock::now() + kDialAgainAfter;
 }
 
+// A child that was just forked holds the socket as well. The reader must see the end of this
+// connection before the next begins.
 void LoansLine::close() {
+  hang_up(socket_);
   socket_.reset();
   state_ = State::kClosed;
 }

@@ -1,7 +1,8 @@
 #include "transport/shm/outlink.h"
 
-#include <cerrno>
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "os/socket.h"
@@ -9,58 +10,73 @@
 namespace ringdist::shm {
 namespace {
 
-constexpr auto kRetryTime = std::chrono::milliseconds(20);
+constexpr Duration kFirstPause = std::chrono::milliseconds(2);
+constexpr Duration kLastPause = std::chrono::milliseconds(100);
+constexpr auto kDialTime = std::chrono::seconds(30);     // then the cause is reported
+constexpr auto kGreetingTime = std::chrono::seconds(1);  // a stopped peer must not hold up others
 
 }  // namespace
 
 void Outlink::dial() {
+  if (!own_.may_greet()) return;
   const TimePoint now = Clock::now();
-  if (state_ == State::kDialing && now < dial_again_) return;
+  if (now < dial_again_) return;
   Connecting attempt = connect_to_own_user(address_);
-  if (attempt.failure && attempt.failure->errno_value == EAGAIN) {
-    state_ = State::kDialing;  // its queue of connections is full
-    dial_again_ = now + kRetryTime;
-    return;
-  }
+  if (attempt.failure && passes(attempt.failure->errno_value))
+    return dial_later(now, attempt.failure->error);
   if (attempt.failure) return break_off(attempt.failure->error);
-  socket_ = std::move(attempt.fd);
   auto ring = own_.take_ring();
   if (!ring.ok()) return break_off(ring.error());
+  bool later = false;
+  if (Error error = send_hello(attempt.fd, me_, peer_, ring.value(), own_.file(),
+                               own_.doorbell().button(), &later)) {
+    own_.give_back_ring(ring.value());
+    return later ? dial_later(now, error) : break_off(error);
+  }
+  socket_ = std::move(attempt.fd);
   ring_ = ring.value();
   state_ = State::kGreeting;
-  if (Error error = send_hello(socket_, me_, peer_, *ring_, own_.file(), own_.doorbell().button()))
-    break_off(error);
+  greeting_since_ = now;
+  own_.begin_greeting();
+}
+
+void Outlink::dial_later(TimePoint now, const Error& cause) {
+  if (dial_pause_ == Duration(0)) dialing_since_ = now;
+  if (now - dialing_since_ > kDialTime) return break_off(cause);
+  dial_pause_ = std::clamp(2 * dial_pause_, kFirstPause, kLastPause);
+  dial_again_ = now + dial_pause_;
+}
+
+void Outlink::end_greeting() {
+  if (!greeting_since_) return;
+  greeting_since_.reset();
+  own_.end_greeting();
 }
 
 void Outlink::on_event() {
   if (bell_) return hear();
-  auto greeted = receive_hello(socket_, me_, sizeof(Front));
+  auto greeted = receive_hello(socket_, me_, /*reads=*/false);
   if (!greeted.ok()) {
     const bool refused =
         state_ == State::kGreeting && greeted.error().kind() == ErrorKind::kPeerLost;
-    break_off(refused ? greeted.error().suffixed(" before it answered; its own log may say why")
-                      : greeted.error());
-    return end();
+    return end(refused ? greeted.error().suffixed(" before it answered; its own log may say why")
+                       : greeted.error());
   }
   if (!greeted.value()) return;
-  if (greeted.value()->hello.from != peer_ || greeted.value()->for_loans) {
-    break_off(Error(ErrorKind::kProtocol, "another process answers"));
-    return end();
-  }
+  end_greeting();
+  if (greeted.value()->hello.from != peer_ || greeted.value()->for_loans)
+    return end(Error(ErrorKind::kProtocol, "another process answers"));
   auto bell = bells_.keep(peer_, std::move(greeted.value()->button));
-  if (!bell.ok()) {
-    break_off(bell.error());
-    return end();
-  }
+  if (!bell.ok()) return end(bell.error());
   counter_ = greeted.value()->hello.index;
   peer_memory_ = std::move(greeted.value()->segment);
   bell_ = std::move(bell.value());
-  if (!broken()) state_ = State::kOpen;
+  if (!has_ended()) state_ = State::kOpen;
 }
 
 // Once it has answered: what it says of loans.
 void Outlink::hear() {
-  if (broken()) return;
+  if (has_ended()) return;
   const Error error = loans_.on_event();
   if (!error) return;
   take_back(consumed());
@@ -68,28 +84,35 @@ void Outlink::hear() {
 }
 
 void Outlink::not_watched(const Error& cause) {
-  if (socket_) return break_off(cause);
-  loans_.lose_socket();
+  if (!socket_) return loans_.lose_socket();
+  break_off(cause);
+  ring_.reset();  // nobody will see when the peer has read it, so no other link may have it
+  end();
 }
 
 void Outlink::break_off(const Error& cause) {
   if (broken()) return;
-  state_ = State::kBroken;
   error_ = cause;
-  withdraw_all();
-  loans_.clear();
-  if (ring_) {
-    slots_.end(own_.ring(*ring_).published.value);
-    if (bell_) bell_->ring();
-  } else {
-    end();
+  if (!std::exchange(renewed_, false)) {
+    state_ = State::kBroken;
+    end_greeting();
+    withdraw_all();
+    loans_.clear();
+    if (ring_) {
+      slots_.end(own_.ring(*ring_).published.value);
+      if (bell_) bell_->ring();
+    } else {
+      end();
+    }
   }
   for (Parcel& parcel : std::exchange(waiting_, {})) fail(parcel);
 }
 
 void Outlink::look_for_end() {
   if (state_ != State::kOpen && state_ != State::kBroken) return;
-  if (bell_ && slots_.reader_has_ended(told())) peer_is_gone();
+  if (!bell_ || !slots_.reader_has_ended(told())) return;
+  if (state_ == State::kOpen) take_back(consumed());
+  end(Bells::closed());
 }
 
 void Outlink::peer_is_gone() {
@@ -110,6 +133,11 @@ void Outlink::give_back(Chunks::Id chunk) {
   own_.chunks().release(chunk);
 }
 
+void Outlink::end(const Error& cause) {
+  if (!has_ended()) break_off(cause);
+  end();
+}
+
 // The peer reads no more.
 void Outlink::end() {
   if (state_ == State::kOver) return;
@@ -117,6 +145,20 @@ void Outlink::end() {
   take_back(slots_.published());
   if (ring_) own_.give_back_ring(*ring_);
   peer_memory_.reset();
+}
+
+// The former link is over. Messages that were sent since then wait for this one.
+void Outlink::begin_again() {
+  if (!renewed_ || state_ != State::kOver || socket()) return;
+  renewed_ = false;
+  error_ = {};
+  ring_.reset();
+  bell_.reset();
+  asked_ -= std::min(asked_, slots_.published());
+  slots_ = {};
+  dial_pause_ = {};
+  dial_again_ = {};
+  state_ = waiting_.empty() ? State::kIdle : State::kDialing;
 }
 
 void Outlink::send(ConstBytes header, ConstBytes payload, Ticket ticket, bool spare) {
@@ -143,7 +185,11 @@ void Outlink::send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, Tick
 }
 
 void Outlink::enqueue(Parcel parcel) {
-  if (state_ == State::kIdle) dial();
+  begin_again();
+  if (state_ == State::kIdle) {
+    state_ = State::kDialing;
+    dial();
+  }
   if (broken()) return fail(parcel);
   if (state_ == State::kOpen && waiting_.empty() && publish(parcel)) {
     if (!parcel.lent) tell(parcel.ticket, {});
@@ -263,12 +309,15 @@ void Outlink::ask_delivery() {
 }
 
 std::optional<TimePoint> Outlink::due() const {
+  if (renewed_ && state_ == State::kOver) return Clock::now();
   if (state_ != State::kDialing) return std::nullopt;
-  return dial_again_;
+  return own_.may_greet() ? dial_again_ : Clock::now() + kLastPause;
 }
 
 bool Outlink::advance() {
+  begin_again();
   if (state_ == State::kDialing) dial();
+  if (greeting_since_ && Clock::now() - *greeting_since_ > kGreetingTime) end_greeting();
   if (state_ != State::kOpen) return false;
   loans_.return_freed();
   if (slots_.empty() && waiting_.empty()) return false;

@@ -38,7 +38,7 @@ class Outlink {
   bool awaits_word(TimePoint now) const {
     return state_ == State::kGreeting || (state_ == State::kOpen && loans_.awaits_answer(now));
   }
-  bool broken() const { return state_ == State::kBroken || state_ == State::kOver; }
+  bool broken() const { return has_ended() && !renewed_; }
   const Error& error() const { return error_; }  // once it is broken
   // The one that greets, later the one for loans, mostly none.
   const Fd& socket() const { return socket_ ? socket_ : loans_.socket(); }
@@ -49,8 +49,12 @@ class Outlink {
   // it says that it does not, or is gone, ring and chunks stay as they are; then the link is over.
   // The first cause stays.
   void break_off(const Error& cause);
-  // The same, if the peer reads no more.
+  // Of one that is broken: messages wait from here on for another link to the same peer, which
+  // begins when the former is over.
+  void renew() { renewed_ = broken(); }
+  // Ends the link if the peer reads no more.
   void look_for_end();
+  // Nobody is there for another link either.
   void peer_is_gone();
   // Else nothing more is to be read from its socket: nobody watches it any more.
   bool needs_socket() const {
@@ -107,8 +111,13 @@ class Outlink {
     Ticket ticket = kNoTicket;  // of one whose payload is lent
   };
 
+  bool has_ended() const { return state_ == State::kBroken || state_ == State::kOver; }
   void dial();
+  void dial_later(TimePoint now, const Error& cause);
+  void end_greeting();
   void end();
+  void end(const Error& cause);
+  void begin_again();
   void enqueue(Parcel parcel);
   void fail(Parcel& parcel);
   void tell(Ticket ticket, const Error& error);
@@ -144,7 +153,11 @@ class Outlink {
   size_t lent_ = 0;    // in the ring
   size_t chunks_ = 0;  // in the ring
   size_t large_ = 0;   // large ones, in the ring or waiting
+  bool renewed_ = false;
+  std::optional<TimePoint> greeting_since_;  // while it counts as one of OwnSegment's greetings
+  TimePoint dialing_since_;
   TimePoint dial_again_;
+  Duration dial_pause_{0};
   uint64_t asked_ = 0;
   TimePoint silent_since_;
   std::deque<Parcel> waiting_;

@@ -29,7 +29,15 @@ class OwnSegment {
   void give_back_ring(uint32_t index) { free_rings_.push_back(index); }
   void give_back_counter(uint32_t index) { free_counters_.push_back(index); }
 
+  // Greetings on their way, each with two descriptors in flight. The kernel bounds those of all
+  // processes of a user together, so one process greets a few peers at a time.
+  bool may_greet() const { return greetings_ < kMostGreetings; }
+  void begin_greeting() { ++greetings_; }
+  void end_greeting() { --greetings_; }
+
  private:
+  static constexpr int kMostGreetings = 4;  // so 128 processes stay below 1024 descriptors
+
   OwnSegment(Fd file, Doorbell doorbell, Mapping mapping);
 
   Fd file_;
@@ -39,6 +47,7 @@ class OwnSegment {
   Chunks chunks_;
   std::vector<uint32_t> free_rings_;
   std::vector<uint32_t> free_counters_;
+  int greetings_ = 0;
 };
 
 }  // namespace ringdist::shm

@@ -64,10 +64,21 @@ Error ShmTransport::add_peer(ContextId id, ConstBytes address) {
   if (address.empty())
     return Error(ErrorKind::kPeerLost, "the peer published no name in shared memory");
   std::string name(reinterpret_cast<const char*>(address.data()), address.size());
-  std::lock_guard lock(peers_mutex_);
-  auto& slot = peers_[id];
-  if (!slot) slot = std::make_unique<Peer>(*own_, bells_, receiver_, me_, id, std::move(name));
+  {
+    std::lock_guard lock(peers_mutex_);
+    auto& slot = peers_[id];
+    if (!slot) slot = std::make_unique<Peer>(*own_, bells_, receiver_, me_, id, std::move(name));
+  }
+  renew(id);
   return {};
+}
+
+// Whatever ended the link may have passed.
+void ShmTransport::renew(ContextId id) {
+  Peer* peer = find(id);
+  if (!peer || !peer->over.exchange(false)) return;
+  peer->broken = false;
+  peer->renewed = true;
 }
 
 bool ShmTransport::reaches(ContextId id) const {
@@ -81,10 +92,19 @@ ShmTransport::Peer* ShmTransport::find(ContextId id) const {
   return it == peers_.end() ? nullptr : it->second.get();
 }
 
+ShmTransport::Peer* ShmTransport::to_send_to(ContextId id) const {
+  Peer* peer = closed_ ? nullptr : find(id);
+  if (peer && peer->renewed.exchange(false)) {
+    peer->link.renew();
+    peer->noticed = false;
+  }
+  return peer;
+}
+
 void ShmTransport::send(ContextId id, ConstBytes header, ConstBytes payload, Ticket ticket) {
   check(payload.size() <= max_payload_ && header.size() <= kMaxHeaderBytes, "message too large");
-  Peer* peer = find(id);
-  if (!peer || closed_) return refuse(ticket);
+  Peer* peer = to_send_to(id);
+  if (!peer) return refuse(ticket);
   const bool spare = payload.size() > shm::kMostCopied && !inbound_.has_messages();
   peer->link.send(header, payload, ticket, spare);
   settle(*peer);
@@ -109,8 +129,8 @@ std::optional<Bytes> ShmTransport::reserve(size_t bytes) {
 void ShmTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to) {
   const Chunks::Id chunk = own_->chunks().find(reserved.data());
   for (const Outgoing& out : to) {
-    Peer* peer = find(out.peer);
-    if (!peer || closed_) {
+    Peer* peer = to_send_to(out.peer);
+    if (!peer) {
       refuse(out.ticket);
       continue;
     }
@@ -137,7 +157,10 @@ void ShmTransport::settle(Peer& peer) {
       peer.link.not_watched(error);
     peer.watched = true;
   }
-  if (peer.link.broken() && !peer.broken.exchange(true)) newly_broken_.push_back(&peer);
+  if (peer.link.broken() && !std::exchange(peer.noticed, true)) {
+    peer.broken = true;
+    newly_broken_.push_back(&peer);
+  }
   if (peer.link.socket() && !peer.link.needs_socket()) {
     epoll_.remove(peer.link.socket().get());
     peer.link.close_socket();
@@ -175,6 +198,7 @@ bool ShmTransport::report_broken() {
       newly_broken_.push_back(peer);
       continue;
     }
+    peer->over = !peer->gone;
     receiver_.on_peer_lost(name(), peer->link.peer(), peer->link.error());
     any = true;
   }
@@ -207,7 +231,10 @@ void ShmTransport::look_at_sockets(TimePoint now) {
 void ShmTransport::peer_is_gone(ContextId id) {
   inbound_.drop(id, shm::Bells::closed());
   Peer* peer = find(id);
-  if (!peer || !peer->used) return;
+  if (!peer) return;
+  peer->gone = true;
+  peer->over = false;
+  if (!peer->used) return;
   peer->link.peer_is_gone();
   settle(*peer);
 }
@@ -242,7 +269,10 @@ void ShmTransport::drop_peer(ContextId id) {
   inbound_.drop(id, process_is_gone());
   Peer* peer = find(id);
   if (!peer) return;
-  peer->broken = true;  // the caller knows
+  peer->gone = true;
+  peer->over = false;
+  peer->broken = true;
+  peer->noticed = true;  // the caller knows
   peer->link.break_off(process_is_gone());
   settle(*peer);
 }

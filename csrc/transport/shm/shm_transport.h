@@ -32,6 +32,7 @@ class ShmTransport final : public Transport {
   std::vector<std::byte> address() const override;
   Error add_peer(ContextId peer, ConstBytes address) override;
   bool reaches(ContextId peer) const override;
+  void renew(ContextId peer) override;
   void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
   void withdraw(ContextId peer, Ticket ticket) override;
   bool stages(ConstBytes payload) const override;
@@ -54,13 +55,19 @@ class ShmTransport final : public Transport {
         : link(own, bells, receiver, me, peer, std::move(address)) {}
     shm::Outlink link;
     bool used = false;
-    bool watched = false;              // its socket is in the epoll set
-    std::atomic<bool> broken = false;  // read by any thread
+    bool watched = false;  // its socket is in the epoll set
+    bool noticed = false;  // the link is broken
+    bool gone = false;     // its process: no other link follows
+    // For any thread: the link is broken; that was reported, so another may follow; one shall.
+    std::atomic<bool> broken = false;
+    std::atomic<bool> over = false;
+    std::atomic<bool> renewed = false;
   };
 
   ShmTransport(const TransportConfig& config, Receiver& receiver,
                std::unique_ptr<shm::OwnSegment> own, Epoll epoll);
   Peer* find(ContextId peer) const;
+  Peer* to_send_to(ContextId peer) const;
   void settle(Peer& peer);
   void refuse(Ticket ticket);
   void look_at_sockets(TimePoint now);

@@ -53,6 +53,7 @@ Error UcxTransport::install_handler(unsigned id, ucp_am_recv_callback_t callback
 
 Error UcxTransport::add_peer(ContextId peer, ConstBytes address) {
   if (address.empty()) return Error(ErrorKind::kPeerLost, "the peer published no UCX address");
+  renew(peer);
   std::lock_guard lock(peers_mutex_);
   auto& slot = peers_[peer];
   if (slot) return {};
@@ -61,6 +62,14 @@ Error UcxTransport::add_peer(ContextId peer, ConstBytes address) {
   slot->id = peer;
   slot->address.assign(address.begin(), address.end());
   return {};
+}
+
+// Whatever ended the connection may have passed.
+void UcxTransport::renew(ContextId id) {
+  std::lock_guard lock(peers_mutex_);
+  const auto it = peers_.find(id);
+  if (it == peers_.end() || it->second->gone) return;
+  if (std::exchange(it->second->over, false)) it->second->broken = {};
 }
 
 bool UcxTransport::reaches(ContextId peer) const {
@@ -74,16 +83,17 @@ Result<ucp_ep_h> UcxTransport::endpoint(ContextId id) {
   {
     std::lock_guard lock(peers_mutex_);
     auto it = peers_.find(id);
-    if (it != peers_.end()) peer = it->second.get();
+    if (it == peers_.end()) return Error(ErrorKind::kPeerLost, "no address of this peer is known");
+    peer = it->second.get();
+    if (peer->broken) return peer->broken;
   }
-  if (!peer) return Error(ErrorKind::kPeerLost, "no address of this peer is known");
-  if (peer->broken) return peer->broken;
   if (!peer->endpoint)
     if (Error error = connect(*peer)) return error;
   return peer->endpoint;
 }
 
 Error UcxTransport::connect(Peer& peer) {
+  peer.confirmed = peer.asked;  // nothing answers what went over a former endpoint
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -195,7 +205,13 @@ bool UcxTransport::handle_broken() {
     Peer* peer = newly_broken_.front();
     newly_broken_.pop_front();
     close_endpoint(*peer);
-    receiver_.on_peer_lost(name(), peer->id, peer->broken);
+    Error cause;
+    {
+      std::lock_guard lock(peers_mutex_);
+      cause = peer->broken;
+      peer->over = true;
+    }
+    receiver_.on_peer_lost(name(), peer->id, cause);
   }
   return true;
 }
@@ -240,6 +256,7 @@ void UcxTransport::drop_peer(ContextId id) {
     auto it = peers_.find(id);
     if (it == peers_.end()) return;
     peer = it->second.get();
+    peer->gone = true;
     if (!peer->broken) peer->broken = Error(ErrorKind::kPeerLost, "the peer's process is gone");
   }
   close_endpoint(*peer);

@@ -29,6 +29,7 @@ class UcxTransport final : public Transport {
   std::vector<std::byte> address() const override { return worker_->address(); }
   Error add_peer(ContextId peer, ConstBytes address) override;
   bool reaches(ContextId peer) const override;
+  void renew(ContextId peer) override;
   void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
   void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override;
@@ -48,6 +49,8 @@ class UcxTransport final : public Transport {
     std::vector<std::byte> address;
     ucp_ep_h endpoint = nullptr;
     Error broken;
+    bool over = false;       // broken, reported, and its endpoint is closed
+    bool gone = false;       // its process: no other endpoint follows
     uint64_t asked = 0;      // how often it was asked to confirm what it got
     uint64_t confirmed = 0;  // the last of these that it answered
     TimePoint silent_since;  // while it has not answered all

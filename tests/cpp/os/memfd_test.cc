@@ -32,11 +32,26 @@ TEST(SharedMemory, WhatOneWritesTheOtherReads) {
   EXPECT_EQ(theirs.value().data()[4095], std::byte{7});
 }
 
+TEST(SharedMemory, AMappingGrowsFromWhereItBegins) {
+  const Fd file = made();
+  auto mine = map_memory(file, kBytes, /*writable=*/true);
+  auto theirs = map_memory(file, 4096, /*writable=*/false, 8192, kBytes - 8192);
+  ASSERT_TRUE(mine.ok() && theirs.ok());
+  mine.value().data()[8192] = std::byte{7};
+  mine.value().data()[kBytes - 1] = std::byte{8};
+  ASSERT_FALSE(theirs.value().grow(kBytes - 8192));
+  EXPECT_EQ(theirs.value().size(), kBytes - 8192);
+  EXPECT_EQ(theirs.value().data()[0], std::byte{7});
+  EXPECT_EQ(theirs.value().data()[kBytes - 8192 - 1], std::byte{8});
+}
+
 TEST(SharedMemory, ItsSizeCannotChange) {
   const Fd file = made();
   EXPECT_NE(ftruncate(file.get(), 4096), 0);
   EXPECT_NE(ftruncate(file.get(), 2 * kBytes), 0);
   EXPECT_FALSE(map_memory(file, 2 * kBytes, /*writable=*/false).ok());
+  EXPECT_FALSE(map_memory(file, 4096, /*writable=*/false, 0, 2 * kBytes).ok());
+  EXPECT_FALSE(map_memory(file, 4096, /*writable=*/false, kBytes).ok());
 }
 
 TEST(SharedMemory, AFileThatMayShrinkIsRefused) {

@@ -65,7 +65,7 @@ class Stranger {
   bool is_read() {
     std::optional<shm::Greeted> answer;
     EXPECT_TRUE(together({&target_}, [&] {
-      auto got = shm::receive_hello(socket_, id_, sizeof(shm::Front));
+      auto got = shm::receive_hello(socket_, id_, /*reads=*/false);
       if (got.ok() && got.value()) answer = std::move(got.value());
       return answer.has_value();
     }));

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "transport/shm/layout.h"
@@ -95,6 +98,40 @@ TEST(Shm, APeerThatReadsNothingHoldsFewOfTheChunksThatAllGet) {
     EXPECT_EQ(b.got[i], numbered(100'000, i));
     EXPECT_EQ(stuck.got[i], numbered(100'000, i));
   }
+}
+
+// Bytes of the segments of others that this process has mapped.
+size_t mapped_of_others() {
+  std::ifstream maps("/proc/self/maps");
+  size_t bytes = 0;
+  for (std::string line; std::getline(maps, line);) {
+    size_t begin = 0;
+    size_t end = 0;
+    if (line.find(" r--s ") == std::string::npos ||
+        line.find("/memfd:ringdist") == std::string::npos)
+      continue;
+    if (std::sscanf(line.c_str(), "%zx-%zx", &begin, &end) == 2) bytes += end - begin;
+  }
+  return bytes;
+}
+
+TEST(Shm, TheMemoryOfAPeerIsMappedAsFarAsItIsUsed) {
+#ifdef RINGDIST_SANITIZED
+  GTEST_SKIP() << "the thread sanitizer sees one mapping for all";
+#endif
+  constexpr size_t kMiB = size_t{1} << 20;
+  End a;
+  End b;
+  connect(a, b);
+  connect(b, a);
+  EXPECT_LT(mapped_of_others(), kMiB);
+  std::vector<std::vector<std::byte>> sent;
+  for (int i = 0; i < 60; ++i) sent.push_back(numbered(i % 2 == 0 ? 4000 : 250'000, i));
+  for (const auto& payload : sent) a.send(b, payload);
+  ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == sent.size(); }));
+  EXPECT_EQ(b.got, sent);
+  EXPECT_LT(mapped_of_others(), 13 * kMiB);  // the small chunks, and 16 large ones and a few more
+  EXPECT_GT(mapped_of_others(), 4 * kMiB);
 }
 
 // Messages of both kinds, so that those with a chunk of their own wait behind one without.

@@ -3,6 +3,7 @@
 #include "transport/shm/loans_line.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -78,6 +79,33 @@ TEST(ShmLoansLine, AConnectionFollowsAnotherAtOnce) {
     ASSERT_TRUE(together({&a, &b}, [] { return mapped() == 0; }));
   }
   EXPECT_TRUE(a.lost.empty() && b.lost.empty());
+}
+
+// As a child does between fork() and its first instructions.
+TEST(ShmLoansLine, AConnectionFollowsAnotherOfWhichCopiesAreOpen) {
+  End a;
+  End b;
+  connect(a, b);
+  const auto sockets = open_sockets();
+  std::vector<int> copies;
+  {
+    const Tensor first(1);
+    lend(a, b, first);
+    for (const int fd : open_sockets())
+      if (!std::ranges::binary_search(sockets, fd)) copies.push_back(dup(fd));
+  }
+  ASSERT_EQ(copies.size(), 2u);
+  a.transport->progress();
+  const Tensor second(2);
+  a.send(b, second.part());
+  look({&a, &b});
+  const uint64_t read = read_in_place();
+  a.send(b, second.part());
+  EXPECT_EQ(read_in_place() - read, kPart);
+  ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == 2; }));
+  EXPECT_EQ(b.got.back(), numbered(kPart, 2));
+  EXPECT_TRUE(a.lost.empty() && b.lost.empty());
+  for (const int fd : copies) close(fd);
 }
 
 TEST(ShmLoansLine, WhoCannotDialCopies) {

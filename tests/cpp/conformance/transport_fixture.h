@@ -1,0 +1,121 @@
+// Two ends of a transport of the registry, for tests that each row passes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "os/random.h"
+#include "support/laid_bytes.h"
+#include "support/send_ends.h"
+#include "transport/local/local.h"
+#include "transport/registry.h"
+#include "transport/sim/sim_network.h"
+
+namespace ringdist {
+
+inline constexpr auto kDeadline = std::chrono::seconds(20);
+
+inline std::vector<std::byte> pattern(size_t size, int salt) {
+  std::vector<std::byte> out(size);
+  for (size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>(i * 31 + salt);
+  return out;
+}
+
+struct Inbox final : Receiver {
+  struct Got {
+    std::vector<std::byte> header;
+    std::vector<std::byte> payload;
+  };
+  std::vector<Got> got;
+  std::vector<ContextId> lost;
+  SendEnds sends;
+  void on_sent(Ticket ticket, const Error& error) override { sends.end(ticket, error); }
+  void on_message(ConstBytes header, const Payload& payload) override {
+    got.push_back(
+        {{header.begin(), header.end()}, {payload.bytes().begin(), payload.bytes().end()}});
+  }
+  void on_peer_lost(std::string_view, ContextId peer, const Error&) override {
+    lost.push_back(peer);
+  }
+};
+
+inline bool wants_system_ucx() {
+  const char* ucx = std::getenv("RINGDIST_UCX");
+  return ucx && std::string_view(ucx) == "system";
+}
+
+struct End {
+  TransportConfig config;
+  Inbox inbox;
+  std::unique_ptr<Transport> transport;
+
+  End(const TransportRow& row, const TransportConfig& networks) : config(networks) {
+    config.context_id = random_id();
+    config.interface_name = "lo";
+    config.system_ucx = wants_system_ucx();
+    auto made = row.create(config, inbox);
+    EXPECT_TRUE(made.ok()) << made.error().what();
+    if (made.ok()) transport = std::move(made.value());
+  }
+  void send(ContextId peer, const std::vector<std::byte>& header, ConstBytes payload,
+            SendEnds::Done done) {
+    transport->send(peer, header, payload, inbox.sends.begin(std::move(done)));
+  }
+  bool progress_until(const std::function<bool()>& done) {
+    const TimePoint deadline = Clock::now() + kDeadline;
+    while (!done()) {
+      if (Clock::now() > deadline) return false;
+      if (!transport->progress()) std::this_thread::yield();
+    }
+    return true;
+  }
+};
+
+inline TransportConfig networks() {
+  TransportConfig out;
+  out.local_network = make_local_network({7, std::chrono::microseconds(100)});
+  out.sim_network = std::make_shared<SimNetwork>(
+      SimOptions{.jitter = std::chrono::microseconds(100), .moves_by_progress = true});
+  return out;
+}
+
+// A transport, and whether payloads lie in memory that processes share.
+using Param = std::tuple<const TransportRow*, bool>;
+
+class TransportConformance : public testing::TestWithParam<Param> {
+ protected:
+  const TransportRow& row_ = *std::get<0>(GetParam());
+  const TransportConfig networks_ = networks();
+  std::deque<LaidBytes> memory_;  // the ends, which may be reading it, go first
+  End a_{row_, networks_};
+  End b_{row_, networks_};
+
+  // Bytes to be sent, where they belong.
+  ConstBytes lay(const std::vector<std::byte>& bytes) {
+    return memory_.emplace_back(bytes, std::get<1>(GetParam())).bytes();
+  }
+
+  void SetUp() override {
+    ASSERT_TRUE(a_.transport && b_.transport);
+    ASSERT_FALSE(a_.transport->add_peer(b_.config.context_id, b_.transport->address()));
+    ASSERT_FALSE(b_.transport->add_peer(a_.config.context_id, a_.transport->address()));
+  }
+  bool both_until(const std::function<bool()>& done) {
+    return a_.progress_until([&] {
+      b_.transport->progress();
+      return done();
+    });
+  }
+};
+
+}  // namespace ringdist

@@ -1,0 +1,57 @@
+// Connections that break between two processes which both live on.
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <string>
+
+#include "conformance/transport_fixture.h"
+
+namespace ringdist {
+namespace {
+
+// Of this process; how many there were.
+int shut_down_tcp_connections() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    if (peer.ss_family != AF_INET && peer.ss_family != AF_INET6) continue;
+    count += shutdown(fd, SHUT_RDWR) == 0;
+  }
+  return count;
+}
+
+// The processes at both ends live on. A group that forms anew adds its peers again.
+TEST_P(TransportConformance, ABrokenConnectionIsReplacedWhenThePeerIsAddedAgain) {
+  const auto payload = pattern(60000, 6);
+  const ConstBytes laid = lay(payload);
+  for (size_t round = 0; round < 4; ++round) {
+    size_t sent = 0;
+    for (auto [from, to] : {std::pair(&a_, &b_), std::pair(&b_, &a_)}) {
+      ASSERT_FALSE(from->transport->add_peer(to->config.context_id, to->transport->address()));
+      ASSERT_TRUE(from->transport->reaches(to->config.context_id));
+      from->send(to->config.context_id, pattern(8, 1), laid, [&](const Error& error) {
+        EXPECT_FALSE(error) << error.what();
+        ++sent;
+      });
+    }
+    ASSERT_TRUE(both_until([&] {
+      return sent == 2 && a_.inbox.got.size() == round + 1 && b_.inbox.got.size() == round + 1;
+    })) << "round "
+        << round;
+    a_.transport->ask_delivery();
+    EXPECT_TRUE(both_until([&] { return a_.transport->delivered(); }));
+    if (shut_down_tcp_connections() == 0) GTEST_SKIP() << "it has no connections of TCP";
+    ASSERT_TRUE(both_until([&] {
+      return a_.inbox.lost.size() == round + 1 && b_.inbox.lost.size() == round + 1;
+    })) << "round "
+        << round;
+    EXPECT_FALSE(a_.transport->reaches(b_.config.context_id));
+  }
+  EXPECT_EQ(a_.inbox.got.back().payload, payload);
+}
+
+}  // namespace
+}  // namespace ringdist
