@@ -30,7 +30,7 @@ void PointToPoint::enqueue(std::shared_ptr<Op> op) {
 void PointToPoint::send(std::shared_ptr<Op> op) {
   const int to = op->request.endpoint->peer;
   const uint64_t channel = channel_of(*op);
-  const Key key{to, SendName::make(channel, sent_[{to, channel}]++)};
+  const Key key{to, SendName::make(channel, sent_[to]++)};
   begin(sends_, std::move(op), key).start();
 }
 

@@ -71,7 +71,7 @@ class PointToPoint {
 
   Port& port_;
   const RetireRun retire_;
-  std::map<std::pair<int, uint64_t>, uint32_t> sent_;  // (destination, channel) -> sends so far
+  std::map<int, uint32_t> sent_;  // destination -> sends so far, in all channels
   Runs sends_;
   Runs receives_;  // bound
   std::vector<std::shared_ptr<Op>> on_device_;

@@ -9,7 +9,8 @@
 namespace ringdist {
 
 // Names of sends, where collectives have their numbers: a mark, the tag and the origin, which make
-// a channel, and a count per (source, destination, channel) that may wrap.
+// a channel, and a count per (source, destination) that may wrap. Nothing is kept of a tag that is
+// not in use, as the count only has to tell the messages of a channel apart.
 struct SendName {
   static constexpr uint64_t kMark = uint64_t{1} << 63;
   static constexpr int kCountBits = 30;
