@@ -260,6 +260,7 @@ void Group::end() noexcept {
     letters_.end(failure());
   } catch (...) {
   }
+  if (!aftermath_.settled()) host_.on_busy();
 }
 
 Error Group::error_of(const Op& op, const Run* run) const {
@@ -297,6 +298,7 @@ void Group::send_letter(int rank, std::vector<std::byte> letter) {
 }
 
 void Group::await_letters(bool awaits) {
+  if (!letters_.awaited() && awaits) host_.on_busy();
   if (letters_.await(awaits)) check_deaths();
 }
 

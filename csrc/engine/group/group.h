@@ -39,6 +39,8 @@ class GroupHost {
   virtual void flood(const Notice& notice) = 0;
   // The op has an end: wake who waits for it, run its callbacks elsewhere.
   virtual void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept = 0;
+  // A group that was idle is not any more, by something it did on its own.
+  virtual void on_busy() noexcept {}
 };
 
 struct GroupConfig {

@@ -51,6 +51,7 @@ class Seat {
   // Once it has formed.
   bool spans_hosts() const { return group_ && group_->flow.topology.hosts.size() > 1; }
   bool idle() const { return group_ ? group_->idle() : waiting_.empty() && aftermath_.settled(); }
+  bool listed = false;  // by the Executor, as one that may not be idle
   const Error& failure() const { return group_ ? group_->failure() : failure_; }
   GroupVerdict verdict() const;
   std::string dump() const;

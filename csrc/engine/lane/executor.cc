@@ -37,12 +37,29 @@ void Executor::contain(const std::shared_ptr<Seat>& seat, const Body& body) {
 
 void Executor::add(std::shared_ptr<Seat> seat) {
   check_token();
+  watched_.reserve(seats_.size() + 1);
   seats_.insert(std::move(seat));
+}
+
+void Executor::watch(Seat& seat) const noexcept {
+  if (!std::exchange(seat.listed, true)) watched_.push_back(&seat);
+}
+
+void Executor::watch_all() const noexcept {
+  for (const auto& seat : seats_) watch(*seat);
+}
+
+// Those that are not idle. A process may have many groups, of which few are in use.
+const std::vector<Seat*>& Executor::busy() const {
+  if (!state_.any_ended)
+    std::erase_if(watched_, [](Seat* seat) { return !(seat->listed = !seat->idle()); });
+  return watched_;
 }
 
 void Executor::expect(const std::shared_ptr<Seat>& seat, uint64_t nonce) {
   check_token();
   if (!seats_.contains(seat)) return;
+  watch(*seat);
   contain(seat, [&] {
     seat->expect(nonce);
     strays_.for_each_notice(nonce, [&](const Notice& notice) { seat->on_notice(notice); });
@@ -53,6 +70,7 @@ void Executor::form(const std::shared_ptr<Seat>& seat, const Membership& members
                     const std::function<void()>& first) {
   check_token();
   if (!seats_.contains(seat) || !seat->forms()) return;
+  watch(*seat);
   contain(seat, [&] {
     const Strays::GroupKey key{membership.nonce, membership.rank};
     if (first) first();
@@ -74,6 +92,7 @@ void Executor::form(const std::shared_ptr<Seat>& seat, const Membership& members
 
 void Executor::enqueue(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op) {
   check_token();
+  watch(*seat);
   seat->enqueue(op);
 }
 
@@ -94,11 +113,13 @@ void Executor::ended_on_device(const std::shared_ptr<Seat>& seat, const std::sha
 
 void Executor::fail(const std::shared_ptr<Seat>& seat, const Error& cause, bool tell_others) {
   check_token();
+  watch(*seat);
   seat->fail(cause, tell_others);
 }
 
 uint64_t Executor::freeze(const std::shared_ptr<Seat>& seat, const Error& cause) {
   check_token();
+  watch(*seat);
   return seat->freeze(cause);
 }
 
@@ -120,6 +141,8 @@ void Executor::remove(const std::shared_ptr<Seat>& seat) {
   });
   if (Group* group = seat->group()) group->release_ended();
   const Strays::GroupKey key{seat->nonce(), seat->rank()};
+  std::erase(watched_, seat.get());
+  seat->listed = true;  // so that nothing lists it again
   seats_.erase(seat);
   if (key.first == 0) return;
   by_key_.erase(key);
@@ -129,6 +152,7 @@ void Executor::remove(const std::shared_ptr<Seat>& seat) {
 // Of those that are formed.
 template <typename Each>
 void Executor::for_each_group(const Each& each) {
+  watch_all();
   for (const auto& seat : seats_)
     if (Group* group = seat->group()) each(*group);
 }
@@ -172,6 +196,7 @@ void Executor::on_notice(const Notice& notice) {
     // While it forms it hears only why it will not be; the rest is for later.
     if (seat->nonce() != notice.nonce || (seat->forms() && !prevents(notice))) continue;
     known = true;
+    watch(*seat);
     seat->on_notice(notice);
   }
   if (!known || forms) strays_.keep(notice, forms);
@@ -187,6 +212,7 @@ void Executor::fail_all(const Error& cause) noexcept {
   check_token();
   // At our own end the others hear of it otherwise.
   const bool tell_others = cause.kind() != ErrorKind::kAborted;
+  watch_all();
   for (const auto& seat : seats_) seat->fail(cause, tell_others);
 }
 
@@ -209,7 +235,7 @@ bool Executor::run_work() {
 
 void Executor::release_ended() {
   if (!std::exchange(state_.any_ended, false)) return;
-  for (const auto& seat : seats_)
+  for (Seat* seat : watched_)
     if (Group* group = seat->group()) group->release_ended();
 }
 
@@ -262,16 +288,15 @@ bool Executor::has_work() const {
 
 bool Executor::idle() const {
   check_token();
-  return state_.work.empty() && !to_call_back_ &&
-         std::ranges::all_of(seats_, [](const auto& seat) { return seat->idle(); });
+  return state_.work.empty() && !to_call_back_ && busy().empty();
 }
 
 Backoff::Wait Executor::wait() const {
   if (!state_.work.empty()) return Backoff::Wait::kNear;
   auto out = Backoff::Wait::kNothing;
-  for (const auto& seat : seats_) {
+  for (const Seat* seat : busy()) {
     // A group forms on other threads of this process, which want a core.
-    if (seat->idle() || seat->forms()) continue;
+    if (seat->forms()) continue;
     if (!seat->spans_hosts()) return Backoff::Wait::kNear;
     out = Backoff::Wait::kFar;
   }

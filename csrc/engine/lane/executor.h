@@ -68,6 +68,9 @@ class Executor final : public Receiver, public GroupHost {
   // What for. A wait for other ranks of the host alone counts more than one for other hosts.
   Backoff::Wait wait() const;
   bool has_work() const;
+  // How many groups these look at: those that were not idle when they looked last, or that got
+  // something to do since.
+  size_t watched() const { return watched_.size(); }
 
   void on_notice(const Notice& notice);
   // Once what that process had sent has been delivered.
@@ -93,6 +96,7 @@ class Executor final : public Receiver, public GroupHost {
   LaneState& lane_state() override { return state_; }
   void flood(const Notice& notice) override;
   void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept override;
+  void on_busy() noexcept override { watch_all(); }
 
  private:
   template <typename Body>
@@ -102,6 +106,9 @@ class Executor final : public Receiver, public GroupHost {
   template <typename Each>
   void for_each_group(const Each& each);
   bool any_forms() const;
+  void watch(Seat& seat) const noexcept;
+  void watch_all() const noexcept;
+  const std::vector<Seat*>& busy() const;
   void call_back() noexcept;
   void release_ended();
 
@@ -111,6 +118,7 @@ class Executor final : public Receiver, public GroupHost {
   LaneHost& host_;
   LaneState state_;  // outlives the groups, whose Runs are in it
   std::set<std::shared_ptr<Seat>> seats_;
+  mutable std::vector<Seat*> watched_;         // has room for all; others are idle
   std::map<Strays::GroupKey, Group*> by_key_;  // those that are formed
   Strays strays_{state_.scratch};
   std::vector<Notice> own_notices_;

@@ -109,6 +109,29 @@ TEST_F(ExecutorTest, NobodyStaysAwakeForAGroupThatForms) {
   executor.remove(group);
 }
 
+// However many there are: a blocking op asks several times whether the lane is idle.
+TEST_F(ExecutorTest, GroupsWithoutOpsAreNotLookedAt) {
+  std::vector<std::shared_ptr<Seat>> groups;
+  for (uint64_t nonce = 1; nonce <= 100; ++nonce) groups.push_back(make_group(nonce));
+  EXPECT_TRUE(executor.idle());
+  EXPECT_EQ(executor.watched(), 0u);
+  std::vector<float> data(4, 1.0f);
+  executor.enqueue(groups[50], make_op(data));
+  EXPECT_FALSE(executor.idle());
+  EXPECT_EQ(executor.wait(), Backoff::Wait::kNear);
+  EXPECT_EQ(executor.watched(), 1u);
+  executor.fail(groups[50], Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
+  while (executor.run_work()) continue;
+  EXPECT_TRUE(executor.idle());
+  EXPECT_EQ(executor.watched(), 0u);
+  executor.remove(groups[70]);
+  executor.enqueue(groups[70], make_op(data));  // nothing once it is removed
+  groups.erase(groups.begin() + 70);
+  EXPECT_TRUE(executor.idle());
+  EXPECT_EQ(executor.watched(), 0u);
+  for (const auto& group : groups) executor.remove(group);
+}
+
 TEST_F(ExecutorTest, AMessageOfAnotherGenerationIsDropped) {
   auto group = make_group(7);
   MessageHeader header{};
