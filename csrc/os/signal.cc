@@ -9,26 +9,32 @@
 #include <cstdint>
 #include <mutex>
 
+#include "os/per_process.h"
+
 namespace ringdist {
 namespace {
 
 constexpr int kSlots = 64;
 
-std::array<std::atomic<int>, kSlots> g_targets;  // descriptor + 1, so that zero means free
-std::atomic<pid_t> g_owner{0};
-std::mutex g_mutex;  // installing and removing; never taken by the handler
-int g_watches = 0;
+struct Watches {
+  std::array<std::atomic<int>, kSlots> targets{};  // descriptor + 1, so that zero means free
+  std::mutex mutex;  // installing and removing; never taken by the handler
+  int count = 0;
+};
+
+constinit PerProcess<Watches> g_watches;
 
 void handle(int number) {
-  if (getpid() != g_owner.load(std::memory_order_relaxed)) {
-    // A forked child: our descriptors are not ours here. It shall see what it would without us.
+  Watches* const watches = g_watches.find();
+  if (watches == nullptr) {
+    // A forked child without groups of its own sees what it would without us.
     signal(number, SIG_DFL);
     raise(number);
     return;
   }
   int saved = errno;
   uint64_t one = 1;
-  for (auto& target : g_targets) {
+  for (auto& target : watches->targets) {
     int fd = target.load(std::memory_order_relaxed) - 1;
     if (fd < 0) continue;
     [[maybe_unused]] ssize_t written = write(fd, &one, sizeof one);
@@ -38,12 +44,12 @@ void handle(int number) {
 
 bool install() {
   struct sigaction now{};
-  if (sigaction(SIGUSR1, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return false;
+  if (sigaction(SIGUSR1, nullptr, &now) != 0) return false;
+  if (now.sa_handler != SIG_DFL && now.sa_handler != handle) return false;  // ours: the parent's
   struct sigaction ours{};
   ours.sa_handler = handle;
   ours.sa_flags = SA_RESTART;
   sigemptyset(&ours.sa_mask);
-  g_owner.store(getpid(), std::memory_order_relaxed);
   return sigaction(SIGUSR1, &ours, nullptr) == 0;
 }
 
@@ -53,10 +59,10 @@ void uninstall() {
   signal(SIGUSR1, SIG_DFL);
 }
 
-int take_slot(int fd) {
+int take_slot(Watches& watches, int fd) {
   for (int i = 0; i < kSlots; ++i) {
     int free = 0;
-    if (g_targets[static_cast<size_t>(i)].compare_exchange_strong(free, fd + 1)) return i;
+    if (watches.targets[static_cast<size_t>(i)].compare_exchange_strong(free, fd + 1)) return i;
   }
   return -1;
 }
@@ -64,18 +70,20 @@ int take_slot(int fd) {
 }  // namespace
 
 std::unique_ptr<SignalWatch> SignalWatch::on_sigusr1(const EventFd& target) {
-  std::lock_guard lock(g_mutex);
-  if (g_watches == 0 && !install()) return std::unique_ptr<SignalWatch>(new SignalWatch(-1));
-  int slot = take_slot(target.get());
-  if (slot >= 0) ++g_watches;
+  Watches& watches = g_watches.get();
+  std::lock_guard lock(watches.mutex);
+  if (watches.count == 0 && !install()) return std::unique_ptr<SignalWatch>(new SignalWatch(-1));
+  int slot = take_slot(watches, target.get());
+  if (slot >= 0) ++watches.count;
   return std::unique_ptr<SignalWatch>(new SignalWatch(slot));
 }
 
 SignalWatch::~SignalWatch() {
   if (slot_ < 0 || mark_.forked()) return;
-  std::lock_guard lock(g_mutex);
-  g_targets[static_cast<size_t>(slot_)].store(0);
-  if (--g_watches == 0) uninstall();
+  Watches& watches = g_watches.get();
+  std::lock_guard lock(watches.mutex);
+  watches.targets[static_cast<size_t>(slot_)].store(0);
+  if (--watches.count == 0) uninstall();
 }
 
 }  // namespace ringdist

@@ -9,7 +9,8 @@ namespace ringdist {
 
 // While one exists, its eventfd is signalled on SIGUSR1. The handler is installed only where nobody
 // else handles the signal, and removed with the last one. Handlers get no argument, hence a small
-// global table. A forked child gets the default action. Any thread.
+// global table. A forked child gets the default action, until it has watches
+// of its own. Any thread.
 class SignalWatch {
  public:
   // `target` must outlive it. Nothing happens where the signal is already taken or the table full.

@@ -2,6 +2,8 @@
 
 #include <mutex>
 
+#include "os/per_process.h"
+
 namespace ringdist {
 namespace {
 
@@ -11,11 +13,8 @@ struct Holder {
   std::shared_ptr<Recorder> recorder RINGDIST_GUARDED_BY(mutex);
 };
 
-// Never destroyed: threads may outlive main(), and a Context must not end in static destructors.
-Holder& holder() {
-  static auto* the_holder = new Holder;
-  return *the_holder;
-}
+// Threads may outlive main(), and a Context must not end in static destructors.
+constinit PerProcess<Holder> g_holder;
 
 // Fields that cannot differ between groups of one process.
 Error compare(const Config& ours, const Config& theirs) {
@@ -41,13 +40,8 @@ Error compare(const Config& ours, const Config& theirs) {
 
 Result<std::shared_ptr<Context>> process_context(const Config& config,
                                                  const std::string& store_host) {
-  Holder& h = holder();
+  Holder& h = g_holder.get();
   std::lock_guard lock(h.mutex);
-  // UCX's own threads do not exist in a child either, and it would wait for them for ever.
-  if (h.context && h.context->forked())
-    return Error(ErrorKind::kAborted,
-                 "ringdist: this process was forked from one that had already created a group, and "
-                 "UCX cannot be used again in such a child; start it with the 'spawn' method");
   if (h.context) {
     if (Error error = compare(h.context->config(), config)) return error;
     return h.context;
@@ -62,24 +56,22 @@ Result<std::shared_ptr<Context>> process_context(const Config& config,
 }
 
 std::shared_ptr<Context> existing_process_context() {
-  Holder& h = holder();
+  Holder& h = g_holder.get();
   std::lock_guard lock(h.mutex);
-  if (h.context && h.context->forked()) return nullptr;
   return h.context;
 }
 
 bool process_is_recorded() {
-  Holder& h = holder();
+  Holder& h = g_holder.get();
   std::lock_guard lock(h.mutex);
   return h.recorder != nullptr;
 }
 
 bool record_process(std::shared_ptr<Recorder> recorder) {
-  Holder& h = holder();
+  Holder& h = g_holder.get();
   std::lock_guard lock(h.mutex);
   if (recorder && h.recorder) return false;
-  const bool works = h.context && !h.context->forked();
-  if (works && !h.context->record(recorder) && recorder) return false;
+  if (h.context && !h.context->record(recorder) && recorder) return false;
   h.recorder = std::move(recorder);
   return true;
 }

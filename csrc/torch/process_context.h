@@ -1,5 +1,5 @@
-// The Context of this process: made by the first group, shared by all, stopped at exit. A child
-// that was forked after that can have none.
+// The Context of this process: made by the first group, shared by all, stopped at exit. A
+// forked child makes its own.
 #pragma once
 
 #include <memory>

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/thread_annotations.h"
+#include "os/per_process.h"
 #include "torch/store.h"
 
 namespace ringdist {
@@ -58,10 +59,13 @@ class TcpStoreHome final : public StoreHome {
 
 }  // namespace
 
-// Never destroyed: a store must not end in static destructors.
+// A store must not end in static destructors, and serves nobody in a forked child.
 std::shared_ptr<StoreHome> process_store_home() {
-  static const auto* const home = new std::shared_ptr<StoreHome>(std::make_shared<TcpStoreHome>());
-  return *home;
+  struct Home {
+    std::shared_ptr<StoreHome> home = std::make_shared<TcpStoreHome>();
+  };
+  static constinit PerProcess<Home> homes;
+  return homes.get().home;
 }
 
 }  // namespace ringdist

@@ -4,11 +4,13 @@
 #include <link.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 
 #include "os/descriptors.h"
 #include "os/environment.h"
+#include "os/fork_guard.h"
 #include "os/library_beside.h"
 
 namespace ringdist {
@@ -26,6 +28,19 @@ constexpr std::array<const char*, 6> kUcxSettings = {
     "UCX_WARN_UNUSED_ENV_VARS=no",
     "UCX_LOG_LEVEL=fatal",  // a lost peer is our message to give
 };
+
+// The generation of processes that opened UCX first; 0: none has.
+std::atomic<uint64_t> g_opened_by{0};
+
+// Before UCX is loaded: a child that was forked meanwhile has neither its threads nor its locks.
+Error refuse_after_fork() {
+  uint64_t first = 0;
+  const uint64_t own = process_generation();
+  if (g_opened_by.compare_exchange_strong(first, own) || first == own) return {};
+  return Error(ErrorKind::kAborted,
+               "this process was forked from one that had opened UCX, which a child cannot use "
+               "again; start it with the 'spawn' method");
+}
 
 Result<const UcxPlugin*> load(bool system_ucx) {
   set_defaults(kUcxSettings);
@@ -72,6 +87,7 @@ Error ucx_viable(const TransportConfig& config) { return load_ucx(config.system_
 Result<std::unique_ptr<Transport>> ucx_create(const TransportConfig& config, Receiver& receiver) {
   // Without enough of them UCX may end the process.
   if (Error error = require_descriptors(kUcxDescriptors, "UCX")) return error;
+  if (Error error = refuse_after_fork()) return error;
   auto plugin = load_ucx(config.system_ucx);
   if (!plugin.ok()) return plugin.error();
   return plugin.value()->create(config, receiver);

@@ -171,23 +171,104 @@ def test_fork_with_ops_in_flight(pools):
     pools(3).run(_fork_during_ops)
 
 
-def _child_cannot_make_groups() -> None:
-    _sum_works()
+def _forget_the_parents_group() -> None:
+    """As far as torch is concerned a forked child is still in it."""
+    dist.destroy_process_group()
+    Ranks.store = dist.TCPStore("127.0.0.1", Ranks.launch.port, is_master=False)
+
+
+def _children_make_groups(depth: int) -> None:
+    """Forks while operations are in flight; the children do the same, and so do theirs."""
+    tensors = [torch.ones(1_000_000) for _ in range(4)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     child = os.fork()
     if child == 0:
-        signal.alarm(30)
-        # As far as torch is concerned the child is still in the parent's group.
-        dist.distributed_c10d._world.pg_map.clear()
-        dist.distributed_c10d.GroupMember.WORLD = None
-        error = caught(init, f"children {Ranks.launch.prefix}")
-        print("child:", error)
-        os._exit(0 if error is not None and "forked" in error.text and "spawn" in error.text else 1)
+        signal.alarm(100)
+        try:
+            _forget_the_parents_group()
+            init(f"children {depth} {Ranks.launch.prefix}")
+            _sum_works()
+            os.kill(os.getpid(), signal.SIGUSR1)  # prints a dump, and kills nobody
+            _sum_works()
+            if depth:
+                _children_make_groups(depth - 1)
+            dist.destroy_process_group()
+            init(f"children, again {depth} {Ranks.launch.prefix}")
+            _sum_works()
+            dist.barrier()
+        except BaseException as error:
+            print("child:", repr(error))
+            os._exit(1)
+        os._exit(0)
+    for work in works:
+        work.wait()
     assert os.waitpid(child, 0)[1] == 0
     _sum_works()
 
 
-def test_a_child_is_told_that_it_cannot_make_groups(pools):
-    pools(2).run(_child_cannot_make_groups)
+def test_forked_children_make_groups(fresh_pool):
+    pool = fresh_pool(2)
+    pool.run(_children_make_groups, 1, timeout=110.0)
+    assert "child:" not in pool.log(0) + pool.log(1)
+
+
+UCX_IN_THE_PARENT = """
+import os, sys, torch, torch.distributed as dist, torch_ringdist
+rank, size, port = map(int, sys.argv[1:])
+def make(name, transport):
+    store = dist.PrefixStore(name, dist.TCPStore("127.0.0.1", port, is_master=False))
+    dist.init_process_group(
+        "ringdist", store=store, rank=rank, world_size=size,
+        pg_options=torch_ringdist.Options(transport=transport))
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    assert tensor.eq(2).all()
+make("parents", "ucx")
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+make("children", "")
+try:
+    make("children by ucx", "ucx")
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_child_cannot_use_its_parents_ucx():
+    """But shared memory."""
+    for done in run_interpreters(2, UCX_IN_THE_PARENT, timeout=110):
+        assert done.returncode == 0, done
+        assert "forked from one that had opened UCX" in done.stdout, done
+        assert "'spawn'" in done.stdout, done
+
+
+# The notebook's own process had a group; then it forks the ranks.
+NOTEBOOK = """
+import sys, multiprocessing as mp, torch, torch.distributed as dist
+port = int(sys.argv[3])
+def rank(rank, queue):
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    dist.init_process_group("ringdist", store=store, rank=rank, world_size=2)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    queue.put(tensor.tolist())
+    dist.destroy_process_group()
+dist.init_process_group("ringdist", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(torch.ones(3))
+dist.destroy_process_group()
+fork = mp.get_context("fork")
+queue = fork.Queue()
+children = [fork.Process(target=rank, args=(one, queue)) for one in range(2)]
+for child in children: child.start()
+for child in children: child.join()
+print([child.exitcode for child in children], queue.get(), queue.get())
+"""
+
+
+def test_ranks_forked_by_a_process_that_had_a_group():
+    [done] = run_interpreters(1, NOTEBOOK, timeout=110)
+    assert done.stdout == "[0, 0] [2.0, 2.0, 2.0] [2.0, 2.0, 2.0]\n", done
 
 
 SETUP = """

@@ -204,7 +204,7 @@ _lock = threading.RLock()
 _world: World | None = None
 _inits = itertools.count()
 # For the life of the process: others may still be at the end of what one began with.
-_stores: dict[tuple[str, int, int], dist.Store] = {}
+_stores: dict[tuple[int, str, int, int], dist.Store] = {}
 
 
 def begin_generation(rank: int, size: int) -> None:
@@ -261,7 +261,7 @@ def _store(me: Launched) -> dist.Store:
         return _store_of_one(me)
     if dist.is_initialized() and dist.get_world_size() == me.size:
         return c10d._get_default_store()
-    where = me.address, me.port, me.size
+    where = os.getpid(), me.address, me.port, me.size  # a forked child cannot use its parent's
     if where in _stores:
         return _stores[where]
     # As torch's own: of the launcher where it has one, else rank 0's, which it may share with a
