@@ -98,6 +98,7 @@ Result<OfProcess> of_process(const std::string& host, int size,
     return make_cuda_runner(group, path);
   };
   out.options.store_home = process_store_home();
+  out.options.store_host = host;
   return out;
 }
 

@@ -31,6 +31,11 @@ uint64_t Control::context_id() const { return loop_->id(); }
 std::string Control::unix_name() const { return loop_->unix_name(); }
 std::string Control::tcp_address() const { return loop_->tcp_address(); }
 
+Result<std::string> Control::listen(const std::string& ip) {
+  if (mark_.forked()) return in_a_child();
+  return loop_->listen(ip);
+}
+
 Error Control::prove_same_host(uint64_t peer_context_id, std::string unix_name,
                                TimePoint deadline) {
   if (mark_.forked()) return in_a_child();

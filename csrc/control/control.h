@@ -42,7 +42,9 @@ class Control {
 
   uint64_t context_id() const;
   std::string unix_name() const;    // "@ringdist-<pid>-<context id>"
-  std::string tcp_address() const;  // "ip:port"
+  std::string tcp_address() const;  // "ip:port", of start()
+  // Listens at another numeric address of this host, too; returns "ip:port". Once per address.
+  Result<std::string> listen(const std::string& ip);
 
   // Blocks until that process has answered on its abstract socket with our uid and this id, which
   // proves that it shares our host; the connection stays. It answers whatever groups it knows.

@@ -17,19 +17,32 @@ constexpr int kMaxAccepts = 64;  // at once: anybody can dial
 }  // namespace
 
 Error ControlListeners::listen(const std::string& unix_name, const std::string& ip) {
-  auto local = listen_unix(unix_name);
-  if (!local.ok()) return local.error();
+  if (const Error refused = check_unix_sockets()) {
+    log(LogLevel::kWarn, "control plane: " + refused.message() +
+                             ": ranks of this host reach each other over TCP, without shared "
+                             "memory, as if each were on a host of its own");
+  } else {
+    auto local = listen_unix(unix_name);
+    if (!local.ok()) return local.error();
+    unix_name_ = unix_name;
+    listeners_[kUnixKey] = {std::move(local.value()), LinkKind::kLocal};
+  }
   auto tcp = listen_tcp(ip, 0);
   if (!tcp.ok()) return tcp.error();
   auto address = local_address(tcp.value());
   if (!address.ok()) return address.error();
-  unix_name_ = unix_name;
   tcp_address_ = address.value();
-  listeners_[kUnixKey] = {std::move(local.value()), LinkKind::kLocal};
   listeners_[kTcpKey] = {std::move(tcp.value()), LinkKind::kTcp};
   for (auto& [key, listener] : listeners_)
     if (Error e = epoll_.add(listener.fd.get(), EPOLLIN, key)) return e;
   return {};
+}
+
+void ControlListeners::add(Fd tcp) {
+  if (listeners_.empty()) return;  // stopped
+  const uint64_t key = listeners_.rbegin()->first + 1;
+  listeners_[key] = {std::move(tcp), LinkKind::kTcp, /*muted=*/true};
+  tick();
 }
 
 void ControlListeners::stop() {

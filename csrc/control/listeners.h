@@ -21,8 +21,11 @@ class ControlListeners {
 
   explicit ControlListeners(const Epoll& epoll) : epoll_(epoll) {}
 
-  // `unix_name` begins with '@'; `ip` is numeric.
+  // `unix_name` begins with '@'; `ip` is numeric. Where the system has no sockets of AF_UNIX there
+  // is no unix_name().
   Error listen(const std::string& unix_name, const std::string& ip);
+  // One more socket that listens, for processes of other hosts.
+  void add(Fd tcp);
   const std::string& unix_name() const { return unix_name_; }
   const std::string& tcp_address() const { return tcp_address_; }
   void stop();
@@ -38,7 +41,8 @@ class ControlListeners {
   struct Listener {
     Fd fd;
     LinkKind kind;
-    bool muted = false;  // accept failed for want of descriptors: try again at the next tick
+    bool muted = false;  // accept failed for want of descriptors, or epoll of memory: try again at
+                         // the next tick
   };
 
   // True: there may be more.

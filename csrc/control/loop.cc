@@ -48,6 +48,16 @@ Error ControlLoop::open(const std::string& local_ip) {
   return {};
 }
 
+// Who dials before the control thread has the socket waits in the kernel's queue.
+Result<std::string> ControlLoop::listen(const std::string& ip) {
+  auto tcp = listen_tcp(ip, 0);
+  if (!tcp.ok()) return tcp.error().prefixed("control plane: ");
+  auto address = local_address(tcp.value());
+  auto held = std::make_shared<Fd>(std::move(tcp.value()));
+  (void)post([this, held] { plane_.add_listener(std::move(*held)); });
+  return address;
+}
+
 void ControlLoop::run() {
   while (!stopping_.load(std::memory_order_acquire))
     guard_("a turn was cut short", [this] { turn(); });

@@ -38,6 +38,7 @@ class ControlLoop {
   uint64_t id() const { return plane_.id(); }
   const std::string& unix_name() const { return plane_.unix_name(); }
   const std::string& tcp_address() const { return plane_.tcp_address(); }
+  Result<std::string> listen(const std::string& ip);
 
   // From other threads; as of Control. The blocking ones answer soon after their time is over at
   // the latest.

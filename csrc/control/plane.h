@@ -36,6 +36,7 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
                ControlGuard& guard);
 
   Error listen(const std::string& local_ip);
+  void add_listener(Fd tcp) { sockets_.add_listener(std::move(tcp)); }
   uint64_t id() const { return id_; }
   const std::string& unix_name() const { return sockets_.unix_name(); }
   const std::string& tcp_address() const { return sockets_.tcp_address(); }

@@ -52,6 +52,7 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   Error listen(const std::string& unix_name, const std::string& local_ip) {
     return listeners_.listen(unix_name, local_ip);
   }
+  void add_listener(Fd tcp) { listeners_.add(std::move(tcp)); }
   const std::string& unix_name() const { return listeners_.unix_name(); }
   const std::string& tcp_address() const { return listeners_.tcp_address(); }
 
@@ -134,8 +135,8 @@ class ControlSockets final : public ControlReach, public ControlVoice {
     accept(std::move(fd), kind, who);
   };
   std::map<uint64_t, std::unique_ptr<ControlConnection>> connections_;
-  ControlPeerIndex by_peer_;  // of those that lead to somebody
-  uint64_t next_key_ = 16;    // lower keys are listeners' and the owner's
+  ControlPeerIndex by_peer_;     // of those that lead to somebody
+  uint64_t next_key_ = 1 << 16;  // lower keys are listeners' and the owner's
 };
 
 }  // namespace ringdist

@@ -15,7 +15,9 @@ constexpr Duration kReadEvery = Milliseconds(200);
 
 Error Admission::prepare() {
   if (entry_) return {};
-  auto entry = context_->entry();
+  const auto network = context_->network(options_.store_host);
+  if (!network.ok()) return network.error();
+  auto entry = context_->entry(network.value(), /*late=*/false);
   if (!entry.ok()) return entry.error();
   entry_ = std::move(entry.value());
   options_.state_in(*entry_);

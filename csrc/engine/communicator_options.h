@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct CommunicatorOptions {
   Milliseconds timeout{std::chrono::minutes(30)};
   Config config;                          // what concerns the group; the rest is the Context's
   std::shared_ptr<Store> store;           // may be null for size 1
+  std::optional<std::string> store_host;  // by the route there hosts reach each other
   std::shared_ptr<Store> whole_store;     // that it is a part of, for newcomers; null: `store`
   std::shared_ptr<StoreHome> store_home;  // null: when the store is lost there is none
   GroupCosts costs;                       // this rank's

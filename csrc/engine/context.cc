@@ -34,10 +34,8 @@ Result<std::shared_ptr<Context>> Context::create(ContextOptions options) {
 Error Context::start() {
   set_log_level(config().log_level);
   host_name_ = host_name();
-  auto interfaces = choose_interfaces(config().socket_ifname, options_.store_host);
-  if (!interfaces.ok()) return interfaces.error();
-  for (const Interface& one : interfaces.value())
-    interface_name_ += (interface_name_.empty() ? "" : ",") + one.name;
+  auto first = network(options_.store_host);
+  if (!first.ok()) return first.error();
   auto lane = Lane::start(statistics_, config().memory, *this);
   if (!lane.ok()) return lane.error();
   lane_ = std::move(lane.value());
@@ -46,10 +44,42 @@ Error Context::start() {
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config().peer_timeout));
   assembly_ = std::make_unique<Assembly>(
       id_, pace, [this](std::function<void(bool)> then) { control_->sweep(std::move(then)); });
-  auto control = Control::start(id_, config(), interfaces.value()[0].address, *this);
+  auto control = Control::start(id_, config(), first.value().ip, *this);
   if (!control.ok()) return control.error();
   control_ = std::move(control.value());
+  std::lock_guard lock(mutex_);
+  const std::string address = control_->tcp_address();
+  service_ip_ = address.substr(0, address.rfind(':'));
+  listens_[first.value().ip] = address;
   return {};
+}
+
+Result<Context::Network> Context::network(const std::optional<std::string>& host) {
+  const std::string towards = host.value_or(options_.store_host);
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto known = networks_.find(towards); known != networks_.end()) return known->second;
+  }
+  const auto chosen = choose_interfaces(config().socket_ifname, towards);
+  if (!chosen.ok()) return chosen.error();
+  const Interface& best = chosen.value()[0];
+  Network out{best.address, "", best.loopback, best.guessed};
+  for (const Interface& one : chosen.value())  // an address may have a label: eth0:1
+    out.devices += (out.devices.empty() ? "" : ",") + one.name.substr(0, one.name.find(':'));
+  std::lock_guard lock(mutex_);
+  return networks_.emplace(towards, std::move(out)).first->second;
+}
+
+Result<std::string> Context::listen(const std::string& ip) {
+  if (const auto known = listens_.find(ip); known != listens_.end()) return known->second;
+  auto address = control_->listen(ip);
+  if (address.ok()) listens_[ip] = address.value();
+  return address;
+}
+
+std::string Context::service_ip() {
+  std::lock_guard lock(mutex_);
+  return service_ip_;
 }
 
 Context::~Context() {
@@ -60,16 +90,16 @@ Context::~Context() {
   [[maybe_unused]] auto* leaked = assembly_.release();  // its thread does not exist here
 }
 
-bool Context::is_open(std::string_view name) const {
-  return std::ranges::any_of(opened_,
-                             [&](const Transport* transport) { return transport->name() == name; });
+bool Context::is_open(const TransportRow& row, const std::string& devices) const {
+  return std::ranges::any_of(opened_, [&](const Opened& one) {
+    return one.transport->name() == row.name && (row.within_host || one.devices == devices);
+  });
 }
 
-Error Context::open_transports(bool late) {
-  if (!late && open_) return {};
+Error Context::open_transports(bool late, const std::string& devices) {
   TransportConfig transport_config;
   transport_config.context_id = id_;
-  transport_config.interface_name = interface_name_;
+  transport_config.interface_name = devices;
   transport_config.system_ucx = config().ucx == "system";
   transport_config.local_network = options_.local_network;
   std::vector<std::unique_ptr<Transport>> made;
@@ -83,7 +113,7 @@ Error Context::open_transports(bool late) {
       return Error(ErrorKind::kInvalidArgument,
                    "unknown transport '" + name + "'; have: " + transport_names());
     const bool named = config().transport == name;
-    if (is_open(name) || (late ? !row->opens_late : row->opens_late && !named)) continue;
+    if (is_open(*row, devices) || (row->opens_late ? !late && !named : open_)) continue;
     auto transport = row->create(transport_config, receiver);
     if (transport.ok()) {
       made.push_back(std::move(transport.value()));
@@ -94,14 +124,17 @@ Error Context::open_transports(bool late) {
     log(LogLevel::kWarn, error.message() + "; doing without");  // another one reaches the host too
   }
   if (!made.empty())
-    if (Error error = open(std::move(made))) return error;
+    if (Error error = open(std::move(made), devices)) return error;
   open_ = true;  // what could not be opened has been said
   return {};
 }
 
-Error Context::open(std::vector<std::unique_ptr<Transport>> made) {
-  std::vector<Transport*> opened;
-  for (const auto& transport : made) opened.push_back(transport.get());
+Error Context::open(std::vector<std::unique_ptr<Transport>> made, const std::string& devices) {
+  std::vector<Opened> opened;
+  for (const auto& transport : made) {
+    const TransportRow* row = ringdist::find_transport(transport->name());  // none: to ourselves
+    opened.push_back({transport.get(), row && !row->within_host ? devices : ""});
+  }
   auto shared = std::make_shared<std::vector<std::unique_ptr<Transport>>>(std::move(made));
   const bool added = lane_->call(
       [this, shared] {
@@ -113,22 +146,11 @@ Error Context::open(std::vector<std::unique_ptr<Transport>> made) {
   return {};
 }
 
-TransportAddresses Context::addresses() const {
-  TransportAddresses out;
-  for (const Transport* transport : opened_)
-    out.emplace_back(transport->name(), transport->address());
-  return out;
-}
-
-Result<TransportAddresses> Context::all_addresses() {
+Result<Entry> Context::entry(const Network& network, bool late) {
   std::lock_guard lock(mutex_);
-  if (Error error = open_transports(/*late=*/true)) return error;
-  return addresses();
-}
-
-Result<Entry> Context::entry() {
-  std::lock_guard lock(mutex_);
-  if (Error error = open_transports(/*late=*/false)) return error;
+  auto address = listen(network.ip);
+  if (!address.ok()) return address.error();
+  if (Error error = open_transports(late, network.devices)) return error;
   if (descriptors_alone_ == 0) descriptors_alone_ = fork_guard::count(fork_guard::Hold());
   auto host = host_key();
   if (!host.ok()) return host.error();
@@ -139,8 +161,12 @@ Result<Entry> Context::entry() {
   out.host_name = host_name_;
   out.host_key = std::move(host.value());
   out.unix_name = control_->unix_name();
-  out.tcp_address = control_->tcp_address();
-  out.transports = addresses();
+  if (!network.loopback) service_ip_ = address.value().substr(0, address.value().rfind(':'));
+  out.tcp_address = std::move(address.value());
+  out.guessed = network.guessed;
+  for (const auto& [transport, devices] : opened_)
+    if (devices.empty() || devices == network.devices)
+      out.transports.emplace_back(transport->name(), transport->address());
   return out;
 }
 
@@ -162,9 +188,11 @@ Error Context::room_for(const std::vector<ContextId>& processes) {
   return {};
 }
 
-Result<Transport*> Context::reach(const Entry& peer, bool same_host, const std::string& wanted) {
+Result<Transport*> Context::reach(const Entry& peer, bool same_host, const std::string& wanted,
+                                  const Network& network) {
   std::lock_guard lock(mutex_);
-  for (Transport* transport : opened_) {
+  for (const auto& [transport, devices] : opened_) {
+    if (!devices.empty() && devices != network.devices) continue;
     const TransportRow* row = ringdist::find_transport(transport->name());  // none: to ourselves
     if (row && ((row->within_host && !same_host) || (!wanted.empty() && wanted != row->name)))
       continue;
@@ -223,6 +251,8 @@ void Context::shutdown(bool process_ends) {
 }
 
 Error Context::prove_same_host(ContextId process, const std::string& unix_name) {
+  if (unix_name.empty() || control_->unix_name().empty())
+    return Error(ErrorKind::kNotSupported, "there are no sockets of AF_UNIX");
   return control_->prove_same_host(process, unix_name, Clock::now() + kProofTime);
 }
 
@@ -305,8 +335,13 @@ std::string Context::dump() {
   };
   const bool answered = lane_->call(ask, Clock::now() + kDumpTime);
   const Answer& known = answered ? *answer : Answer();
+  std::string listens;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [ip, address] : listens_) listens += " " + address;
+  }
   return "ringdist: process " + std::to_string(getpid()) + " on " + host_name_ + ": " +
-         known.verdict + "\n  interface " + interface_name_ + "\n" + known.details;
+         known.verdict + "\n  listens at" + listens + "\n" + known.details;
 }
 
 }  // namespace ringdist

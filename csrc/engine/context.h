@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,7 +28,7 @@ namespace ringdist {
 
 struct ContextOptions {
   Config config;
-  std::string store_host;                       // default choice of the network interface
+  std::string store_host;                       // of groups that name none
   std::vector<std::string> transports;          // by preference; empty: process_transports()
   std::shared_ptr<LocalNetwork> local_network;  // for transport `local`
 };
@@ -48,16 +49,26 @@ class Context final : private ControlEvents, private LaneHost {
   const Statistics& statistics() const { return statistics_; }
   bool forked() const { return mark_.forked(); }
 
-  // What this process publishes about itself; opens the transports that open fast, and what
-  // Config::transport names, if that has not happened.
-  Result<Entry> entry();
-  // Of all transports; opens the rest.
-  Result<TransportAddresses> all_addresses();
+  // How processes of other hosts reach this one in a group.
+  struct Network {
+    std::string ip;
+    std::string devices;  // of it, and what else the user named, as UCX takes them
+    bool loopback = false;
+    bool guessed = false;
+  };
+  // By the route to `host`, or to ContextOptions::store_host. May block in the resolver, once.
+  Result<Network> network(const std::optional<std::string>& host);
+  // What this process publishes about itself for a group on that network. Listens there; opens the
+  // transports that open fast, and what Config::transport names; `late`: and the rest.
+  Result<Entry> entry(const Network& network, bool late);
+  // Where services of this process are offered to others: an address of the last such network.
+  std::string service_ip();
   // Whether there are descriptors for connections to these processes of this host besides those it
   // has met before. Error: kSystem, with the number.
   Error room_for(const std::vector<ContextId>& processes);
   // The transport to reach a peer by, ready to send: the first that both have, or `wanted`.
-  Result<Transport*> reach(const Entry& peer, bool same_host, const std::string& wanted);
+  Result<Transport*> reach(const Entry& peer, bool same_host, const std::string& wanted,
+                           const Network& network);
 
   // Success if a process that listens there answers as that one: then this host is its, too. Takes
   // two seconds at most.
@@ -92,10 +103,17 @@ class Context final : private ControlEvents, private LaneHost {
  private:
   explicit Context(ContextOptions options);
   Error start();
-  Error open_transports(bool late) RINGDIST_REQUIRES(mutex_);
-  Error open(std::vector<std::unique_ptr<Transport>> made) RINGDIST_REQUIRES(mutex_);
-  bool is_open(std::string_view transport) const RINGDIST_REQUIRES(mutex_);
-  TransportAddresses addresses() const RINGDIST_REQUIRES(mutex_);
+  // One that lies between hosts is opened once for each set of devices.
+  struct Opened {
+    Transport* transport;  // owned by the lane
+    std::string devices;   // empty: it serves any network
+  };
+
+  Error open_transports(bool late, const std::string& devices) RINGDIST_REQUIRES(mutex_);
+  Error open(std::vector<std::unique_ptr<Transport>> made, const std::string& devices)
+      RINGDIST_REQUIRES(mutex_);
+  bool is_open(const TransportRow& row, const std::string& devices) const RINGDIST_REQUIRES(mutex_);
+  Result<std::string> listen(const std::string& ip) RINGDIST_REQUIRES(mutex_);
 
   bool run_elsewhere(std::function<void()> task) override;
   void flood(const Notice& notice) override;
@@ -112,11 +130,13 @@ class Context final : private ControlEvents, private LaneHost {
   std::unique_ptr<Lane> lane_;
   std::unique_ptr<Assembly> assembly_;
   std::unique_ptr<Control> control_;
-  std::string interface_name_;
   std::string host_name_;
 
   std::mutex mutex_;  // never held in a call to the lane that waits, but for open_transports()
-  std::vector<Transport*> opened_ RINGDIST_GUARDED_BY(mutex_);  // owned by the lane
+  std::vector<Opened> opened_ RINGDIST_GUARDED_BY(mutex_);
+  std::map<std::string, Network> networks_ RINGDIST_GUARDED_BY(mutex_);     // by host
+  std::map<std::string, std::string> listens_ RINGDIST_GUARDED_BY(mutex_);  // by ip, with ports
+  std::string service_ip_ RINGDIST_GUARDED_BY(mutex_);
   std::map<const void*, Leaver> leavers_ RINGDIST_GUARDED_BY(mutex_);
   std::set<ContextId> met_ RINGDIST_GUARDED_BY(mutex_);       // of this host, and live
   size_t descriptors_alone_ RINGDIST_GUARDED_BY(mutex_) = 0;  // before anybody knew of it

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/closed_by_peer.h"
@@ -16,6 +17,12 @@ namespace {
 
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("::1");
+}
+
+// The address without its port, as resolvers take it.
+std::string ip_of(const std::string& address) {
+  const std::string ip = address.substr(0, address.rfind(':'));
+  return ip.starts_with('[') ? ip.substr(1, ip.size() - 2) : ip;
 }
 
 std::vector<ControlMember> control_members(const std::vector<Entry>& entries,
@@ -64,23 +71,54 @@ EntryFormation::EntryFormation(std::shared_ptr<Context> context, const Communica
     : Formation(std::move(context), options.name, options.rank, options.size, deadline),
       options_(options) {}
 
-Result<Entry> EntryFormation::own_entry() {
-  auto entry = context().entry();
+Error EntryFormation::choose_network() {
+  if (network_) return {};
+  const auto network = context().network(options_.store_host);
+  if (network.ok()) network_ = network.value();
+  return network.error();
+}
+
+Result<Entry> EntryFormation::own_entry(bool late) {
+  if (Error error = choose_network()) return error;
+  auto entry = context().entry(*network_, late);
   if (!entry.ok()) return entry;
   entry.value().size = size();
   options_.state_in(entry.value());
   return entry;
 }
 
-// Processes of other hosts cannot reach a loopback address; this host's own can, so it must be
-// said.
-Error EntryFormation::check_addresses(const Topology& topology) const {
+bool EntryFormation::spans_hosts() const {
+  return std::ranges::any_of(
+      entries_, [&](const Entry& one) { return one.host_key != entries_[0].host_key; });
+}
+
+void EntryFormation::correct_network() {
+  if (!network_->guessed) return;
+  const auto begin = entries_.begin();
+  auto known = std::ranges::find_if(entries_, [](const Entry& one) { return !one.guessed; });
+  if (known == entries_.end())
+    known = std::ranges::find_if(entries_,
+                                 [](const Entry& one) { return !is_loopback(one.tcp_address); });
+  if (known - begin == rank()) return;
+  const auto better = context().network(known == entries_.end() ? "" : ip_of(known->tcp_address));
+  if (better.ok()) network_ = better.value();
+}
+
+Error EntryFormation::check_separated(const Topology& topology) const {
   if (topology.hosts.size() < 2) return {};
   for (int one = 0; one < size(); ++one)
     for (int other = 0; other < one; ++other)
       if (entries_[one].host_key == entries_[other].host_key &&
-          is_loopback(entries_[one].tcp_address) && !topology.same_host(one, other))
+          is_loopback(entries_[one].tcp_address) && !topology.same_host(one, other) &&
+          !entries_[one].unix_name.empty() && !entries_[other].unix_name.empty())
         return separated(entries_, one, other, rank());
+  return {};
+}
+
+// Processes of other hosts cannot reach a loopback address; this host's own can, so it must be
+// said.
+Error EntryFormation::check_addresses() const {
+  if (!spans_hosts()) return {};
   for (int one = 0; one < size(); ++one) {
     const Entry& entry = entries_[one];
     if (!is_loopback(entry.tcp_address)) continue;
@@ -135,9 +173,11 @@ FoundGroup EntryFormation::found(uint64_t nonce, Topology topology) const {
 
 Error EntryFormation::reach(FoundGroup& formed) {
   Error unreachable;
+  if (Error error = choose_network()) return error;
   for (int peer = 0; peer < size(); ++peer) {
     const bool same_host = formed.membership.topology.same_host(rank(), peer);
-    auto transport = context().reach(entries_[peer], same_host, options_.config.transport);
+    auto transport =
+        context().reach(entries_[peer], same_host, options_.config.transport, *network_);
     if (transport.ok())
       formed.membership.members[peer].transport = transport.value();
     else if (!unreachable)

@@ -1,6 +1,7 @@
 // Formation of ranks that know each other's entries, wherever those come from.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "base/topology.h"
@@ -20,13 +21,21 @@ class EntryFormation : public Formation {
   const CommunicatorOptions& options() const { return options_; }
   // By rank; set them before what follows, which is called by run() only.
   std::vector<Entry>& entries() { return entries_; }
-  // What this rank says of itself. Errors: of a context that has no transports.
-  Result<Entry> own_entry();
+  // What this rank says of itself; `late`: with what takes long to open. Errors: of a context that
+  // has no transports.
+  Result<Entry> own_entry(bool late = false);
+  // There are ranks on machines that claim to be different ones.
+  bool spans_hosts() const;
+  // Where this rank guessed by which network others reach it: that by which it reaches the first
+  // rank that did not guess, or whose guess is not loopback. Once all entries are there.
+  void correct_network();
 
   // For connections to the processes of this host. Who has all entries already, and looks for them
   // no more, is told over the control plane.
   Error check_room(uint64_t nonce);
-  Error check_addresses(const Topology& topology) const;
+  Error check_addresses() const;
+  // Ranks of one host that have not found each other there.
+  Error check_separated(const Topology& topology) const;
   // Whether that process shares this host, as it claims.
   Error prove(const Entry& peer);
   // A group of one.
@@ -34,11 +43,13 @@ class EntryFormation : public Formation {
   FoundGroup found(uint64_t nonce, Topology topology) const;
 
  private:
+  Error choose_network();
   Error reach(FoundGroup& formed) override;
   void log_formed(const FoundGroup& formed) const override;
 
   const CommunicatorOptions options_;
   std::vector<Entry> entries_;
+  std::optional<Context::Network> network_;  // once it is chosen
 };
 
 }  // namespace ringdist

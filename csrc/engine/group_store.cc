@@ -24,10 +24,6 @@ void GroupStore::move_to(const std::string& address) {
   store_ = at(address);
 }
 
-std::string GroupStore::offer() const {
-  if (!home_) return "";
-  const std::string own = context_.control().tcp_address();
-  return home_->offer(own.substr(0, own.rfind(':')));
-}
+std::string GroupStore::offer() const { return home_ ? home_->offer(context_.service_ip()) : ""; }
 
 }  // namespace ringdist

@@ -8,6 +8,14 @@
 #include "rendezvous/compare_entries.h"
 
 namespace ringdist {
+namespace {
+
+// The host on which it can be proven to be; without sockets of AF_UNIX it is one of its own.
+std::string claim(const Entry& entry) {
+  return entry.host_key + (entry.unix_name.empty() ? std::to_string(entry.context_id) : "");
+}
+
+}  // namespace
 
 HandleFormation::HandleFormation(std::shared_ptr<Context> context,
                                  const CommunicatorOptions& options,
@@ -27,13 +35,14 @@ Result<FoundGroup> HandleFormation::find() {
   std::vector<std::vector<int>> hosts;
   std::map<std::string, size_t> host_of;
   for (int one = 0; one < size(); ++one) {
-    const auto [host, is_new] = host_of.emplace(entries()[one].host_key, hosts.size());
+    const auto [host, is_new] = host_of.emplace(claim(entries()[one]), hosts.size());
     if (is_new) hosts.emplace_back();
     hosts[host->second].push_back(one);
   }
   auto topology = Topology::from_hosts(std::move(hosts), size());
   if (Error error = prove_neighbours(topology)) return error;
-  if (Error error = check_addresses(topology)) return error;
+  if (Error error = check_separated(topology)) return error;
+  if (Error error = check_addresses()) return error;
   return found(nonce_, std::move(topology));
 }
 

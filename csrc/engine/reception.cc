@@ -71,7 +71,9 @@ Error Reception::publish() {
 }
 
 Result<Invitation> Reception::invitation() const {
-  auto entry = context_.entry();
+  const auto network = context_.network(options_.store_host);
+  if (!network.ok()) return network.error();
+  auto entry = context_.entry(network.value(), /*late=*/false);
   if (!entry.ok()) return entry.error();
   Invitation out;
   out.first = std::move(entry.value());

@@ -19,12 +19,11 @@ Reconfiguration::Reconfiguration(std::shared_ptr<Context> context, CommunicatorO
     : context_(std::move(context)), instance_(random_id()), options_(std::move(options)) {}
 
 Result<std::string> Reconfiguration::handle() {
-  auto entry = context_->entry();
+  const auto network = context_->network(options().store_host);
+  if (!network.ok()) return network.error();
+  auto entry = context_->entry(network.value(), /*late=*/true);
   if (!entry.ok()) return entry.error();
-  auto addresses = context_->all_addresses();
-  if (!addresses.ok()) return addresses.error();
   options().state_in(entry.value());
-  entry.value().transports = std::move(addresses.value());
   return Handle{std::move(entry.value()), instance_}.encode();
 }
 

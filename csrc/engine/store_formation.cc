@@ -90,16 +90,20 @@ Result<FoundGroup> StoreFormation::find() {
     return judge(topology.error());
   }
   know(found(nonce, topology.value()));
-  if (Error error = check_addresses(topology.value())) return error;
+  if (Error error = check_separated(topology.value())) return error;
   log_phase("hosts agreed on: " + std::to_string(topology.value().hosts.size()));
-  if (needs_late_transports(entries(), topology.value(), options().config.transport)) {
+  const bool guessed =
+      spans_hosts() && std::ranges::any_of(entries(), [](const Entry& one) { return one.guessed; });
+  const bool late = needs_late_transports(entries(), topology.value(), options().config.transport);
+  if (guessed || late) {
     log_phase("opens the transports that reach the others");
-    const auto addresses = context().all_addresses();
-    if (!addresses.ok()) return addresses.error();
-    if (Error error =
-            rendezvous_.exchange_addresses(addresses.value(), entries(), lost, patience()))
+    if (guessed) correct_network();
+    const auto entry = own_entry(/*late=*/true);
+    if (!entry.ok()) return entry.error();
+    if (Error error = rendezvous_.exchange(entry.value(), entries(), lost, patience()))
       return judge(error);
   }
+  if (Error error = check_addresses()) return error;
   return found(nonce, std::move(topology.value()));
 }
 

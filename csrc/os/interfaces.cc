@@ -30,8 +30,9 @@ std::vector<uint8_t> address_bytes(const sockaddr* address) {
     std::memcpy(out.data(), &v4->sin_addr, 4);
   } else if (address->sa_family == AF_INET6) {
     auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
-    out.resize(16);
-    std::memcpy(out.data(), &v6->sin6_addr, 16);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(&v6->sin6_addr);
+    const size_t mapped = IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) ? 12 : 0;  // ::ffff:a.b.c.d
+    out.assign(bytes + mapped, bytes + 16);
   }
   return out;
 }
@@ -157,10 +158,14 @@ std::optional<Interface> route_to(const std::string& host, int flags,
   return std::nullopt;
 }
 
-// Documentation networks: routed like any other outside address, owned by nobody.
-std::optional<Interface> default_route(const std::vector<Interface>& candidates) {
-  auto v4 = route_to("192.0.2.1", AI_NUMERICHOST, candidates);
-  return v4 ? v4 : route_to("2001:db8::1", AI_NUMERICHOST, candidates);
+// Where other hosts most likely are. The addresses belong to documentation networks: they are
+// routed like any other outside address, and nobody has them.
+std::optional<Interface> outside(const std::vector<Interface>& candidates) {
+  for (const char* nobody : {"192.0.2.1", "2001:db8::1"})
+    if (auto found = route_to(nobody, AI_NUMERICHOST, candidates)) return found;
+  const auto first =
+      std::ranges::find_if(candidates, [](const Interface& i) { return i.up && !i.loopback; });
+  return first == candidates.end() ? std::nullopt : std::optional(*first);
 }
 
 bool names_this_machine(const std::string& host) {
@@ -172,19 +177,21 @@ Result<Interface> choose_by_route(const std::string& store_host,
   std::optional<Interface> found;
   if (!store_host.empty()) {
     found = route_to(store_host, 0, candidates);
-    // Debian's /etc/hosts maps a machine's own name to 127.0.1.1, which other hosts cannot reach.
-    if (found && found->loopback && !names_this_machine(store_host))
-      if (auto outside = default_route(candidates)) found = outside;
     if (!found)
-      return none_fits("no network interface routes to the store's host \"" + store_host + "\"",
-                       candidates);
-    return *found;
+      return none_fits(
+          "no network interface routes to the store's host \"" + store_host + "\"" +
+              (store_host.starts_with("fe80:") ? ", as UCX uses no link-local address" : ""),
+          candidates);
+    if (!found->loopback) return *found;
   }
-  found = default_route(candidates);
-  if (found) return *found;
+  // Debian's /etc/hosts maps a machine's own name to 127.0.1.1, which other hosts cannot reach.
+  if (!names_this_machine(store_host))
+    if (auto likely = outside(candidates)) found = likely;
   for (const Interface& i : candidates)
-    if (i.loopback && i.up) return i;
-  return none_fits("there is neither a default route nor a loopback interface", candidates);
+    if (!found && i.loopback && i.up) found = i;
+  if (!found) return none_fits("there is no network interface that is up", candidates);
+  found->guessed = true;
+  return *found;
 }
 
 }  // namespace

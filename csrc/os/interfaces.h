@@ -16,6 +16,7 @@ struct Interface {
   bool ipv6 = false;
   bool up = false;
   bool loopback = false;
+  bool guessed = false;  // chosen without a route to another host
 };
 
 // One entry per address, IPv4 first; link-local IPv6 is left out (it needs a scope to be of use).
@@ -31,8 +32,9 @@ Result<std::vector<Interface>> select_interfaces(const std::string& spec,
                                                  const std::vector<Interface>& candidates);
 
 // The interfaces to use, best first, never empty. With no spec: the one whose address the kernel
-// picks to reach `store_host`; where that is unknown, the one of the default route, else loopback.
-// May block in the resolver.
+// picks to reach `store_host`. Where that is unknown, or a name of this host's own, it is a guess:
+// the one of the default route, else the first that other hosts may reach, else loopback. So is
+// loopback, where `store_host` is an address of it. May block in the resolver.
 Result<std::vector<Interface>> choose_interfaces(const std::string& spec,
                                                  const std::string& store_host);
 Result<Interface> choose_interface(const std::string& spec, const std::string& store_host);

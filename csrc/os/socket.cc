@@ -111,6 +111,13 @@ std::string format_address(const std::string& ip, uint16_t port) {
   return (v6 ? "[" + ip + "]" : ip) + ":" + std::to_string(port);
 }
 
+Error check_unix_sockets() {
+  const bool fails = !open_socket(AF_UNIX);
+  const bool refused = fails && (errno == EPERM || errno == EACCES || errno == EAFNOSUPPORT ||
+                                 errno == EPROTONOSUPPORT || errno == ENOSYS);
+  return refused ? system_error("socket(AF_UNIX)", errno) : Error();
+}
+
 Result<Fd> listen_unix(const std::string& name) {
   auto address = unix_address(name);
   if (!address) return bad_address(name);

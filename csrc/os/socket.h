@@ -17,6 +17,8 @@ namespace ringdist {
 std::string format_address(const std::string& ip, uint16_t port);
 
 // `name` begins with '@', which stands for the abstract namespace.
+// Success, or why this system has no sockets of AF_UNIX: some sandboxes refuse them.
+Error check_unix_sockets();
 Result<Fd> listen_unix(const std::string& name);
 
 // A connect that has failed at once: the caller often needs errno to decide whether to try again.

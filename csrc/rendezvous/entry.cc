@@ -36,23 +36,11 @@ TransportAddresses get_addresses(Reader& in) {
 
 }  // namespace
 
-std::vector<std::byte> encode_addresses(const TransportAddresses& addresses) {
-  Writer out;
-  put(out, addresses);
-  return out.take();
-}
-
-std::optional<TransportAddresses> decode_addresses(ConstBytes bytes) {
-  Reader in(bytes);
-  TransportAddresses out = get_addresses(in);
-  if (!in.ok()) return std::nullopt;
-  return out;
-}
-
 std::vector<std::byte> Entry::encode() const {
   Writer out;
   out.put(wire_version).put(context_id).put(nonce).put(size).put(lanes).put(pid);
   out.put_string(host_name).put_string(host_key).put_string(unix_name).put_string(tcp_address);
+  out.put(guessed);
   out.put(options_hash).put_string(options);
   put(out, transports);
   put(out, costs);
@@ -73,6 +61,7 @@ std::optional<Entry> Entry::decode(ConstBytes bytes, uint16_t wire_version) {
   out.host_key = in.get_string();
   out.unix_name = in.get_string();
   out.tcp_address = in.get_string();
+  out.guessed = in.get<bool>();
   out.options_hash = in.get<uint64_t>();
   out.options = in.get_string();
   out.transports = get_addresses(in);

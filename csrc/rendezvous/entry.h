@@ -15,9 +15,6 @@ namespace ringdist {
 // By name, of one process.
 using TransportAddresses = std::vector<std::pair<std::string, std::vector<std::byte>>>;
 
-std::vector<std::byte> encode_addresses(const TransportAddresses& addresses);
-std::optional<TransportAddresses> decode_addresses(ConstBytes bytes);
-
 struct Entry {
   uint16_t wire_version = 0;  // first: readable by every version
   uint64_t context_id = 0;
@@ -29,9 +26,10 @@ struct Entry {
   std::string host_key;     // equal keys claim the same host; the claim is proven later
   std::string unix_name;    // control plane inside a host
   std::string tcp_address;  // control plane between hosts
+  bool guessed = false;     // the address, until this rank knows those of the others
   uint64_t options_hash = 0;
   std::string options;            // as text, to name the difference
-  TransportAddresses transports;  // those that were open; see Rendezvous::exchange_addresses()
+  TransportAddresses transports;  // those that were open; see Rendezvous::exchange()
   GroupCosts costs;               // rank 0's are the group's
 
   std::vector<std::byte> encode() const;

@@ -158,20 +158,21 @@ Error Rendezvous::find_lost(const std::vector<Entry>& entries, const std::vector
   return {};
 }
 
-Error Rendezvous::exchange_addresses(const TransportAddresses& mine, std::vector<Entry>& entries,
-                                     const std::function<Error(const Entry&)>& lost,
-                                     const Patience& patience) {
-  if (Error error = set("reach", encode_addresses(mine))) return error;
+Error Rendezvous::exchange(const Entry& mine, std::vector<Entry>& entries,
+                           const std::function<Error(const Entry&)>& lost,
+                           const Patience& patience) {
+  if (Error error = set("reach", mine.encode())) return error;
   const auto given_up = [&] { return find_lost(entries, ranks_, lost); };
   auto values = await_values("reach", ranks_, "the addresses", patience, given_up);
   if (!values.ok()) return values.error();
   for (int rank = 0; rank < size_; ++rank) {
-    auto addresses = decode_addresses(values.value()[rank]);
-    if (!addresses)
+    auto entry = Entry::decode(values.value()[rank], mine_.wire_version);
+    if (!entry)
       return Error(ErrorKind::kProtocol, "the store's addresses of rank " + std::to_string(rank) +
                                              " are not of this version")
           .blame(rank);
-    entries[rank].transports = std::move(*addresses);
+    entries[rank].tcp_address = std::move(entry->tcp_address);
+    entries[rank].transports = std::move(entry->transports);
   }
   return {};
 }

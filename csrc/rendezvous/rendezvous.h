@@ -59,12 +59,11 @@ class Rendezvous {
   // they are not; the store's.
   Result<Topology> find_hosts(const std::vector<Entry>& entries);
 
-  // For groups whose entries do not let all ranks reach each other: publishes `mine` in place of
-  // our entry's addresses, and completes the entries by what the others publish. All ranks call it,
-  // or none.
-  Error exchange_addresses(const TransportAddresses& mine, std::vector<Entry>& entries,
-                           const std::function<Error(const Entry&)>& lost,
-                           const Patience& patience);
+  // For groups whose entries do not let all ranks reach each other: publishes the addresses of
+  // `mine` in place of our entry's, and completes the entries by what the others publish. All ranks
+  // call it, or none.
+  Error exchange(const Entry& mine, std::vector<Entry>& entries,
+                 const std::function<Error(const Entry&)>& lost, const Patience& patience);
 
  private:
   // Of those ranks, the first to be lost.

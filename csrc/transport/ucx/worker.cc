@@ -39,6 +39,7 @@ void apply_defaults(ucp_config_t* config, const TransportConfig& ours) {
   set_default(config, "TCP_RX_SEG_SIZE", "256k");
   // A cut link with data in flight is otherwise never noticed by UCX (1.22 and later know this).
   set_default(config, "TCP_USER_TIMEOUT", "30s");
+  set_default(config, "TCP_BRIDGE_ENABLE", "y");  // the interface below may be a bridge
   if (!ours.interface_name.empty()) set_default(config, "NET_DEVICES", ours.interface_name.c_str());
 }
 
@@ -55,7 +56,8 @@ std::string remedy(ucp_config_t* config, const ucp_params_t& params, const Trans
   if (const char* devices = std::getenv("UCX_NET_DEVICES"))
     return " (UCX_NET_DEVICES='" + std::string(devices) + "'; unset it)";
   if (ours.interface_name.empty()) return "";
-  return " (interface '" + ours.interface_name + "'; choose another with RINGDIST_SOCKET_IFNAME)";
+  return " (interface '" + ours.interface_name + "', of which UCX uses no link-local address and " +
+         "none with a label; choose another with RINGDIST_SOCKET_IFNAME)";
 }
 
 }  // namespace

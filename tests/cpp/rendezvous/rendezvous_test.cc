@@ -203,8 +203,11 @@ TEST(Rendezvous, ALostAskerEndsTheWait) {
   EXPECT_EQ(error.ranks(), std::vector<int>{0});
 }
 
-TransportAddresses address_of(int rank) {
-  return {{"shm", {std::byte(rank)}}, {"ucx", {std::byte(rank), std::byte{9}}}};
+Entry reached_at(int rank) {
+  Entry out = entry_of(rank);
+  out.tcp_address = "10.0.0." + std::to_string(rank) + ":9";
+  out.transports = {{"shm", {std::byte(rank)}}, {"ucx", {std::byte(rank), std::byte{9}}}};
+  return out;
 }
 
 Error nobody_is_lost(const Entry&) { return {}; }
@@ -214,9 +217,11 @@ TEST(Rendezvous, AddressesAreExchanged) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(ranks[rank]->publish(entry_of(rank)));
   const auto exchange = [&](int rank) {
     auto entries = ranks[rank]->collect(soon()).value();
-    EXPECT_FALSE(
-        ranks[rank]->exchange_addresses(address_of(rank), entries, nobody_is_lost, soon()));
-    for (int peer = 0; peer < 3; ++peer) EXPECT_EQ(entries[peer].transports, address_of(peer));
+    EXPECT_FALSE(ranks[rank]->exchange(reached_at(rank), entries, nobody_is_lost, soon()));
+    for (int peer = 0; peer < 3; ++peer) {
+      EXPECT_EQ(entries[peer].transports, reached_at(peer).transports);
+      EXPECT_EQ(entries[peer].tcp_address, reached_at(peer).tcp_address);
+    }
     EXPECT_EQ(entries[2].pid, 1002);
   };
   std::thread first([&] { exchange(0); });
@@ -231,7 +236,7 @@ TEST(Rendezvous, WhoWaitsForAddressesHearsThatTheyDoNotCome) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(ranks[rank]->publish(entry_of(rank)));
   auto entries = ranks[0]->collect(soon()).value();
   const auto error_of = [&](const std::function<Error(const Entry&)>& lost, int milliseconds) {
-    return ranks[0]->exchange_addresses(address_of(0), entries, lost, soon(milliseconds));
+    return ranks[0]->exchange(reached_at(0), entries, lost, soon(milliseconds));
   };
   const Error late = error_of(nobody_is_lost, 50);
   EXPECT_EQ(late.kind(), ErrorKind::kTimeout);
@@ -244,13 +249,6 @@ TEST(Rendezvous, WhoWaitsForAddressesHearsThatTheyDoNotCome) {
   const Error withdrawn = error_of(nobody_is_lost, 5000);
   EXPECT_EQ(withdrawn.ranks(), std::vector<int>{1});
   EXPECT_NE(withdrawn.message().find("no UCX here"), std::string::npos) << withdrawn.message();
-}
-
-TEST(Addresses, RoundTripAndRefuseTruncation) {
-  const auto bytes = encode_addresses(address_of(1));
-  EXPECT_EQ(decode_addresses(bytes), address_of(1));
-  for (size_t n = 0; n < bytes.size(); ++n)
-    EXPECT_FALSE(decode_addresses(ConstBytes(bytes).first(n))) << n;
 }
 
 }  // namespace
