@@ -14,6 +14,7 @@ from torch_ringdist import _address
 from torch_ringdist._collectives import backend_of
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._registration import Successor
+from torch_ringdist._units import LONGEST
 
 if TYPE_CHECKING:
     from torch_ringdist._C import NextGeneration, ProcessGroupRing
@@ -133,4 +134,4 @@ def checked_timeout(operation: str, timeout: Any, default: timedelta) -> timedel
         raise ArgumentError(
             f"ringdist: {operation}: timeout must be a timedelta above 0, or None, got {timeout!r}"
         )
-    return timeout
+    return min(timeout, LONGEST)

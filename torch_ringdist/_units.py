@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import timedelta
 
+# Longer timeouts count as this one, as in the engine. torch converts one of more than 292,000 years
+# to a number of either sign.
+LONGEST = timedelta(days=365 * 100)
 _BYTES = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _BYTES[_letter] = _BYTES[f"{_letter}i"] = _BYTES[f"{_letter}ib"] = 1024**_power

@@ -12,9 +12,12 @@ using TimePoint = Clock::time_point;
 using Duration = Clock::duration;
 using Milliseconds = std::chrono::milliseconds;
 
+// Longer times count as this one, so that no sum of deadlines overflows.
+inline constexpr Milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
+
 // None: for ever.
 inline TimePoint deadline_after(std::optional<Milliseconds> limit) {
-  return limit ? Clock::now() + *limit : TimePoint::max();
+  return limit ? Clock::now() + std::min(*limit, kLongest) : TimePoint::max();
 }
 
 // At least 1, for those to whom 0 means something else.

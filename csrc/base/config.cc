@@ -193,6 +193,10 @@ const std::vector<Row>& rows() {
       seconds_row("warn_after", &Config::warn_after,
                   "a warning says for whom an operation has waited this long; 0: never",
                   "seconds, at least 0", 0),
+      seconds_row("destroy_grace", &Config::destroy_grace,
+                  "how long destroy_process_group() waits for receives, and, while an exception is "
+                  "handled, for all operations",
+                  "seconds, at least 0", 0),
   };
   return table;
 }

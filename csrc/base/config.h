@@ -27,7 +27,8 @@ struct Config {
   std::string costs;                  // a file of constants to plan by; "": built in
   std::string codec;                  // of float SUMs and AVGs, see codec/codec.h; "": none
   LogLevel log_level = LogLevel::kWarn;
-  double warn_after = 30.0;  // seconds an op waits until that is logged; 0: never
+  double warn_after = 30.0;    // seconds an op waits until that is logged; 0: never
+  double destroy_grace = 5.0;  // seconds that a destroyed group waits for its receives
 
   // Also logs, once per process, RINGDIST_ variables that nobody reads.
   static Result<Config> from_environment(const std::map<std::string, std::string>& overrides);

@@ -111,7 +111,9 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
                                                        " of " + std::to_string(size) + " with " +
                                                        std::to_string(global_ranks.size()) +
                                                        " global ranks cannot be a group"));
-  auto own = of_process(store_host(store), size, options, read);
+  const auto limit = checked_timeout("init_process_group, new_group", timeout);
+  auto own = limit.ok() ? of_process(store_host(store), size, options, read)
+                        : Result<OfProcess>(limit.error());
   // The others count this creation, and wait for us. But a forked child is not the rank.
   if (!own.ok() && own.error().kind() != ErrorKind::kAborted && size > 1)
     decline(store, rank, global_ranks, own.error());
@@ -122,7 +124,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   wanted.size = size;
   wanted.name = group_name.empty() ? "default" : group_name;
   wanted.members = std::move(global_ranks);
-  wanted.timeout = timeout;
+  wanted.timeout = limit.value();
   wanted.store = wrap_store(store, *context);
   wanted.whole_store = wrap_store(whole_store(store), *context);
   auto communicator = Communicator::create(context, std::move(wanted));
@@ -141,7 +143,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_reconfigurable(
   throw_if(own.error());
   auto& [context, wanted, codecs] = own.value();
   wanted.name = group_name.empty() ? "default" : group_name;
-  wanted.timeout = timeout;
+  wanted.timeout = value_of(checked_timeout("init_process_group", timeout));
   auto reconfiguration = std::make_shared<Reconfiguration>(context, std::move(wanted));
   return c10::make_intrusive<ProcessGroupRing>(std::move(reconfiguration), rank, size);
 }
@@ -171,6 +173,7 @@ std::vector<std::tuple<int, std::string, std::string>> lost_members(
 void shutdown() {
   const auto context = existing_process_context();
   if (!context) return;
+  keep_other_threads();
   context->shutdown(/*process_ends=*/true);
   const auto ended = [&](std::optional<Milliseconds> limit) {
     return context->pool().await_callbacks(deadline_after(limit));

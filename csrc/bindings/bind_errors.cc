@@ -33,11 +33,19 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
+// Of this thread: in an `except` or `finally`, or at the exit of a script that one has ended.
+std::string name_of_exception() {
+  const py::gil_scoped_acquire gil;
+  return py::cast<std::string>(
+      py::module_::import("torch_ringdist._errors").attr("handled_exception")());
+}
+
 }  // namespace
 
 void bind_errors() {
   py::register_exception_translator(&translate);
   set_interrupt_check(&check_signals);
+  set_exception_check(&name_of_exception);
 }
 
 }  // namespace ringdist

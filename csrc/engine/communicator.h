@@ -165,6 +165,14 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     const auto idle = [&executor = lane.executor(), seat = seat_] { return executor.idle(seat); };
     return lane.call_until(idle, deadline) || lane.stopped();
   }
+  // Before close(), for ops that nobody waits for any longer: see Seat::abandon(). Returns what has
+  // ended; nothing if the lane does not answer.
+  std::vector<std::string> abandon(const Error& cause, bool all) {
+    auto out = std::make_shared<std::vector<std::string>>();
+    const bool done =
+        on_lane([seat = seat_, cause, all, out](auto&) { *out = seat->abandon(cause, all); });
+    return done ? std::move(*out) : std::vector<std::string>();
+  }
   // Waits for the ops in flight (each ends by its timeout), tells the others and leaves.
   // Idempotent.
   void close();

@@ -96,7 +96,22 @@ bool Context::is_open(const TransportRow& row, const std::string& devices) const
   });
 }
 
+Error Context::open_self() {
+  if (!opened_.empty()) return {};
+  std::vector<std::unique_ptr<Transport>> made;
+  made.push_back(
+      std::make_unique<SelfTransport>(id_, TransportConfig().max_payload, lane_->executor()));
+  return open(std::move(made), "");
+}
+
+Result<Transport*> Context::to_self() {
+  std::lock_guard lock(mutex_);
+  if (Error error = open_self()) return error;
+  return opened_.front().transport;
+}
+
 Error Context::open_transports(bool late, const std::string& devices) {
+  if (Error error = open_self()) return error;
   TransportConfig transport_config;
   transport_config.context_id = id_;
   transport_config.interface_name = devices;
@@ -104,8 +119,6 @@ Error Context::open_transports(bool late, const std::string& devices) {
   transport_config.local_network = options_.local_network;
   std::vector<std::unique_ptr<Transport>> made;
   Executor& receiver = lane_->executor();
-  if (opened_.empty())
-    made.push_back(std::make_unique<SelfTransport>(id_, transport_config.max_payload, receiver));
   const auto& wanted = options_.transports;
   for (const std::string& name : wanted.empty() ? process_transports() : wanted) {
     const TransportRow* row = ringdist::find_transport(name);
@@ -236,7 +249,9 @@ void Context::shutdown(bool process_ends) {
     // counts as dead in what they decide.
     assembly_->stop();
     for (auto& [key, leaver] : leavers) leaver.leave(how);
-    // Whoever still waits in another thread gets an error rather than an engine that is gone.
+    // Whoever still waits in another thread gets an error rather than an engine that is gone. At
+    // the process' end a Future does not: threads that wait for it would return to Python.
+    process_ends_ = process_ends;
     lane_->call(
         [this] {
           lane_->executor().fail_all(Error(ErrorKind::kAborted, "this process is shutting down"));
@@ -270,7 +285,7 @@ Error Context::gone(ContextId context_id) {
 }
 
 bool Context::run_elsewhere(std::function<void()> task) {
-  return pool_.run_callbacks(std::move(task));
+  return !process_ends_ && pool_.run_callbacks(std::move(task));
 }
 
 void Context::flood(const Notice& notice) { control_->flood(notice.encode()); }

@@ -63,6 +63,8 @@ class Context final : private ControlEvents, private LaneHost {
   Result<Entry> entry(const Network& network, bool late);
   // Where services of this process are offered to others: an address of the last such network.
   std::string service_ip();
+  // The transport to this process itself; opens no other one.
+  Result<Transport*> to_self();
   // Whether there are descriptors for connections to these processes of this host besides those it
   // has met before. Error: kSystem, with the number.
   Error room_for(const std::vector<ContextId>& processes);
@@ -109,6 +111,7 @@ class Context final : private ControlEvents, private LaneHost {
     std::string devices;   // empty: it serves any network
   };
 
+  Error open_self() RINGDIST_REQUIRES(mutex_);
   Error open_transports(bool late, const std::string& devices) RINGDIST_REQUIRES(mutex_);
   Error open(std::vector<std::unique_ptr<Transport>> made, const std::string& devices)
       RINGDIST_REQUIRES(mutex_);
@@ -144,6 +147,7 @@ class Context final : private ControlEvents, private LaneHost {
   std::set<ContextId> left_ RINGDIST_GUARDED_BY(mutex_);
   bool open_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool shut_down_ RINGDIST_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> process_ends_{false};
   ForkMark mark_;
 };
 

@@ -148,10 +148,12 @@ Error EntryFormation::prove(const Entry& peer) {
   return context().prove_same_host(peer.context_id, peer.unix_name);
 }
 
-FoundGroup EntryFormation::alone(uint64_t nonce) {
+Result<FoundGroup> EntryFormation::alone(uint64_t nonce) {
+  const auto transport = context().to_self();
+  if (!transport.ok()) return transport.error();
   FoundGroup out;
   out.membership.nonce = nonce;
-  out.membership.members.push_back({context().id(), nullptr, ""});
+  out.membership.members.push_back({context().id(), transport.value(), ""});
   out.membership.topology = Topology::one_host(1);
   out.costs = options_.costs;
   return out;

@@ -39,7 +39,7 @@ class EntryFormation : public Formation {
   // Whether that process shares this host, as it claims.
   Error prove(const Entry& peer);
   // A group of one.
-  FoundGroup alone(uint64_t nonce);
+  Result<FoundGroup> alone(uint64_t nonce);
   FoundGroup found(uint64_t nonce, Topology topology) const;
 
  private:

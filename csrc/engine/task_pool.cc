@@ -14,6 +14,8 @@ namespace {
 
 constexpr auto kIdleTime = std::chrono::seconds(1);
 
+thread_local bool is_in_pool = false;
+
 void run_one(std::function<void()> task) {
   const FloatMode mode;  // for each: a task may have changed it
   try {
@@ -24,6 +26,8 @@ void run_one(std::function<void()> task) {
 }
 
 }  // namespace
+
+bool TaskPool::runs_here() { return is_in_pool; }
 
 TaskPool::TaskPool() {
   pthread_sigmask(SIG_SETMASK, nullptr, &state_->signals);
@@ -73,6 +77,7 @@ bool TaskPool::add(Task task) {
 }
 
 void TaskPool::work(std::shared_ptr<State> state) {
+  is_in_pool = true;
   pthread_setname_np(pthread_self(), "ringdist-task");
   pthread_sigmask(SIG_SETMASK, &state->signals, nullptr);
   if (!state->cpus.empty()) (void)state->cpus.bind(pthread_self());

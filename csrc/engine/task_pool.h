@@ -29,6 +29,8 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
+  // True in a task of any pool.
+  static bool runs_here();
   // Any thread. False after stop(): the task is dropped. Throws, and keeps nothing, where there is
   // no memory, or no thread at all: not one of the pool's own.
   bool run(std::function<void()> task) { return add({std::move(task), /*calls_back=*/false}); }

@@ -56,7 +56,8 @@ WorkPtr ProcessGroupRing::reconfigure(const c10d::ReconfigureOptions& opts) {
   request.ordered = std::holds_alternative<std::vector<std::string>>(opts.handles);
   std::visit([&](const auto& handles) { request.handles.assign(handles.begin(), handles.end()); },
              opts.handles);
-  request.timeout = opts.timeout.value_or(served_.timeout());
+  request.timeout =
+      opts.timeout ? value_of(checked_timeout("reconfigure", *opts.timeout)) : served_.timeout();
   const auto group = served_.reconfigure(request);
   rank_ = group->rank();
   size_ = group->size();
@@ -80,9 +81,10 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
   const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   if (opts && !opts->group_name.empty()) name = opts->group_name;
   const auto now = served_.in();
-  auto communicator =
-      now->communicator->subgroup(ranks, wrap_store(own, now->communicator->context()), name,
-                                  opts ? opts->timeout : kBackendDefaultTimeout);
+  const Milliseconds timeout =
+      value_of(checked_timeout("split_group", opts ? opts->timeout : kBackendDefaultTimeout));
+  auto communicator = now->communicator->subgroup(
+      ranks, wrap_store(own, now->communicator->context()), name, timeout);
   throw_if(communicator.error());
   if (!communicator.value()) return nullptr;
   return make_backend(communicator.value());
@@ -172,10 +174,10 @@ WorkPtr ProcessGroupRing::allreduce_sparse(Tensors& tensors, const c10d::Allredu
 WorkPtr ProcessGroupRing::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& opts) {
   const auto now = served_.in();
-  return now->runner->run_all(c10d::OpType::ALLREDUCE_COALESCED, [&] {
-    auto calls = allreduce_calls(tensors, opts);
-    for (Call& call : calls) now->coder.apply_option(call);
-    return calls;
+  return now->runner->run([&] {
+    Call call = allreduce_coalesced_call(tensors, opts);
+    now->coder.apply_option(call);
+    return call;
   });
 }
 
@@ -285,7 +287,7 @@ WorkPtr ProcessGroupRing::recv(Tensors& tensors, int from, int tag) {
 
 WorkPtr ProcessGroupRing::recvAnysource(Tensors& tensors, int tag) {
   const auto now = served_.in();
-  return now->runner->run([&] { return recv_any_call(now->place, tensors, tag); });
+  return now->runner->run([&] { return recv_any_call(tensors, tag); });
 }
 
 WorkPtr ProcessGroupRing::barrier(const c10d::BarrierOptions& opts) {

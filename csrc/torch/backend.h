@@ -28,7 +28,9 @@ class ProcessGroupRing final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "ringdist"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
-  void setTimeout(std::chrono::milliseconds timeout) override { served_.set_timeout(timeout); }
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    served_.set_timeout(value_of(checked_timeout("set_timeout", timeout)));
+  }
   void setSequenceNumberForGroup() override {}  // counted from creation on, the same on all ranks
   uint64_t getSequenceNumberForGroup() override { return served_.sequence_number(); }
   c10d::ErrorType getError() override { return served_.error(getRank()); }

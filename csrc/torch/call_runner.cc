@@ -44,6 +44,11 @@ std::optional<c10::Device> CallRunner::device_of(const Call& call) const {
 
 WorkPtr CallRunner::submit(Call call) {
   const auto device = device_of(call);
+  if (device && call.request.endpoint && call.request.endpoint->peer == communicator_->rank())
+    throw_error(Error(ErrorKind::kNotSupported, "ringdist: " + std::string(collective_title(call)) +
+                                                    ": the peer is this rank, " +
+                                                    "and the tensor is on " + device->str() +
+                                                    "; send to oneself needs the CPU"));
   call.request.keep_alive = std::make_shared<Tensors>(std::move(call.memory));
   // On a device, results go back to the caller's tensors on a stream, where nobody waits for them.
   const bool settles = call.staging.must_finish() && !device;

@@ -7,6 +7,7 @@
 #include "engine/communicator.h"
 #include "torch/coalescing.h"
 #include "torch/ops/call.h"
+#include "torch/work/interrupts.h"
 
 namespace ringdist {
 
@@ -52,6 +53,7 @@ class CallRunner : public std::enable_shared_from_this<CallRunner> {
   // What is thrown ends this thread's region.
   template <typename Body>
   WorkPtr or_drop(const Body& body) {
+    const ReturnsToPython gate;
     try {
       return body();
     } catch (...) {

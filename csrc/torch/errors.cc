@@ -1,5 +1,7 @@
 #include "torch/errors.h"
 
+#include <string>
+
 #include "torch/argument_error.h"
 
 namespace ringdist {
@@ -25,6 +27,15 @@ void throw_error(const Error& error) {
       break;
   }
   throw c10::DistBackendError(kNowhere, error.message());
+}
+
+Result<Milliseconds> checked_timeout(std::string_view op, Milliseconds timeout) {
+  // pybind11 turns a timedelta of more than 292,000 years into a number of either sign.
+  if (timeout < -kLongest || timeout > kLongest) return kLongest;
+  if (timeout >= Milliseconds(0)) return timeout;
+  return Error(ErrorKind::kInvalidArgument, "ringdist: " + std::string(op) +
+                                                ": timeout must not be negative, got " +
+                                                std::to_string(timeout.count()) + " ms");
 }
 
 std::exception_ptr to_exception(const Error& error) {

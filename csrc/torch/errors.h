@@ -2,8 +2,10 @@
 #pragma once
 
 #include <exception>
+#include <string_view>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace ringdist {
@@ -12,6 +14,9 @@ namespace ringdist {
 // else -> DistBackendError (both of torch.distributed, both RuntimeErrors).
 [[noreturn]] void throw_error(const Error& error);
 std::exception_ptr to_exception(const Error& error);
+
+// A user's timeout for `op`, at most kLongest. Error: it is negative.
+Result<Milliseconds> checked_timeout(std::string_view op, Milliseconds timeout);
 
 inline void throw_if(const Error& error) {
   if (error) throw_error(error);

@@ -33,14 +33,16 @@ void monitored_barrier(Communicator& group, const c10d::BarrierOptions& opts, bo
       us + " successfully reached monitoredBarrier, but received errors while waiting for " +
       "send/recv from rank 0: ";
   const bool unset = opts.timeout == c10d::kUnsetTimeout;
-  const std::string limit = unset ? "" : " in " + milliseconds(opts.timeout);
-  if (!unset && opts.timeout.count() <= 0)
+  const Milliseconds timeout =
+      unset ? Milliseconds(0) : value_of(checked_timeout("monitored_barrier", opts.timeout));
+  const std::string limit = unset ? "" : " in " + milliseconds(timeout);
+  if (!unset && timeout.count() == 0)
     throw_error(Error(ErrorKind::kTimeout,
-                      us + " timed out in monitoredBarrier after " + milliseconds(opts.timeout)));
+                      us + " timed out in monitoredBarrier after " + milliseconds(timeout)));
   OpRequest request;
   request.kind = Collective::kBarrier;
   request.dtype = DType::kBytes;
-  if (!unset) request.timeout = opts.timeout;
+  request.timeout = timeout;
   auto op = group.submit(std::move(request), /*will_wait=*/true);
   if (op.error()) group.tell_failure();
   throw_if(op.error());

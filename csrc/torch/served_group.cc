@@ -1,7 +1,10 @@
 #include "torch/served_group.h"
 
+#include <cmath>
 #include <optional>
+#include <string>
 
+#include "base/log.h"
 #include "torch/errors.h"
 #include "torch/features.h"
 #include "torch/work/interrupts.h"
@@ -10,6 +13,18 @@ namespace ringdist {
 namespace {
 
 constexpr Milliseconds kSlice{1000};
+constexpr size_t kNamed = 8;  // ops in a warning
+
+// Aborts ops of a group that is destroyed, and logs which.
+void abandon(Communicator& group, const std::string& why, bool all) {
+  const auto aborted = group.abandon(Error(ErrorKind::kAborted, why), all);
+  if (aborted.empty()) return;
+  std::string text = "rank " + std::to_string(group.rank()) + " of group '" + group.name() +
+                     "': " + why + "; after RINGDIST_DESTROY_GRACE it aborts " +
+                     std::to_string(aborted.size()) + " of its operations";
+  for (size_t i = 0; i < aborted.size() && i < kNamed; ++i) text += "; " + aborted[i];
+  log(LogLevel::kWarn, text);
+}
 
 }  // namespace
 
@@ -69,11 +84,17 @@ void ServedGroup::abort(int rank) {
 void ServedGroup::shutdown() {
   const auto now = get();
   if (!now) return;
-  // close() would wait for it, but hears no Ctrl-C: then the group is as it was.
-  (void)wait_in_slices(std::nullopt, [&](std::optional<Milliseconds> slice) {
+  // close() would wait, too, but it cannot be interrupted by Ctrl-C: then the group is as it was.
+  const auto idle = [&](std::optional<Milliseconds> slice) {
     const TimePoint until = deadline_after(slice);
     return now->sparse.wait_until_idle(until) && now->communicator->wait_until_idle(until);
-  });
+  };
+  const std::string exception = handled_exception();
+  const std::string why =
+      "the group was destroyed" + (exception.empty() ? "" : " while " + exception + " was handled");
+  Milliseconds limit(std::llround(now->communicator->config().destroy_grace * 1000));
+  for (; !wait_in_slices(limit, idle); limit = kSlice)
+    abandon(*now->communicator, why, /*all=*/!exception.empty());
   now->communicator->close();
 }
 

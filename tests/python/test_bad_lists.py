@@ -196,15 +196,10 @@ BAD: dict[str, tuple[Call, type[Exception], list[str]]] = {
         TypeError,
         ["all_to_all: input[1]", "int32[4]", "float32[4]"],
     ),
-    "send to oneself": (
-        lambda t: ours().send([t], 1, 0),
-        ValueError,
-        ["send: invalid destination rank: 1", "[0, 2)", "not this rank"],
-    ),
     "send to nobody": (
         lambda t: ours().send([t], 2, 0),
         ValueError,
-        ["send: invalid destination rank: 2"],
+        ["send: invalid destination rank: 2", "[0, 2)"],
     ),
     "receive from nobody": (
         lambda t: ours().recv([t], -1, 0),

@@ -95,6 +95,48 @@ def test_any_source(pools, size: int):
     pools(size).run(_any_source)
 
 
+def _to_oneself() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for count in [*COUNTS, 3_000_000]:
+        for receives_first in (False, True):
+            got = torch.full((count,), -1.0)
+            calls = [
+                lambda count=count: dist.isend(torch.full((count,), 7.0 + rank), rank, tag=3),
+                lambda got=got: dist.irecv(got, rank, tag=3),
+            ]
+            for work in [call() for call in (reversed(calls) if receives_first else calls)]:
+                work.wait()
+            same_bits(got, torch.full((count,), 7.0 + rank), f"{count}, {receives_first}")
+    # Of several tags and in order; a receive from any source takes what was sent first.
+    works = [dist.isend(torch.tensor([float(i)]), rank, tag=i % 2) for i in range(6)]
+    for i in (1, 3, 0, 5, 2, 4):
+        got = torch.empty(1)
+        assert dist.recv(got, None if i == 3 else rank, tag=i % 2) == rank
+        assert got.item() == i
+    for work in works:
+        work.wait()
+    # With all others at once.
+    ins = [torch.empty(200_000) for _ in range(size)]
+    ops = [
+        op
+        for peer in range(size)
+        for op in (
+            dist.P2POp(dist.isend, torch.full((200_000,), 10.0 * rank + peer), peer),
+            dist.P2POp(dist.irecv, ins[peer], peer),
+        )
+    ]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    for peer in range(size):
+        same_bits(ins[peer], torch.full((200_000,), 10.0 * peer + rank), f"from {peer}")
+    dist.barrier()
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_sends_to_oneself(pools, size: int):
+    pools(size).run(_to_oneself)
+
+
 def _layouts() -> None:
     rank = dist.get_rank()
     given = torch.arange(12.0).reshape(3, 4)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch_ringdist import _address
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist._units import LONGEST
 
 if TYPE_CHECKING:
     from torch_ringdist._options import Options
@@ -146,4 +147,4 @@ def _duration(name: str, value: Any) -> timedelta:
         )
     if value <= timedelta(0):
         raise ArgumentError(f"ringdist: elastic.init: {name} must be above 0, got {value}")
-    return value
+    return min(value, LONGEST)

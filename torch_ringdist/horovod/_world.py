@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from torch_ringdist import _native, _registration
+from torch_ringdist._units import LONGEST
 from torch_ringdist.horovod._errors import as_internal
 from torch_ringdist.horovod._launched import Launched, is_elastic, launched, number_of
 
@@ -51,7 +52,7 @@ def _limits() -> dict[str, Any]:
 
 def _timeout(variable: str) -> timedelta:
     seconds = number_of(os.environ, variable)
-    return timedelta(seconds=seconds) if seconds else TIMEOUT
+    return timedelta(seconds=min(seconds, LONGEST.total_seconds())) if seconds else TIMEOUT
 
 
 def _say_what_is_not_obeyed() -> None:

@@ -220,6 +220,8 @@ void Group::on_notice(const Notice& notice) {
       return check_departures();
     case NoticeKind::kAbsent:
       return roll_call_.absent(notice.rank, notice.op, now());
+    case NoticeKind::kReceivesAborted:
+      return peers_[notice.rank].abort_receives(now());
     case NoticeKind::kExit:  // process_left() follows when it has ended
       return peers_[notice.rank].announce_exit(notice.op, now());
   }
@@ -346,6 +348,7 @@ void Group::tick() {
   check_doom();
   if (ending_.failed()) return end();  // what fail() left, if there was no memory for it
   fail_if(losses_.breakage(now()));
+  check_refused_sends();
   check_deadlines();
   if (const Run* oldest = collectives_.oldest())
     check_stall(*oldest->op(), oldest->last_progress());

@@ -78,6 +78,9 @@ class Group final : public Port, private LetterPost {
   uint64_t first_unfinished() const {
     return first_failed_ ? *first_failed_ : collectives_.last_ended() + 1;
   }
+  // For a group that is destroyed: aborts the receives that nothing has come for, and sends to
+  // oneself without a receive; other ops go on. The other ranks are told. Returns the ops.
+  std::vector<std::string> abort_receives(const Error& cause);
   // Deadlines, stalls and broken connections; every few tens of milliseconds.
   void tick();
   // The connection to a member broke. It may have left in good order, or the control plane may know
@@ -161,6 +164,7 @@ class Group final : public Port, private LetterPost {
   void fail_if(const Error& cause);
   void forgive_sends(int peer);
   void time_out(const Op& op);
+  void check_refused_sends();
   void end() noexcept;
   void retire(RunPtr&& run);
   Error error_of(const Op& op, const Run* run) const;

@@ -26,7 +26,7 @@ std::optional<Notice> Notice::decode(ConstBytes bytes) {
   out.fingerprint = in.get<Fingerprint>();
   out.text = in.get_string();
   for (auto n = in.get<uint32_t>(); n > 0 && in.ok(); --n) out.ranks.push_back(in.get<int32_t>());
-  if (!in.ok() || out.kind > NoticeKind::kExit || out.error_kind > ErrorKind::kProtocol)
+  if (!in.ok() || out.kind > NoticeKind::kReceivesAborted || out.error_kind > ErrorKind::kProtocol)
     return std::nullopt;
   return out;
 }

@@ -13,12 +13,13 @@
 namespace ringdist {
 
 enum class NoticeKind : uint8_t {
-  kAbort = 0,  // the group failed: `error_kind`, `text`, `ranks` say why
-  kStalled,    // `rank` has been in op `op` (fingerprint) without progress
-  kArrived,    // `rank` has called op `op`: the answer to kStalled
-  kLeave,      // `rank` destroyed the group; op is the last one it took part in
-  kAbsent,     // `rank` has called ops up to `op` only: the other answer to kStalled
-  kExit,       // as kLeave, but because its process exits: counts once that has ended
+  kAbort = 0,        // the group failed: `error_kind`, `text`, `ranks` say why
+  kStalled,          // `rank` has been in op `op` (fingerprint) without progress
+  kArrived,          // `rank` has called op `op`: the answer to kStalled
+  kLeave,            // `rank` destroyed the group; op is the last one it took part in
+  kAbsent,           // `rank` has called ops up to `op` only: the other answer to kStalled
+  kExit,             // as kLeave, but because its process exits: counts once that has ended
+  kReceivesAborted,  // `rank` destroys the group and receives nothing more; other ops go on
 };
 
 struct Notice {

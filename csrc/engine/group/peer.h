@@ -48,6 +48,12 @@ class Peer {
   // Its process has died. The same; of one that has said that it leaves, that is no death.
   bool die(const Error& cause, TimePoint now);
 
+  // It has aborted its receives: sends to it that do not progress never end.
+  void abort_receives(TimePoint now) { receives_aborted_at_ = now; }
+  bool aborted_receives_for(Duration time, TimePoint now) const {
+    return receives_aborted_at_ && now - *receives_aborted_at_ >= time;
+  }
+
   // The connection to it broke, which is a symptom: whoever knows more will say so soon. The first
   // cause stays.
   void break_connection(const Error& cause, TimePoint now);
@@ -65,6 +71,7 @@ class Peer {
   std::optional<uint64_t> last_op_;
   TimePoint gone_at_;
   Error loss_;
+  std::optional<TimePoint> receives_aborted_at_;
   TimePoint broken_since_;
   Error breakage_;
 };

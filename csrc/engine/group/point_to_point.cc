@@ -115,6 +115,30 @@ void PointToPoint::stop(const EachOp& tell) {
   for (; !on_device_.empty(); on_device_.pop_back()) tell(on_device_.back(), nullptr);
 }
 
+void PointToPoint::abort_receives(const EachOp& tell) {
+  for (auto& [channel, of_channel] : waiting_)
+    for (auto& posted = of_channel.posted; !posted.empty(); posted.pop_front()) {
+      --posted_count_;
+      tell(posted.front(), nullptr);
+    }
+  std::erase_if(waiting_, [](const auto& entry) { return entry.second.empty(); });
+}
+
+void PointToPoint::abort_sends(const std::function<bool(const Run& run)>& which,
+                               const EachOp& tell) {
+  for (auto it = sends_.begin(); it != sends_.end();) {
+    RunPtr& run = it->second;
+    if (!which(*run)) {
+      ++it;
+      continue;
+    }
+    run->stop();
+    tell(run->op(), run.get());
+    retire_(std::move(run));
+    it = sends_.erase(it);
+  }
+}
+
 bool PointToPoint::is_lowest_receive(const Run& run) const {
   return !receives_.empty() && receives_.begin()->second.get() == &run;
 }

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,6 +39,10 @@ class PointToPoint {
   void on_message(const MessageHeader& header, const Payload& payload);
   void finished(const Run& run);
 
+  // Ends the receives that nothing has come for, but for those on a device, and tells each.
+  void abort_receives(const EachOp& tell);
+  // Ends the sends that `which` picks, and tells each.
+  void abort_sends(const std::function<bool(const Run& run)>& which, const EachOp& tell);
   // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
   void stop(const EachOp& tell);
 

@@ -82,6 +82,21 @@ void Seat::end_op(const std::shared_ptr<Op>& op) noexcept {
   host_.finish_op(op, op_error(*op, nullptr, rank_, config_.name, failure_));
 }
 
+std::vector<std::string> Seat::abandon(const Error& cause, bool all) {
+  std::vector<std::string> out;
+  if (group_) out = group_->abort_receives(cause);
+  std::erase_if(waiting_, [&](const std::shared_ptr<Op>& op) {
+    if (!op->request.endpoint || op->request.endpoint->sends) return false;
+    out.push_back(op->describe());
+    host_.finish_op(op, op_error(*op, nullptr, rank_, config_.name, cause));
+    return true;
+  });
+  if (!all || failure() || (!out.empty() && idle())) return out;
+  out.push_back(verdict().text);
+  fail(cause, /*tell_others=*/true);
+  return out;
+}
+
 void Seat::tick() {
   if (group_) return group_->tick();
   if (failed()) return end();

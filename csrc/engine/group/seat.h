@@ -13,6 +13,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/group/aftermath.h"
 #include "engine/group/group.h"
@@ -42,6 +43,8 @@ class Seat {
   void fail(const Error& cause, bool tell_others) noexcept;
   // Fails, in silence; the first collective that has not ended well here, from now on always.
   uint64_t freeze(const Error& cause) noexcept;
+  // As Group::abort_receives(). If `all`, and other ops are in flight, fails the group, too.
+  std::vector<std::string> abandon(const Error& cause, bool all);
   void tick();
   void announce_leave(NoticeKind how);
 

@@ -10,6 +10,7 @@
 
 #include "engine/hooks.h"
 #include "engine/op/op.h"
+#include "torch/errors.h"
 #include "torch/tensors.h"
 
 namespace ringdist {
@@ -63,7 +64,8 @@ struct Call {
       : type(type), title(title), async(manner.async) {
     request.kind = kind;
     request.dtype = dtype;
-    if (manner.timeout != c10d::kUnsetTimeout) request.timeout = manner.timeout;
+    if (manner.timeout != c10d::kUnsetTimeout)
+      request.timeout = value_of(checked_timeout(title, manner.timeout));
     request.input = Buffer(dtype_size(dtype));
     request.output = Buffer(dtype_size(dtype));
   }

@@ -28,10 +28,9 @@ Call message(std::string_view op, c10d::OpType type, const char* title, const Te
 }
 
 Error check_peer(Place place, std::string_view op, std::string_view what, int peer) {
-  if (peer >= 0 && peer < place.size && peer != place.rank) return {};
+  if (peer >= 0 && peer < place.size) return {};
   return invalid_argument(op, "invalid " + std::string(what) + " rank: " + std::to_string(peer) +
-                                  "; it must be in [0, " + std::to_string(place.size) +
-                                  ") and not this rank, " + std::to_string(place.rank));
+                                  "; it must be in [0, " + std::to_string(place.size) + ")");
 }
 
 }  // namespace
@@ -47,9 +46,7 @@ Call recv_call(Place place, const Tensors& tensors, int from, int tag) {
                  {from, tag, /*sends=*/false});
 }
 
-Call recv_any_call(Place place, const Tensors& tensors, int tag) {
-  if (place.size == 1)
-    throw_error(invalid_argument("recv", "a group of one rank has no source rank to receive from"));
+Call recv_any_call(const Tensors& tensors, int tag) {
   return message("recv", c10d::OpType::RECVANYSOURCE, "ringdist:recvAnySource", tensors,
                  {Endpoint::kAnySource, tag, /*sends=*/false});
 }

@@ -69,12 +69,14 @@ Call allreduce_call(const Tensors& tensors, const c10d::AllreduceOptions& opts) 
   return allreduce_list_call(tensors, "tensor", opts);
 }
 
-std::vector<Call> allreduce_calls(const Tensors& tensors, const c10d::AllreduceOptions& opts) {
+Call allreduce_coalesced_call(const Tensors& tensors, const c10d::AllreduceOptions& opts) {
   throw_if(check_list("all_reduce", "tensors", tensors, /*written=*/true));
-  std::vector<Call> calls;
-  for (const auto& group : by_dtype(tensors))
-    calls.push_back(allreduce_list_call(pick(tensors, group), "tensors" + index(group[0]), opts));
-  return calls;
+  for (size_t i = 1; i < tensors.size(); ++i)
+    if (tensors[i].scalar_type() != tensors[0].scalar_type())
+      throw_error(invalid_argument("all_reduce", "tensors must all have the same type: tensors" +
+                                                     index(i) + " is " + describe(tensors[i]) +
+                                                     ", tensors[0] is " + describe(tensors[0])));
+  return allreduce_list_call(tensors, "tensors[0]", opts);
 }
 
 Call reduce_call(Place place, const Tensors& tensors, const c10d::ReduceOptions& opts) {

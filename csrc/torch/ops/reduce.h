@@ -23,7 +23,7 @@ Call allreduce_call(const Tensors& tensors, const c10d::AllreduceOptions& opts);
 Call allreduce_list_call(const Tensors& tensors, const std::string& argument,
                          const c10d::AllreduceOptions& opts);
 // Of any dtypes.
-std::vector<Call> allreduce_calls(const Tensors& tensors, const c10d::AllreduceOptions& opts);
+Call allreduce_coalesced_call(const Tensors& tensors, const c10d::AllreduceOptions& opts);
 
 Call reduce_call(Place place, const Tensors& tensors, const c10d::ReduceOptions& opts);
 

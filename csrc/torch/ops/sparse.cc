@@ -47,7 +47,8 @@ SparseCall sparse_allreduce_call(const Tensors& tensors, const c10d::AllreduceOp
         "all_reduce", "unsupported reduction operation " + std::string(reduce_op_name(how.op)) +
                           ": allreduce of sparse tensors takes SUM and AVG"));
   const bool unset = opts.timeout == c10d::kUnsetTimeout;
-  return {tensors[0], how.dtype, how.op, unset ? Milliseconds(0) : opts.timeout};
+  return {tensors[0], how.dtype, how.op,
+          unset ? Milliseconds(0) : value_of(checked_timeout("all_reduce", opts.timeout))};
 }
 
 }  // namespace ringdist

@@ -1,10 +1,12 @@
 #include "torch/work/base_work.h"
 
+#include "torch/errors.h"
+
 namespace ringdist {
 
 bool BaseWork::wait(std::chrono::milliseconds timeout) {
   std::optional<Milliseconds> limit;
-  if (timeout > kNoTimeout) limit = timeout;
+  if (timeout != kNoTimeout) limit = value_of(checked_timeout("wait", timeout));
   await(limit);
   if (has_future_) {
     FuturePtr future;

@@ -41,8 +41,7 @@ class DeviceCalls : public testing::Test {
   }
   void make() { make(test::make_doubling_runner); }
   WorkPtr allreduce(const Tensors& tensors, const c10d::AllreduceOptions& opts = {}) {
-    return runner_->run_all(c10d::OpType::ALLREDUCE_COALESCED,
-                            [&] { return allreduce_calls(tensors, opts); });
+    return runner_->run([&] { return allreduce_coalesced_call(tensors, opts); });
   }
   std::string refusal(const Tensors& tensors) {
     try {

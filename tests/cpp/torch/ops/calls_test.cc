@@ -46,14 +46,13 @@ TEST(Calls, ReduceScatterHasForEachRankItsPartOfAllTensors) {
   EXPECT_FALSE(calls[0].staging.must_finish());
 }
 
-TEST(Calls, AListOfSeveralDtypesIsOneCallPerDtype) {
-  const Tensors tensors{range(0, 3), at::ones({2}, at::kLong), range(3, 5)};
-  const auto calls = allreduce_calls(tensors, {});
-  ASSERT_EQ(calls.size(), 2U);
-  EXPECT_EQ(calls[0].request.dtype, DType::kFloat32);
-  EXPECT_EQ(values_of(calls[0].request.output), (std::vector<float>{0, 1, 2, 3, 4}));
-  EXPECT_EQ(calls[1].request.dtype, DType::kInt64);
-  EXPECT_EQ(calls[1].type, c10d::OpType::ALLREDUCE);
+TEST(Calls, AListIsReducedAsOneCallOfOneDtype) {
+  const Call call = allreduce_coalesced_call({range(0, 3), range(3, 5)}, {});
+  EXPECT_EQ(values_of(call.request.output), (std::vector<float>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(call.type, c10d::OpType::ALLREDUCE_COALESCED);
+  const Tensors mixed{range(0, 3), at::ones({2}, at::kLong), range(3, 5)};
+  EXPECT_NE(refusal([&] { allreduce_coalesced_call(mixed, {}); }).find("all have the same type"),
+            std::string::npos);
 }
 
 TEST(Calls, AFactorMultipliesACopy) {
@@ -108,21 +107,34 @@ TEST(Calls, SplitsAreRows) {
             std::string::npos);
 }
 
-TEST(Calls, ASendNamesARankOfTheGroupThatIsNotItself) {
+TEST(Calls, ASendNamesARankOfTheGroup) {
   const Tensors one{range(0, 2)};
   const Call call = send_call({1, 3}, one, 2, 7);
   ASSERT_TRUE(call.request.endpoint);
   EXPECT_EQ(call.request.endpoint->peer, 2);
   EXPECT_TRUE(call.request.endpoint->sends);
   EXPECT_EQ(call.request.output.count(), 0);
-  for (const int peer : {-1, 1, 3})
+  for (const int peer : {-1, 3})
     EXPECT_NE(refusal([&] { send_call({1, 3}, one, peer, 7); }).find("invalid destination rank"),
               std::string::npos)
         << peer;
   EXPECT_NE(refusal([&] { recv_call({1, 3}, one, 0, -1); }).find("invalid tag: -1"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { recv_any_call({0, 1}, one, 0); }).find("group of one rank"),
+}
+
+TEST(Calls, ATimeoutIsNotNegativeAndHasALimit) {
+  const auto take = [](int64_t count) {
+    c10d::AllreduceOptions options;
+    options.timeout = Milliseconds(count);
+    return allreduce_call({range(0, 2)}, options).request.timeout;
+  };
+  EXPECT_EQ(take(1500), Milliseconds(1500));
+  EXPECT_EQ(take(INT64_MAX), kLongest);
+  EXPECT_EQ(take(-5833720368547758), kLongest);  // pybind11's timedelta.max
+  EXPECT_EQ(take(-1), Milliseconds(0));          // unset
+  EXPECT_NE(refusal([&] { take(-2); }).find("timeout must not be negative, got -2 ms"),
             std::string::npos);
+  EXPECT_GT(deadline_after(Milliseconds::max()), Clock::now());
 }
 
 TEST(Calls, SparseTensorsTakeSumAndAvg) {
