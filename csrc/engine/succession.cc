@@ -172,13 +172,6 @@ std::optional<Result<Shrunk>> Succession::make_present(uint32_t after, TimePoint
   return out;
 }
 
-ContextId Succession::member(uint32_t generation, int rank) const {
-  std::lock_guard lock(mutex_);
-  const auto members = present_.found.contexts();
-  const auto at = static_cast<size_t>(rank);
-  return present_.number == generation && at < members.size() ? members[at] : 0;
-}
-
 Shrunk Succession::report(uint32_t after) const {
   const auto members = present_.found.contexts();
   if (!let_in_by_ || made_ > 0) return steps_.report(after, members, store_.address());

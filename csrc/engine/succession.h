@@ -72,7 +72,12 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   // the task is run when they have found each other, or this process has left.
   bool keep(std::function<void()> task);
   // The process of that rank, if the generation is the present one; else 0.
-  ContextId member(uint32_t generation, int rank) const;
+  ContextId member(uint32_t generation, int rank) const {
+    std::lock_guard lock(mutex_);
+    const auto members = present_.found.contexts();
+    const auto at = static_cast<size_t>(rank);
+    return present_.number == generation && at < members.size() ? members[at] : 0;
+  }
   // Of that generation, this rank has found all members.
   void formed(uint32_t generation, const FoundGroup& found);
 

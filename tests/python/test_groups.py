@@ -57,7 +57,6 @@ def _subsets() -> None:
         dist.destroy_process_group(group)
 
 
-@pytest.mark.check
 def test_groups_of_some_ranks_that_overlap(pools):
     pools(5).run(_subsets)
 
