@@ -68,9 +68,8 @@ Result<PreparedPlan> Planner::make(const Request& request) {
 Result<Plan> Planner::plan_message(const Request& request) const {
   const Endpoint& endpoint = *request.endpoint;
   const bool any = !endpoint.sends && endpoint.peer == Endpoint::kAnySource;
-  check(any ||
-            (endpoint.peer >= 0 && endpoint.peer < options_.size && endpoint.peer != options_.rank),
-        "a send or a receive without another rank");
+  check(any || (endpoint.peer >= 0 && endpoint.peer < options_.size),
+        "a send or a receive with a rank that the group does not have");
   check(endpoint.tag >= 0, "a negative tag");
   Plan plan;
   plan.segment_count = options_.segment_bytes / static_cast<int64_t>(dtype_size(request.dtype));
