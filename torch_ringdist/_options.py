@@ -127,6 +127,7 @@ if TYPE_CHECKING:
         costs: str | None = None
         log_level: str | None = None
         warn_after: float | None = None
+        destroy_grace: float | None = None
 
         def as_text(self) -> dict[str, str]: ...
 

@@ -1,6 +1,7 @@
 #include "engine/store_formation.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "engine/reachability.h"
@@ -11,6 +12,8 @@ namespace ringdist {
 namespace {
 
 constexpr Duration kMeetingTime = std::chrono::seconds(10);  // on a busy machine
+// Ranks that find each other write their lists within milliseconds of each other.
+constexpr Duration kListTime = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -84,8 +87,14 @@ Result<FoundGroup> StoreFormation::find() {
   const auto lost = [this](const Entry& peer) { return context().lost(peer.context_id); };
   auto topology = rendezvous_.agree_on_hosts(entries(), prove, lost, patience());
   if (!topology.ok()) {
-    // Others may have read the lists of hosts that a withdrawal hides from this rank.
-    const auto late = rendezvous_.find_hosts(entries());
+    // Others may read the lists of hosts, which a death or a withdrawal hides from this rank, and
+    // some lists may be written only now.
+    const TimePoint until = Clock::now() + kListTime;
+    auto late = rendezvous_.find_hosts(entries());
+    while (!late.ok() && !patience().cancelled && Clock::now() < until) {
+      std::this_thread::sleep_for(Milliseconds(20));
+      late = rendezvous_.find_hosts(entries());
+    }
     if (late.ok()) know(found(nonce, late.value()));
     return judge(topology.error());
   }

@@ -180,6 +180,14 @@ Error Rendezvous::exchange(const Entry& mine, std::vector<Entry>& entries,
 Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience,
                                                const std::function<Error()>& given_up) {
   auto values = await_values("entry", ranks_, "the group's creation", patience, given_up);
+  if (!values.ok() && !patience.cancelled) {
+    // A rank may have withdrawn once all entries were there. Survivors need them to go on without
+    // it; the next wait finds the withdrawal.
+    std::vector<std::string> keys;
+    for (const int rank : ranks_) keys.push_back(key("entry", rank));
+    if (const auto there = store_->check(keys); there.ok() && there.value())
+      values = store_->multi_get(keys);
+  }
   if (!values.ok()) return values.error();
   std::vector<Entry> out;
   for (int rank = 0; rank < size_; ++rank) {

@@ -84,6 +84,8 @@ def regions(draw: Any, place: Place) -> Region:
     if style == "manager":
         # PyTorch takes the reduction of the first for all.
         inside = [step for step in inside if step.reduction == inside[0].reduction]
+        if inside[0].op == "all_reduce":  # one operation of one dtype, as with other backends
+            inside = [step for step in inside if step.dtype == inside[0].dtype]
     if style == "batch":  # PyTorch has no receives from any source there
         inside = [replace(step, variant=False) for step in inside]
     return Region(style, tuple(inside), draw(st.sampled_from(LAGS)))

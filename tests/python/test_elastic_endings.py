@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -104,7 +105,8 @@ def test_all_die_with_no_room_left(tmp_path: Path):
         job.wait_for(lambda: job.events("worker_started", attempt=1))
         os.kill(pids[0], signal.SIGKILL)
         assert job.end() == 1, job.output()
-        assert "given no sign of life for 10 s" in job.output(), job.output()
+        # Room is asked for in the store first, and then in the group, if that was reached.
+        assert re.search("no sign of life for 10 s|waited for one to end", job.output())
 
 
 def test_a_job_goes_on_with_resume(tmp_path: Path):
@@ -112,7 +114,7 @@ def test_a_job_goes_on_with_resume(tmp_path: Path):
     options = ["--nproc-per-node=1", "--resume"]  # the first one finds nothing
     with run_loop(tmp_path / "first", *options, script=[*script, "--steps=1000000"]) as job:
         job.wait_for(lambda: _steps(tmp_path / "owed") > 5)
-        job.send(signal.SIGINT)
+        job.send(signal.SIGTERM)  # a shell may have started the tests with SIGINT ignored
         assert job.end() == 128 + signal.SIGTERM, job.output()
         assert job.events("nothing_saved"), job.output()
         [saved] = job.events("saved")

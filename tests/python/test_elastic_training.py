@@ -13,7 +13,7 @@ from support.launched import Launched
 
 
 def test_sizes_four_three_two_three_four(tmp_path: Path, undisturbed_losses: list[float]):
-    script = script_of(tmp_path, epochs=EPOCHS)
+    script = script_of(tmp_path, "--pause=0.1", epochs=EPOCHS)
     options = ["--nproc-per-node=4", "--max-restarts=0"]
     with Launched(tmp_path / "first", options, script) as job:
         os.kill(trained(job, tmp_path, 4)[1], signal.SIGKILL)

@@ -16,10 +16,10 @@ import torch
 import torch.distributed as dist
 from support.pool import Pool, _store
 from support.rank import Ranks, caught
-from test_shrink_hosts import REASON, _enter, net
+from test_shrink_hosts import _enter, net
 
 pytestmark = [
-    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+    pytest.mark.hosts,
     pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone"),
 ]
 

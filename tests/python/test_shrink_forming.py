@@ -37,7 +37,9 @@ def test_one_is_killed_before_the_others_have_come(fresh_pool, last: int):
     _run(pool, {last}, _init)
     outcomes = _run(pool, survivors, _form_without_the_dead)
     for error, report in outcomes.values():
-        assert error is not None and "rank 2 (" in error.text, error
+        # The other survivor may have called shrink() before this one had an error of its own.
+        assert error is not None, report
+        assert "rank 2 (" in error.text or "members were lost" in error.text, error
         assert [one.rank for one in report.lost] == [2] and report.stayed == (0, 1), report
     _run(pool, survivors, _leave)
 

@@ -46,19 +46,20 @@ def test_the_file_of_a_store_goes_with_it(tmp_path: Path, how: str):
 def _keys_that_stay(groups: int) -> list[str]:
     """Of groups that come and go, in the store; not those by which a group that is made once more
     counts how often it was."""
+
+    def ours() -> set[str]:
+        keys = [key for key in Ranks.store.list_keys() if Ranks.launch.prefix in key]
+        return {key for key in keys if "/entry/" in key or "/host/" in key or "/reach/" in key}
+
+    before = ours()  # of ranks that other tests have killed
     for _ in range(groups):
         group = new_group()
         dist.all_reduce(torch.ones(3), group=group)
         dist.destroy_process_group(group)
     dist.barrier()
-
-    def ours() -> list[str]:
-        keys = [key for key in Ranks.store.list_keys() if Ranks.launch.prefix in key]
-        return [key for key in keys if "/entry/" in key or "/host/" in key or "/reach/" in key]
-
-    poll(lambda: not ours())
+    poll(lambda: ours() <= before)
     dist.barrier()
-    return ours()
+    return sorted(ours() - before)
 
 
 def test_what_ranks_leave_for_each_other_is_removed(pools):
