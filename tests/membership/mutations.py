@@ -95,7 +95,7 @@ MUTATIONS = (
     Mutation(
         "newcomers are forgotten",
         CONSENSUS + "compose.cc",
-        "    if (out.rank_of(process) >= 0) continue;\n",
+        "    if (out.rank_of(process) >= 0 || out.members.size() >= most) continue;\n",
         "    if (out.rank_of(process) >= 0 || out.stay > 2) continue;\n",
     ),
     Mutation(
