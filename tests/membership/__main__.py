@@ -17,7 +17,9 @@ from pathlib import Path
 from tests.membership.mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = [ROOT / "build/release" / f"libringdist_{name}.a" for name in ("core", "base")]
+LIBRARIES = [
+    ROOT / "build/release" / f"libringdist_{name}.a" for name in ("core", "transport", "base")
+]
 SOURCES = (
     "csrc/consensus/*.cc",
     "tests/cpp/support/membership/*.cc",
