@@ -175,7 +175,7 @@ def _checked_most(max_ranks: Any) -> int:
 def _open(rendezvous: Any, timeout: timedelta) -> dist.Store:
     if isinstance(rendezvous, dist.Store):
         whole = shared_store(rendezvous)
-        # Of its own: the group's timeout becomes the client's.
+        # A clone, because the group sets its timeout on the client.
         return whole.clone() if isinstance(whole, dist.TCPStore) else whole
     if not isinstance(rendezvous, str):
         raise TypeError(

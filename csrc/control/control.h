@@ -68,8 +68,8 @@ class Control {
   // about: inside a host, once its members have found each other, nobody else need hear it.
   void flood(std::vector<std::byte> payload);
 
-  // Treats that process as lost, for this cause: every process that can be reached is told, and the
-  // process itself. It counts as silent, not as dead.
+  // Treats that process as lost, for this cause, and notifies all processes that can be reached,
+  // that one included. It counts as silent, not as dead.
   void give_up(uint64_t context_id, std::string cause);
 
   // Takes in what the processes of this host have dialed, and said as the first thing, before this

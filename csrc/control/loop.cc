@@ -48,7 +48,7 @@ Error ControlLoop::open(const std::string& local_ip) {
   return {};
 }
 
-// Who dials before the control thread has the socket waits in the kernel's queue.
+// A process that dials before the control thread has the socket waits in the kernel's queue.
 Result<std::string> ControlLoop::listen(const std::string& ip) {
   auto tcp = listen_tcp(ip, 0);
   if (!tcp.ok()) return tcp.error().prefixed("control plane: ");

@@ -58,8 +58,8 @@ class Context final : private ControlEvents, private LaneHost {
   };
   // By the route to `host`, or to ContextOptions::store_host. May block in the resolver, once.
   Result<Network> network(const std::optional<std::string>& host);
-  // What this process publishes about itself for a group on that network. Listens there; opens the
-  // transports that open fast, and what Config::transport names; `late`: and the rest.
+  // Returns what this process publishes for a group on that network. Listens there, and opens the
+  // transports that open fast and the one that Config::transport names; if `late`, the rest, too.
   Result<Entry> entry(const Network& network, bool late);
   // Where services of this process are offered to others: an address of the last such network.
   std::string service_ip();

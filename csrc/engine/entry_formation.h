@@ -21,8 +21,8 @@ class EntryFormation : public Formation {
   const CommunicatorOptions& options() const { return options_; }
   // By rank; set them before what follows, which is called by run() only.
   std::vector<Entry>& entries() { return entries_; }
-  // What this rank says of itself; `late`: with what takes long to open. Errors: of a context that
-  // has no transports.
+  // Returns what this rank publishes; if `late`, with the transports that take long to open.
+  // Errors: of a context that has no transports.
   Result<Entry> own_entry(bool late = false);
   // There are ranks on machines that claim to be different ones.
   bool spans_hosts() const;

@@ -1,5 +1,5 @@
-// Which generation of its group a Communicator is: none, until it knows its members, and is a group
-// that can have later ones. Any thread.
+// The generation of its group that a Communicator is. There is none until the members are known, or
+// if the group can have no later one. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ class Reception final : public std::enable_shared_from_this<Reception> {
       : context_(context), options_(options), lineage_(lineage), book_(std::move(book)) {}
 
   // From now on newcomers may come, in this generation and later ones; they look for the `job`, and
-  // are told the note and the group's timeout. They come while there are fewer members than `most`,
+  // receive the note and the group's timeout. They come while there are fewer members than `most`,
   // if that is not 0. Rank 0 leaves the invitation in the store. Errors: the store's.
   Error admit(std::string job, std::string note, uint32_t most, Milliseconds timeout);
   bool admits() const {
@@ -47,7 +47,7 @@ class Reception final : public std::enable_shared_from_this<Reception> {
   // None of whom is known to be lost.
   std::vector<Newcomer> waiting() const;
   void let_in(const Decision& decision);
-  // That process was let in, and is lost before it has come.
+  // Records that a process was let in and lost before it had come: its host has to wait.
   void fail(ProcessId process);
 
  private:
@@ -62,7 +62,7 @@ class Reception final : public std::enable_shared_from_this<Reception> {
   }
   Error publish();
   Result<Invitation> invitation() const;
-  // Whether it shares this host; then it may come, and is answered.
+  // Finds out whether it shares this host; then lets it come, and answers it.
   void look_at(const Entry& newcomer);
   // Its address without the port; its control socket if it shares this host.
   std::string host_of(ProcessId process) const;

@@ -14,8 +14,8 @@ struct Letter {
   enum class Kind : uint8_t {
     kAgreement,  // a ConsensusMessage
     kWithdrawn,  // the sender has no part in the group any more; no body
-    kKnock,      // the sender wants to become a member: a generation whose members all reach it, as
-                 // it was told, or kNoGeneration; its entry
+    kKnock,      // the sender wants to become a member: a generation whose members have all
+                 // answered it, or kNoGeneration; its entry
     kReached,    // a member has that knock, and its answer has come: its generation, whose members
   };
 

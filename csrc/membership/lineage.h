@@ -64,7 +64,7 @@ class Lineage final : private GenerationsHost {
   void on_knock(ProcessId from, ConstBytes body, TimePoint now);
   // A member reaches this candidate, which is let in once all members do.
   void on_reached(ProcessId from, ConstBytes body, TimePoint now);
-  // Of the members of the latest generation that is known, how many have answered.
+  // Counts the members of the latest known generation that have answered.
   size_t reached() const;
   bool is_reached_by_all() const { return !to_reach_.empty() && reached() == to_reach_.size(); }
   bool write(ProcessId to, const ConsensusMessage& message, bool certain);

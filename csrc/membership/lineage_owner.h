@@ -24,9 +24,9 @@ class LineageOwner {
   virtual std::map<ProcessId, Recipient> recipients() = 0;
   // Processes that are no members may knock.
   virtual bool lets_in() = 0;
-  // Of a process that wants to become a member, now and again until it is one. All members of the
-  // generation `reached` reach it, and it reaches them, as it reports. True: the next generation
-  // shall begin, for its sake.
+  // Called now and again for a process that wants to become a member, until it is one. It reports
+  // that all members of the generation `reached` reach it, and it them. Returns true if the next
+  // generation shall begin for its sake.
   virtual bool on_knock(const Newcomer& newcomer, uint32_t reached) = 0;
   // Of a candidate, that wants to become one: its entry, with which it knocks.
   virtual std::string entry() = 0;

@@ -67,6 +67,13 @@ std::string Rendezvous::key(const std::string& what, int rank) const {
   return prefix_ + what + "/" + std::to_string(rank);
 }
 
+std::vector<std::string> Rendezvous::keys(const std::string& what,
+                                          const std::vector<int>& ranks) const {
+  std::vector<std::string> out;
+  for (const int rank : ranks) out.push_back(key(what, rank));
+  return out;
+}
+
 Error Rendezvous::publish(const Entry& mine) {
   mine_ = mine;
   auto prefix = begin(*store_, rank_, members_);
@@ -120,8 +127,7 @@ void Rendezvous::await_end(int pid, const Patience& patience) {
 Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
     const std::string& name, const std::vector<int>& ranks, const std::string& what,
     const Patience& patience, const std::function<Error()>& given_up) {
-  std::vector<std::string> keys;
-  for (const int rank : ranks) keys.push_back(key(name, rank));
+  const std::vector<std::string> keys = this->keys(name, ranks);
   const TimePoint begun = Clock::now();
   for (;;) {
     if (patience.cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
@@ -183,10 +189,9 @@ Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience,
   if (!values.ok() && !patience.cancelled) {
     // A rank may have withdrawn once all entries were there. Survivors need them to go on without
     // it; the next wait finds the withdrawal.
-    std::vector<std::string> keys;
-    for (const int rank : ranks_) keys.push_back(key("entry", rank));
-    if (const auto there = store_->check(keys); there.ok() && there.value())
-      values = store_->multi_get(keys);
+    const auto entries = keys("entry", ranks_);
+    if (const auto there = store_->check(entries); there.ok() && there.value())
+      values = store_->multi_get(entries);
   }
   if (!values.ok()) return values.error();
   std::vector<Entry> out;

@@ -55,8 +55,8 @@ class Rendezvous {
                                   const std::function<Error(const Entry&)>& lost,
                                   const Patience& patience);
 
-  // As agree_on_hosts() has it, where all lists are there by now; does not wait. Error: kTimeout,
-  // they are not; the store's.
+  // Returns what agree_on_hosts() does, if all lists are there by now; does not wait. Errors:
+  // kTimeout, if they are not; the store's.
   Result<Topology> find_hosts(const std::vector<Entry>& entries);
 
   // For groups whose entries do not let all ranks reach each other: publishes the addresses of
@@ -74,6 +74,7 @@ class Rendezvous {
   Result<Topology> topology_of(const std::vector<std::vector<std::byte>>& lists) const;
   static void await_end(int pid, const Patience& patience);
   std::string key(const std::string& what, int rank) const;
+  std::vector<std::string> keys(const std::string& what, const std::vector<int>& ranks) const;
   // Of the keys of that name, once those of all these ranks are there. `what`: for whom waits too
   // long; `given_up`: why one need not wait any longer.
   Result<std::vector<std::vector<std::byte>>> await_values(

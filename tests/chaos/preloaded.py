@@ -44,12 +44,6 @@ class ForkedProcess:
             self.returncode = self._process.exitcode
         return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int:
-        self._process.join(timeout)
-        if (status := self.poll()) is None:
-            raise subprocess.TimeoutExpired("worker", timeout or 0)
-        return status
-
 
 def _run(command: list[str], log: str, environment: dict[str, str], folder: str) -> None:
     """Runs `command`, an interpreter's, in this forked process, and ends it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -65,8 +64,7 @@ def undisturbed_losses(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 @cache
 def _no_hosts() -> str | None:
     """Returns why this process cannot make network namespaces, if it cannot."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from benchmarks.net import hosts
+    from benchmarks.net import hosts  # support.launched has put the repository into sys.path
 
     return hosts.why_not()
 

@@ -110,7 +110,7 @@ def _beside_a_rank_that_hangs() -> tuple[float, Raised | None]:
     if dist.get_rank() == 0:
         error = caught(dist.recv, torch.zeros(4), 1, group=group)
     else:
-        # What is on its way to the rank that hangs does not hold up the others' Error.
+        # Data on its way to the rank that hangs does not hold up the others' Error.
         dist.isend(torch.ones(100), 2, group=group)
         dist.irecv(torch.zeros(4), 0, group=group)
         dist.destroy_process_group(group)

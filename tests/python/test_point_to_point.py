@@ -107,7 +107,7 @@ def _to_oneself() -> None:
             for work in [call() for call in (reversed(calls) if receives_first else calls)]:
                 work.wait()
             same_bits(got, torch.full((count,), 7.0 + rank), f"{count}, {receives_first}")
-    # Of several tags and in order; a receive from any source takes what was sent first.
+    # Tags are kept apart, in order; a receive from any source takes what was sent first.
     works = [dist.isend(torch.tensor([float(i)]), rank, tag=i % 2) for i in range(6)]
     for i in (1, 3, 0, 5, 2, 4):
         got = torch.empty(1)

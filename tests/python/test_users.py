@@ -23,7 +23,7 @@ def _become_nobody() -> None:
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
-    # As after exec: else its own /proc is closed to it.
+    # After exec it would be so; without, its own /proc is closed to it.
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""The store of a job, which may stop to answer: no request holds up training or a launcher."""
+"""The store of a job, which may stop answering: no request holds up training or a launcher."""
 
 from __future__ import annotations
 

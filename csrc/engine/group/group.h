@@ -78,8 +78,8 @@ class Group final : public Port, private LetterPost {
   uint64_t first_unfinished() const {
     return first_failed_ ? *first_failed_ : collectives_.last_ended() + 1;
   }
-  // For a group that is destroyed: aborts the receives that nothing has come for, and sends to
-  // oneself without a receive; other ops go on. The other ranks are told. Returns the ops.
+  // Aborts the receives that nothing has come for, and sends to oneself without a receive, because
+  // the group is destroyed. Other ops go on. Notifies the other ranks. Returns the aborted ops.
   std::vector<std::string> abort_receives(const Error& cause);
   // Deadlines, stalls and broken connections; every few tens of milliseconds.
   void tick();

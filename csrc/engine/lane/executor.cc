@@ -49,7 +49,7 @@ void Executor::watch_all() const noexcept {
   for (const auto& seat : seats_) watch(*seat);
 }
 
-// Those that are not idle. A process may have many groups, of which few are in use.
+// Returns the groups that are not idle. A process may have many groups, of which few are in use.
 const std::vector<Seat*>& Executor::busy() const {
   if (!state_.any_ended)
     std::erase_if(watched_, [](Seat* seat) { return !(seat->listed = !seat->idle()); });

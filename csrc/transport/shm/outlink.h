@@ -49,8 +49,8 @@ class Outlink {
   // it says that it does not, or is gone, ring and chunks stay as they are; then the link is over.
   // The first cause stays.
   void break_off(const Error& cause);
-  // Of one that is broken: messages wait from here on for another link to the same peer, which
-  // begins when the former is over.
+  // If the link is broken, makes messages wait from here on for another link to the same peer. That
+  // one begins when the former is over.
   void renew() { renewed_ = broken(); }
   // Ends the link if the peer reads no more.
   void look_for_end();

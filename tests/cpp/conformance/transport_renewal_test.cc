@@ -9,7 +9,7 @@
 namespace ringdist {
 namespace {
 
-// Of this process; how many there were.
+// Shuts down the TCP connections of this process; returns how many there were.
 int shut_down_tcp_connections() {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {

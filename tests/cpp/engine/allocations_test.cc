@@ -73,7 +73,7 @@ TEST(Allocations, ABarrierHoldsScratch) {
   });
 }
 
-// Of sends by rank 0; `fresh`: each has a tag that none had before.
+// Counts allocations of sends by rank 0. If `fresh`, each has a tag that none had before.
 size_t allocations_of_sends(bool fresh) {
   RanksOptions options;
   for (int rank = 0; rank < options.size; ++rank) options.transports[rank] = {"shm"};

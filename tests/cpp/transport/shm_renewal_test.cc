@@ -88,7 +88,7 @@ TEST(ShmRenewal, AFewPeersAreGreetedAtATime) {
   const auto before = open_files();
   for (auto& peer : peers) a.send(*peer, {});
   EXPECT_EQ(open_files() - before, 4);
-  // Those who were greeted first do not answer: they hold up nobody for long.
+  // The peers that were greeted first do not answer: they hold up no other for long.
   End& last = *peers.back();
   ASSERT_TRUE(together({&a, &last}, [&] { return last.got.size() == 1; }));
   for (auto& peer : peers)

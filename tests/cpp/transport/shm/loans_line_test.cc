@@ -81,7 +81,7 @@ TEST(ShmLoansLine, AConnectionFollowsAnotherAtOnce) {
   EXPECT_TRUE(a.lost.empty() && b.lost.empty());
 }
 
-// As a child does between fork() and its first instructions.
+// A child holds such copies between fork() and its first instructions.
 TEST(ShmLoansLine, AConnectionFollowsAnotherOfWhichCopiesAreOpen) {
   End a;
   End b;
