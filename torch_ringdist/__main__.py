@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -131,6 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
+        # Python restores the handler as it ends: a second Ctrl-C would end it by the signal.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         print(f"\ntorch_ringdist {args.command}: interrupted", file=sys.stderr)
         return 130
     # ValueError: an option or a RINGDIST_* variable with a value that is not accepted.

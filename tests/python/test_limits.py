@@ -173,6 +173,8 @@ def _after_the_lack() -> list[Raised | None]:
     if Ranks.rank == 1:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         _leave_descriptors(0)
+        Ranks.store.set("no descriptor is left", "")
+    Ranks.store.wait(["no descriptor is left"])  # else rank 0 is let in before
     errors = [caught(dist.all_reduce, torch.ones(3))]
     if Ranks.rank == 1:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -261,6 +261,21 @@ def test_ctrl_c_ends_it_in_a_word(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_second_ctrl_c_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python ends, which restores what the system does at a signal: ends the process."""
+
+    def interrupted(_args: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        monkeypatch.setattr("torch_ringdist._tune.run", interrupted)
+        assert cli.main(["tune", "--out", "x"]) == 130
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 LONELY = """
 from datetime import timedelta
 from torch_ringdist import _tune_hosts
