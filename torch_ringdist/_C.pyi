@@ -63,7 +63,7 @@ def create_reconfigurable(
     timeout: timedelta,
     group_name: str,
     options: dict[str, str],
-    read_costs: Callable[[str], dict[str, dict[str, float]]] | None = None,
+    read_costs: Callable[[str], _Costs] | None = None,
 ) -> ProcessGroupRing:
     """Create a group without members, which its reconfigure() (torch 2.14) chooses: until then its
     operations raise ArgumentError. `rank` and `size` are what it says of itself until then."""
@@ -144,7 +144,7 @@ def join_group(
     job: str,
     timeout: timedelta,
     options: dict[str, str],
-    read_costs: Callable[[str], dict[str, dict[str, float]]] | None = None,
+    read_costs: Callable[[str], _Costs] | None = None,
 ) -> JoinedGroup:
     """As torch_ringdist.join(): blocks without the GIL."""
 
@@ -164,7 +164,7 @@ class _Info(TypedDict):
     cuda: _Cuda
     transports: list[tuple[str, str, str]]  # name, description, "ok" or why not
     algorithms: list[tuple[str, str]]  # name, description
-    codecs: list[tuple[str, str]]  # name, description
+    codecs: list[tuple[str, str]]
     operations: list[str]
     limits: list[tuple[str, str, str]]  # name, value, meaning
     variables: list[tuple[str, str, str, str, str]]  # name, value, default, meaning, set|default
@@ -177,28 +177,20 @@ def create_backend(
     group_name: str,
     global_ranks: list[int],
     options: dict[str, str],
-    read_costs: Callable[[str], dict[str, dict[str, float]]] | None = None,
+    read_costs: Callable[[str], _Costs] | None = None,
 ) -> ProcessGroupRing:
-    """Create this rank's part of a group, without waiting for the other ranks.
+    """Create this rank's part of a group, without waiting for the other ranks. Any thread.
 
     `options` has option names and their values as text, as in the RINGDIST_* variables, which they
     override; a bool is "true" or "false". `read_costs` is called with the name of a file of costs,
-    where there is one; what it raises is told to the other ranks.
+    where there is one; what it raises is told to the other ranks. Raises ValueError naming the
+    option, the value and what is accepted; RuntimeError when the store or the network fails."""
 
-    Raises ValueError naming the option, the value and what is accepted; RuntimeError when the
-    store or the network fails. Any thread may call it.
-    """
-
-def info() -> _Info:
-    """Versions, registries, limits and variables. Any thread may call it."""
-
+def info() -> _Info: ...  # versions, registries, limits and variables; any thread
 def cuda_devices() -> tuple[list[tuple[str, str, int, str]], str]:
     """Name, compute capability, bytes of memory and PCI address, "0000:17:00.0", of each device;
-    why there is none, or "".
-
-    Starts CUDA in this process: children that it forks from then on cannot use it. Raises
-    RuntimeError where libringdist_cuda.so is not loaded. Any thread may call it.
-    """
+    why there is none, or "". Starts CUDA in this process: children that it forks from then on
+    cannot use it. RuntimeError where libringdist_cuda.so is not loaded. Any thread."""
 
 def options() -> list[tuple[str, str, str, str]]:
     """The fields of Options: name, type ("str", "int", "float" or "bool"), default, meaning."""
@@ -212,9 +204,7 @@ def begin_sharing() -> None:
     """From here on this thread allocates tensors that the ranks of its host read in place, until
     as many calls of end_sharing(). What it allocates raises RuntimeError without memory."""
 
-def end_sharing() -> None:
-    """See begin_sharing()."""
-
+def end_sharing() -> None: ...
 def start_trace(path: str, rank: int, name: str) -> bool:
     """What operations of this process do from now on is written there (_timeline.py). False: it is
     recorded already. Raises: DistBackendError, it cannot be written."""
@@ -309,6 +299,16 @@ def codec_traits(spec: str, size: int) -> tuple[str, float, bool]:
     """Of a codec, pair or "powersgd:r" in a group of `size`: its full name, bits per element of a
     contribution (0 for PowerSGD: less than any codec), and whether it has error feedback by
     default. ValueError for one that does not exist."""
+
+class BoundedStore:
+    """A TCPStore: all raise DistNetworkError if it has not answered within the limit."""
+
+    def __init__(self, host: str, port: int, limit: timedelta) -> None: ...
+    def connect(self, timeout: timedelta) -> None: ...  # till one answers
+    def set(self, key: str, value: str) -> None: ...
+    def find(self, key: str) -> str | None: ...
+    def add(self, key: str, amount: int) -> int: ...
+    def compare_set(self, key: str, expected: str, desired: str) -> str: ...
 
 class LocalRanks:
     """A group whose ranks are all in this process, for studies: one Context each, joined by memory

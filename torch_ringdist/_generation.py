@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from torch_ringdist import _address
+from torch_ringdist import _address, _native
 from torch_ringdist._collectives import backend_of
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._registration import Successor
@@ -96,6 +96,17 @@ def backend_of_generations(group: dist.ProcessGroup | None, caller: str) -> Proc
     return backend
 
 
+def open_store(place: tuple[str, int], timeout: timedelta) -> dist.TCPStore:
+    """A client of the store at a host and a port. PyTorch's own waits without end where something
+    accepts the connection, and does not answer.
+
+    Raises:
+        torch.distributed.DistError: nothing answers within the timeout.
+    """
+    _native.load().BoundedStore(*place, limit=timeout).connect(timeout)
+    return dist.TCPStore(*place, is_master=False, wait_for_workers=False, timeout=timeout)
+
+
 def connect(address: str, timeout: timedelta) -> dist.Store | None:
     """The store at that address; None, with a warning, if it does not answer.
 
@@ -105,12 +116,7 @@ def connect(address: str, timeout: timedelta) -> dist.Store | None:
     place = _address.parse(address)
     assert place is not None, address  # as another member made it
     try:
-        store = dist.TCPStore(
-            *place,
-            is_master=False,
-            wait_for_workers=False,
-            timeout=min(timeout, _CONNECT_TIME),
-        )
+        store = open_store(place, min(timeout, _CONNECT_TIME))
     except RuntimeError as error:
         warnings.warn(
             f"ringdist: the store at {address}, of the new rank 0, cannot be reached, and "

@@ -16,6 +16,7 @@ from torch_ringdist._generation import (
     checked_timeout,
     connect,
     install_default,
+    open_store,
     shared_store,
 )
 
@@ -187,4 +188,7 @@ def _open(rendezvous: Any, timeout: timedelta) -> dist.Store:
         raise ArgumentError(
             f'ringdist: join: rendezvous must be "host:port" or a store, got {rendezvous!r}'
         )
-    return dist.TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timeout)
+    try:
+        return open_store(address, timeout)
+    except dist.DistError as error:
+        raise dist.DistBackendError(f"ringdist: join: {error}") from error

@@ -13,5 +13,6 @@ void bind_local(pybind11::module_& module);
 void bind_named(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);
 void bind_shared_memory(pybind11::module_& module);
+void bind_store(pybind11::module_& module);
 
 }  // namespace ringdist

@@ -171,9 +171,9 @@ std::vector<std::tuple<int, std::string, std::string>> lost_members(
 // At interpreter exit. A thread that wants the GIL after that would end the process: callbacks of
 // Futures are waited for, as Python waits for its threads.
 void shutdown() {
+  keep_other_threads();
   const auto context = existing_process_context();
   if (!context) return;
-  keep_other_threads();
   context->shutdown(/*process_ends=*/true);
   const auto ended = [&](std::optional<Milliseconds> limit) {
     return context->pool().await_callbacks(deadline_after(limit));

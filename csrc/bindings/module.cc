@@ -22,6 +22,7 @@ void bind_the_rest(const py::module_& module) {
   ringdist::bind_named(rest);
   ringdist::bind_plan(rest);
   ringdist::bind_shared_memory(rest);
+  ringdist::bind_store(rest);
   const py::object names = module.attr("__dict__");
   if (PyDict_Merge(names.ptr(), rest.attr("__dict__").ptr(), /*override=*/0) != 0)
     throw py::error_already_set();

@@ -2,8 +2,10 @@
 
 #include <arpa/inet.h>
 #include <linux/sockios.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -14,6 +16,7 @@
 #include <charconv>
 #include <climits>
 #include <cstring>
+#include <memory>
 
 namespace ringdist {
 namespace {
@@ -141,6 +144,32 @@ int connect_result(const Fd& fd) {
   socklen_t length = sizeof problem;
   if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &problem, &length) != 0) return errno;
   return problem;
+}
+
+Error check_listener(const std::string& host, uint16_t port, Milliseconds limit) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (int problem = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found))
+    return Error(ErrorKind::kSystem, "looking up " + host + ": " + gai_strerror(problem));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  Error out;
+  for (const addrinfo* a = found; a; a = a->ai_next) {
+    Address address;
+    address.length = a->ai_addrlen;
+    std::memcpy(&address.storage, a->ai_addr, a->ai_addrlen);
+    const auto connecting = connect_to(address, format_address(host, port));
+    if (connecting.failure) {
+      out = connecting.failure->error;
+      continue;
+    }
+    pollfd writable{connecting.fd.get(), POLLOUT, 0};
+    const bool late = connecting.pending && poll(&writable, 1, static_cast<int>(limit.count())) < 1;
+    const int problem = late ? ETIMEDOUT : connect_result(connecting.fd);
+    if (problem == 0) return {};
+    out = system_error("connect to " + format_address(host, port), problem);
+  }
+  return out;
 }
 
 Result<Fd> listen_tcp(const std::string& ip, uint16_t port) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "os/fd.h"
 
@@ -36,6 +37,10 @@ Connecting connect_unix(const std::string& name);
 Connecting connect_tcp(const std::string& address);  // as format_address writes it
 // errno of a pending connect that became writable, 0 on success.
 int connect_result(const Fd& fd);
+
+// Success if somebody listens at the port of a host, given by name or address; of several addresses
+// each is tried for so long. Blocks, also in the resolver.
+Error check_listener(const std::string& host, uint16_t port, Milliseconds limit);
 
 // Port 0: the kernel picks one; ask local_address.
 Result<Fd> listen_tcp(const std::string& ip, uint16_t port);

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import torch.distributed as dist
 from support.launched import LOOP, Launched, run_loop
 
-from torch_ringdist.elastic import _entry
+from torch_ringdist.elastic import _progress
 
 
 def _steps(folder: Path) -> int:
@@ -55,13 +56,21 @@ def test_somebody_else_says_that_training_has_finished(tmp_path: Path):
         pids = job.wait_for_size(2)
         host, _, port = job.address.rpartition(":")
         store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False)
-        store.set(_entry._key("default", "progress"), "finished")
+        progress = _progress.key("default", "progress")
+
+        def stays() -> bool:
+            """The group, which writes what is so when it begins, has done that."""
+            store.set(progress, "finished")
+            time.sleep(1)
+            return bool(store.get(progress) == b"finished")
+
+        job.wait_for(stays)
         with run_loop(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
             assert more.end() == 1, more.output()
             assert "not from the members of its last generation" in more.output(), more.output()
         os.kill(pids[1], signal.SIGKILL)
         job.wait_for_size(1)
-        job.wait_for(lambda: store.get(_entry._key("default", "progress")) != b"finished")
+        job.wait_for(lambda: store.get(progress) != b"finished")
         job.send(signal.SIGTERM)
         assert job.end() == 128 + signal.SIGTERM, job.output()
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,25 +13,24 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from support.launched import Launched
 
 import torch_ringdist
 from torch_ringdist._launch import arguments, launcher, meeting
 from torch_ringdist._launch.meeting import Meeting
-from torch_ringdist.elastic import _entry, _store
+from torch_ringdist.elastic import _entry, _progress, _store
 from torch_ringdist.elastic._settings import EVENTS, START_RANKS, Settings
 
 REJOIN = timedelta(seconds=1)
 
 
-def settings(store: Any) -> Settings:
+def settings(store: Any, rejoin: timedelta = REJOIN) -> Settings:
     return Settings(
         host="127.0.0.1",
         port=store.port,
         min_ranks=1,
         start_ranks=1,
         max_ranks=2,
-        rejoin_timeout=REJOIN,
+        rejoin_timeout=rejoin,
         timeout=REJOIN,
         checkpoint=None,
         options=None,
@@ -46,8 +40,8 @@ def settings(store: Any) -> Settings:
 
 def full_store(progress: str) -> dist.TCPStore:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    store.set(_entry._key("mine", "progress"), progress)
-    store.set(_entry._key("mine", "size"), "2")
+    store.set(_progress.key("mine", "progress"), progress)
+    store.set(_progress.key("mine", "size"), "2")
     return store
 
 
@@ -68,7 +62,7 @@ def test_who_waits_for_room_has_all_its_time_left_then(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(torch_ringdist, "join", join)
     leave = threading.Timer(
-        2 * REJOIN.total_seconds(), store.set, (_entry._key("mine", "size"), "1")
+        2 * REJOIN.total_seconds(), store.set, (_progress.key("mine", "size"), "1")
     )
     leave.start()
     began = time.monotonic()
@@ -81,16 +75,16 @@ def test_who_waits_for_room_has_all_its_time_left_then(monkeypatch: pytest.Monke
 def test_only_the_last_members_say_that_training_has_finished():
     """Anybody can write to the store; a process that comes then takes nobody else's word."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    progress, seal = (_entry._key("mine", name) for name in ("progress", "seal"))
-    entry = _entry.Entry(settings(store))
+    progress, seal = (_progress.key("mine", name) for name in ("progress", "seal"))
+    entry, own = _entry.Entry(settings(store)), _store.open_store("127.0.0.1", store.port)
     for written in ("finished", "finished word"):
         store.set(progress, written)
-        assert _entry.progress_of(store, "mine") == _entry.TRAINING
+        assert _progress.progress_of(own, "mine") == _progress.TRAINING
         with pytest.raises(dist.DistBackendError, match="not from the members of its last gener"):
             entry.enter({})
-        store.set(seal, _entry._seal("another"))
-    store.set(seal, _entry._seal("word"))
-    assert _entry.progress_of(store, "mine") == _entry.FINISHED
+        store.set(seal, _progress.seal("another"))
+    store.set(seal, _progress.seal("word"))
+    assert _progress.progress_of(own, "mine") == _progress.FINISHED
     with pytest.raises(SystemExit) as ended:
         entry.enter({})
     assert ended.value.code == 0
@@ -103,7 +97,9 @@ def test_who_waits_for_room_gives_up_a_group_without_a_sign_of_life():
     later = dataclasses.replace(settings(store), rejoin_timeout=timedelta(hours=1))
     with pytest.raises(dist.DistBackendError, match="no sign of life"):  # at once
         _entry.Entry(later).enter({})
-    assert store.get(_entry._key("mine", "progress")) == b"training another"  # founds no second one
+    assert (
+        store.get(_progress.key("mine", "progress")) == b"training another"
+    )  # founds no second one
 
 
 def test_a_full_group_whose_founder_is_lost_before_training_is_taken_over(
@@ -124,80 +120,13 @@ def test_a_full_group_whose_founder_is_lost_before_training_is_taken_over(
 
 def test_a_launcher_holds_its_store_while_a_group_lives(monkeypatch: pytest.MonkeyPatch):
     held = Meeting(None, "mine")
-    held._held.set(_entry._key("mine", "progress"), "training another")
+    held._held.set(_progress.key("mine", "progress"), "training another")
     assert held.is_needed
     monkeypatch.setattr(meeting, "_SILENCE", 0.1)
     time.sleep(0.2)
     assert not held.is_needed
-    held._held.add(_entry._key("mine", "beat"), 1)
+    held._held.add(_progress.key("mine", "beat"), 1)
     assert held.is_needed
-
-
-@pytest.fixture
-def held() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A store in a process of its own, and its port."""
-    script = "import sys, torch.distributed as d; s = d.TCPStore('127.0.0.1', 0, is_master=True, "
-    script += "wait_for_workers=False); print(s.port, flush=True); sys.stdin.read()"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert holder.stdout is not None
-    yield holder, int(holder.stdout.readline())
-    holder.kill()
-    holder.wait()
-
-
-def _stop(holder: subprocess.Popen[bytes]) -> None:
-    """Until all of its threads have."""
-    holder.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
-
-
-def test_a_store_that_does_not_answer(
-    held: tuple[subprocess.Popen[bytes], int], monkeypatch: pytest.MonkeyPatch
-):
-    """Neither training nor a launcher waits for it, and what they have to say comes to it later."""
-    holder, port = held
-    monkeypatch.setattr(_store, "LIMIT", 2.0)
-    entry = _entry.Entry(settings(SimpleNamespace(port=port)))
-    meeting = Meeting(("127.0.0.1", port), "mine")
-    assert (meeting.held_here, meeting.count(+1)) == (False, 1)
-    _stop(holder)
-    entry.word = "word"
-    entry.go_on(3, 2, {"a": "b"})
-    assert meeting.count(+1) == -1
-    with pytest.raises(dist.DistNetworkError, match=r"127.0.0.1:\d+ has failed, or has not answ"):
-        entry.begin_training()
-    holder.send_signal(signal.SIGCONT)
-    store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
-    size, seal = (_entry._key("mine", name) for name in ("size", "seal"))
-    store.wait([size, seal], timedelta(seconds=60))
-    assert (store.get(size), store.get(seal)) == (b"2", _entry._seal("word").encode())
-    deadline = time.monotonic() + 60
-    while (running := meeting.count(0)) < 0 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert running == 2, "the launcher's workers are counted when the store answers again"
-    # An older generation, of a process that others have left behind, changes nothing.
-    entry.go_on(2, 5, {})
-    entry.finish()
-    assert store.get(size) == b"2" and _entry.progress_of(store, "mine") == _entry.FINISHED
-
-
-@pytest.mark.timeout(300)
-def test_a_fixed_launcher_ends_without_the_store(
-    held: tuple[subprocess.Popen[bytes], int], tmp_path: Path
-):
-    holder, port = held
-    wait = "import pathlib, sys, time\nwhile not pathlib.Path('now').exists(): time.sleep(0.1)\n"
-    script = tmp_path / "script.py"
-    script.write_text(f"{wait}sys.exit(3)")
-    options = ["--world-size=2", "--first-rank=1", f"--rdzv=127.0.0.1:{port}"]
-    with Launched(tmp_path, [*options, "--nproc-per-node=1"], [str(script)]) as job:
-        job.wait_for(lambda: list(tmp_path.glob("worker-*.log")))
-        _stop(holder)
-        (tmp_path / "now").touch()
-        assert job.end(180) == 3, job.output()  # a few requests, each of which ends by its limit
-        assert "failed with status 3" in job.output()
 
 
 @pytest.mark.parametrize("rendezvous", [True, False])

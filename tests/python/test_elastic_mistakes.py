@@ -48,6 +48,7 @@ ROGUE = """
 import sys, time
 import torch, torch.distributed as dist, torch_ringdist
 from torch_ringdist._join import ElasticJob
+from torch_ringdist.elastic._standing import Standing, exchange
 
 class Mine:
     pass
@@ -60,6 +61,9 @@ size = dist.get_world_size()
 if what == "bytes":
     record = torch.full((1024,), 0xff, dtype=torch.uint8)
     dist.all_gather([torch.empty_like(record) for _ in range(size)], record)
+if what == "veteran":
+    values = dict(steps=0, veteran=True, finished=False, leaves=False, start_ranks=2)
+    exchange(Standing("me", terms="", content="of another training", **values))
 while what == "object":
     try:
         dist.all_gather_object([None] * size, Mine())
@@ -75,6 +79,7 @@ time.sleep(1000)
     ("what", "said"),
     [
         ("bytes", "newcomer refused: rank 2 has sent something else than where it stands"),
+        ("veteran", "newcomer refused: rank 2 claims to have trained what no member has"),
         ("object", "newcomer refused: rank 2 does not take part in its first meeting"),
     ],
 )

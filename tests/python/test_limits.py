@@ -16,7 +16,7 @@ from support.shared import read_in_place, reads_in_place, settle, shares_alone
 
 import torch_ringdist
 
-OWN, MEANWHILE = 13, 8  # of a process with a group; while its connections are made
+OWN, MEANWHILE = 13, 9  # of a process with a group; while its connections are made
 counts_descriptors = pytest.mark.default_of(
     "RINGDIST_TRANSPORT", reason="UCX has descriptors of its own, and asks for them first"
 )
@@ -28,11 +28,20 @@ def _first_op() -> None:
     dist.all_to_all_single(torch.empty(size), torch.ones(size))
 
 
+def _descriptors() -> int:
+    """Open now, and one of the folder itself."""
+    return len(os.listdir("/proc/self/fd"))
+
+
 def _leave_descriptors(left: int) -> int:
-    used = len(os.listdir("/proc/self/fd"))
+    """Those free below the limit, which is one of numbers, are filled. Returns _descriptors()."""
+    listed = [int(name) for name in os.listdir("/proc/self/fd")]
+    numbers = [one for one in listed if os.path.exists(f"/proc/self/fd/{one}")]
+    limit = len(numbers) + left
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + left, most))
-    return used
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+    fill = [os.open(os.devnull, os.O_RDONLY) for number in numbers if number >= limit]
+    return len(numbers) + len(fill) + 1
 
 
 def _with_descriptors(left: int) -> Raised | None:
@@ -60,10 +69,6 @@ def test_who_lacks_descriptors_is_told_what_to_raise(
     for error in pool.run(_with_descriptors, left):
         assert (error is None) == enough, error
         assert error is None or "raise 'ulimit -n'" in error.text, error
-
-
-def _descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def _soon(count: int) -> int:

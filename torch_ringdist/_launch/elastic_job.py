@@ -7,8 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-import torch.distributed as dist
+from typing import TYPE_CHECKING
 
 from torch_ringdist._launch import signals
 from torch_ringdist._launch.discovery import Discovery
@@ -16,8 +15,11 @@ from torch_ringdist._launch.hosts import Share
 from torch_ringdist._launch.on_host import OnHost, end_all
 from torch_ringdist._units import counted
 from torch_ringdist.elastic import _log
-from torch_ringdist.elastic._entry import FINISHED, generations_of, progress_of
 from torch_ringdist.elastic._leave import STATUS as LEFT
+from torch_ringdist.elastic._progress import FINISHED, generations_of, progress_of
+
+if TYPE_CHECKING:
+    from torch_ringdist._C import BoundedStore
 
 JOB = "ringdistrun"  # in the store
 _POLL = 0.1  # seconds
@@ -37,7 +39,7 @@ class ElasticJob:
     def __init__(
         self,
         args: argparse.Namespace,
-        store: dist.TCPStore,
+        store: BoundedStore,
         start: Callable[[Share], OnHost],
     ) -> None:
         """`start`: a launcher on a host, for workers numbered as the share's ranks."""

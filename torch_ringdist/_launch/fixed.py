@@ -11,7 +11,6 @@ import signal
 import socket
 import tempfile
 import time
-from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
@@ -19,7 +18,7 @@ import torch.distributed as dist
 from torch_ringdist._launch import reach, signals
 from torch_ringdist._launch.worker import Worker, command_of
 from torch_ringdist.elastic import _log
-from torch_ringdist.elastic._store import LIMIT, BoundedStore
+from torch_ringdist.elastic._store import open_store
 
 _POLL = 0.05  # seconds
 _ASK = 0.5  # seconds between two looks at whether a rank has failed elsewhere
@@ -41,7 +40,7 @@ class FixedLauncher:
         else:
             self._held = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
             port = self._held.port
-        self._store = BoundedStore(host, port, timedelta(seconds=LIMIT))
+        self._store = open_store(host, port)
         self._address = (host, port)
         self._folder = args.log_dir or Path(tempfile.mkdtemp(prefix="ringdist_run_"))
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -126,16 +125,15 @@ class FixedLauncher:
         self._end_ranks()
         return status
 
-    def _failed_elsewhere(self) -> bytes:
+    def _failed_elsewhere(self) -> str:
         """What is in the store of it; empty: nothing is known to have failed."""
         now = time.monotonic()
         if now - self._asked_at < _ASK or self._args.nproc_per_node == self._args.world_size:
-            return b""
+            return ""
         self._asked_at = now
         with contextlib.suppress(dist.DistError):
-            if self._store.check([_FAILED]):
-                return self._store.get(_FAILED)
-        return b""
+            return self._store.find(_FAILED) or ""
+        return ""
 
     def _is_left_alone(self) -> bool:
         return self._args.stdin and reach.is_left_alone()
@@ -156,15 +154,15 @@ class FixedLauncher:
         with contextlib.suppress(dist.DistError):
             self._store.add(_ENDED, args.nproc_per_node)
             while self._holds and self._store.add(_ENDED, 0) < args.world_size:
-                has_failed = self._store.check([_FAILED]) or bool(self._signals)
+                has_failed = self._store.find(_FAILED) is not None or bool(self._signals)
                 if self._is_left_alone() or (has_failed and time.monotonic() > until):
                     return
                 time.sleep(_POLL)
 
 
-def _failure(kept: bytes) -> tuple[int, str]:
-    status, _, text = kept.decode().partition(" ")
-    return (int(status), text) if status.isdigit() else (1, kept.decode())  # of another version
+def _failure(kept: str) -> tuple[int, str]:
+    status, _, text = kept.partition(" ")
+    return (int(status), text) if status.isdigit() else (1, kept)  # of another version
 
 
 def run(args: argparse.Namespace) -> int:

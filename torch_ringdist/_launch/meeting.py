@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from datetime import timedelta
 
 import torch.distributed as dist
 
 from torch_ringdist import _address
 from torch_ringdist._launch.reach import answers, is_here, wait_for
-from torch_ringdist.elastic._entry import TRAINING, beats_of, progress_of, workers_of
-from torch_ringdist.elastic._store import LIMIT, BoundedStore
+from torch_ringdist.elastic._progress import TRAINING, Workers, beats_of, progress_of
+from torch_ringdist.elastic._store import open_store
 
 _SILENCE = 300.0  # seconds without a sign of life, after which a group is taken for lost
 
@@ -29,22 +28,22 @@ class Meeting:
         self.held_here = wanted is None or (is_here(host) and not answers(host, port))
         self._job = job
         self._beats, self._beaten_at = -1, 0.0
-        # Workers that run here; those of them that the store counts; a request to it is under way.
-        self._here, self._counted, self._counting = 0, 0, False
+        self._here = 0  # workers that run
         if self.held_here:
             self._held = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
             port = self._held.port
         else:
             wait_for(host, port)
-        self._store = BoundedStore(host, port, timedelta(seconds=LIMIT))
+        self._store = open_store(host, port)
+        self._workers = Workers(self._store, job)
         self.address = _address.join(host, port)
 
     @property
     def is_needed(self) -> bool:
         """Workers of other launchers train, and others may come to them by the store here."""
-        if not self.held_here or progress_of(self._held, self._job) != TRAINING:
+        if not self.held_here or progress_of(self._store, self._job) != TRAINING:
             return False
-        if (beats := beats_of(self._held, self._job)) != self._beats:
+        if (beats := beats_of(self._store, self._job)) != self._beats:
             self._beats, self._beaten_at = beats, time.monotonic()
         return time.monotonic() - self._beaten_at < _SILENCE
 
@@ -52,17 +51,6 @@ class Meeting:
         """So many workers more run here; how many run, of all launchers that have not been killed.
         -1 where the store does not answer: a later call makes up for it."""
         self._here += change
-
-        def add(store: dist.Store) -> int:
-            new, self._counting = self._here - self._counted, True
-            try:
-                running = workers_of(store, self._job, new)
-                self._counted += new
-                return running
-            finally:
-                self._counting = False
-
-        with contextlib.suppress(RuntimeError):
-            if not self._counting:  # it may be counted yet
-                return self._store.ask(add)
+        with contextlib.suppress(dist.DistError):
+            return self._workers.count(self._here)
         return -1

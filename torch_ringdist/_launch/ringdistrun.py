@@ -21,6 +21,7 @@ from torch_ringdist._launch.horovod_names import folder_of_names
 from torch_ringdist._launch.hosts import Share, parse_hostfile, parse_hosts, shares
 from torch_ringdist._launch.on_host import HostCommand, OnHost, end_all
 from torch_ringdist._launch.reach import USUAL_PORT
+from torch_ringdist.elastic._store import open_store
 
 _DESCRIPTION = """\
 Start a script's ranks. What they print comes with their rank before each line; the first that fails
@@ -258,8 +259,8 @@ def _start(args: argparse.Namespace, share: Share, label: str = "") -> OnHost:
 
 
 def _run_elastic(args: argparse.Namespace) -> int:
-    store = dist.TCPStore("0.0.0.0", args.port or 0, is_master=True, wait_for_workers=False)
-    args.store_port = store.port
+    held = dist.TCPStore("0.0.0.0", args.port or 0, is_master=True, wait_for_workers=False)
+    args.store_port = held.port
 
     def start(share: Share) -> OnHost:
         if args.verbose:
@@ -267,7 +268,7 @@ def _run_elastic(args: argparse.Namespace) -> int:
         alone = len(args.shares) == 1
         return _start(args, share, "" if alone else f"{share.host} ")
 
-    return ElasticJob(args, store, start).run()
+    return ElasticJob(args, open_store("127.0.0.1", held.port), start).run()
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -11,7 +11,6 @@ WORD` holds where the hash of WORD is the seal of the last generation: its membe
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import threading
 import time
@@ -23,52 +22,29 @@ from typing import NoReturn
 import torch.distributed as dist
 
 import torch_ringdist
+from torch_ringdist import _address
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._join import ElasticJob
 from torch_ringdist.elastic import _log, _standing
+from torch_ringdist.elastic._progress import (
+    FINISHED,
+    FORMING,
+    LEFT,
+    TRAINING,
+    beats_of,
+    is_finished,
+    key,
+    progress_of,
+    seal,
+)
 from torch_ringdist.elastic._settings import Settings
-from torch_ringdist.elastic._store import LIMIT, BoundedStore
+from torch_ringdist.elastic._store import LIMIT, Writer, open_store
 
 # How long a founder may be silent before another one takes its place, and between two looks at
 # whether there is still something to join.
 _SLICE = timedelta(seconds=10)
-_FORMING, TRAINING, FINISHED, _LEFT = "forming", "training", "finished", "left"
 _FULL_POLL = 0.5  # seconds
 _BEAT = 2.0  # seconds between two signs of life of a group, at most
-
-
-def progress_of(store: dist.Store | BoundedStore, job: str) -> str:
-    """How far the job is; empty before anybody has come. TRAINING also where somebody who was no
-    member of the last generation has written that the job has finished."""
-    key, seal = _key(job, "progress"), _key(job, "seal")
-    state, _, word = store.get(key).decode().partition(" ") if store.check([key]) else ("", "", "")
-    if state == FINISHED and not (store.check([seal]) and store.get(seal).decode() == _seal(word)):
-        return TRAINING
-    return state
-
-
-def _is_finished(progress: str) -> bool:
-    """Whether it says so; progress_of() checks that it is true."""
-    return progress.partition(" ")[0] == FINISHED
-
-
-def _seal(word: str) -> str:
-    return hashlib.blake2b(word.encode(), digest_size=16).hexdigest()
-
-
-def generations_of(store: dist.Store | BoundedStore, job: str) -> int:
-    """How many have trained."""
-    return store.add(_key(job, "generations"), 0)
-
-
-def beats_of(store: dist.Store | BoundedStore, job: str) -> int:
-    """Signs of life that the job's group has given. It lives while they become more."""
-    return store.add(_key(job, "beat"), 0)
-
-
-def workers_of(store: dist.Store | BoundedStore, job: str, change: int) -> int:
-    """How many processes launchers have running, after this change."""
-    return store.add(_key(job, "workers"), change)
 
 
 class Entry:
@@ -87,19 +63,10 @@ class Entry:
         self._founder = ""  # of the group, as long as this process may begin its training
         self._id = uuid.uuid4().hex
         self._stopped: threading.Event | None = None  # of the thread that gives signs of life
-        names = "progress size terms seal newest beat silent group generations"
-        (
-            self._progress,
-            self._size,
-            self._terms_key,
-            self._seal_key,
-            self._newest,
-            self._beat_key,
-            self._silent,
-            self._group,
-            self._count,
-        ) = (_key(settings.job, name) for name in names.split())
-        self._store = BoundedStore(settings.host, settings.port, settings.rejoin_timeout)
+        self._writer = Writer()
+        self._last: Callable[[], None] | None = None  # that go_on() has given to it
+        self._store = open_store(settings.host, settings.port, settings.rejoin_timeout)
+        self._heard = 0.0  # when the store has last answered, while this process comes
 
     def enter(self, terms: dict[str, str]) -> int:
         """Returns when this process is a member, of what generation.
@@ -109,49 +76,87 @@ class Entry:
 
         Raises:
             torch.distributed.DistBackendError: not let in within the rejoin_timeout, or refused,
-                and why; the store says that the job has finished, and its members did not.
+                and why; the store was silent for so long, or says that the job has finished, and
+                its members did not.
             ArgumentError: this process has other entries, shapes or data than the others.
             SystemExit: the job has finished.
         """
-        self._terms = terms
-        mine = f"{_FORMING} {self._id}"
-        seen = self._exchange("", mine)
-        if seen == _LEFT:
-            seen = self._exchange(_LEFT, mine)
-        deadline = time.monotonic() + self._settings.rejoin_timeout.total_seconds()
-        while seen != mine:
-            if _is_finished(seen):
-                self._end_too_late()
-            if seen == _LEFT:
-                raise dist.DistBackendError(
-                    "ringdist: elastic: all ranks have left while this one wanted to join them; "
-                    "started again, it founds a group"
-                )
-            came = time.monotonic()
-            self._wait_for_room()
-            deadline += time.monotonic() - came  # nobody is late while there is no room
-            self._refuse_strangers()
-            began, beats = time.monotonic(), self._beats()
+        self._terms, self._heard = terms, time.monotonic()
+        self._deadline = self._heard + self._limit
+        tried: tuple[str, int] | None = None  # what the store had before a try that came to nothing
+        while True:
             try:
-                _, report = torch_ringdist.join(
-                    self._store.address,
-                    timeout=_SLICE,
-                    options=self._settings.options,
-                    job=self._job,
-                )
-                self._founder = self._founder_in(self._read())
-                return report.generation
-            except dist.DistBackendError:
-                now = time.monotonic()
-                if now > deadline or now - began < _SLICE.total_seconds() / 2:  # it is refused
-                    raise
-            before, seen = seen, self._read()
-            # It has not come to anything in all that time, and nobody waits there.
-            if seen == before and self._founder_in(seen) and self._beats() == beats:
-                seen = self._exchange(seen, mine)
-        self._founder = self._id
-        self._found()
-        return 0
+                seen, beats = self._look(tried)
+            except dist.DistNetworkError as error:
+                if time.monotonic() - self._heard > self._limit:
+                    raise dist.DistBackendError(str(error)) from error
+                time.sleep(_FULL_POLL)
+                continue
+            if seen == self._mine:
+                self._found()
+                return 0
+            if (generation := self._join(seen)) is not None:
+                return generation
+            tried = seen, beats
+
+    def _look(self, tried: tuple[str, int] | None) -> tuple[str, int]:
+        """Returns the progress, and the signs of life, as soon as there is room; at once where this
+        process is to found the group. Raises as enter(), and DistNetworkError."""
+        seen = self._read() if tried else self._exchange("", self._mine)
+        if tried is None and seen == LEFT:
+            seen = self._exchange(LEFT, self._mine)
+        # It has not come to anything in all that time, and nobody waits there.
+        if tried and self._founder_in(seen) and tried == (seen, self._beats()):
+            seen = self._exchange(seen, self._mine)
+        if seen == self._mine:
+            first = {"size": "1", "terms": json.dumps(self._terms), "newest": "-1"}
+            for name, value in first.items():
+                self._set(name, value)
+            return seen, 0
+        if is_finished(seen):
+            self._end_too_late()
+        if seen == LEFT:
+            raise dist.DistBackendError(
+                "ringdist: elastic: all ranks have left while this one wanted to join them; "
+                "started again, it founds a group"
+            )
+        if not seen:  # the group writes it again
+            raise dist.DistNetworkError(
+                f"ringdist: elastic: the store has lost what job {self._settings.job!r} had "
+                "written, and no rank has come back to it: has its launcher been started again? "
+                "Start the job again, from a checkpoint"
+            )
+        came = time.monotonic()
+        try:
+            self._wait_for_room()
+        finally:
+            self._deadline += time.monotonic() - came  # nobody is late while there is no room
+        self._refuse_strangers()
+        return seen, self._beats()
+
+    def _join(self, seen: str) -> int | None:
+        """The generation; None: not let in, and it is to be tried again."""
+        began = time.monotonic()
+        try:
+            _, report = torch_ringdist.join(
+                _address.join(self._settings.host, self._settings.port),
+                timeout=_SLICE,
+                options=self._settings.options,
+                job=self._job,
+            )
+        except dist.DistBackendError:
+            now = time.monotonic()
+            if now > self._deadline or now - began < _SLICE.total_seconds() / 2:  # it is refused
+                raise
+            return None
+        with contextlib.suppress(dist.DistNetworkError):
+            seen = self._read()
+        self._founder = self._founder_in(seen)
+        return report.generation
+
+    @property
+    def _mine(self) -> str:
+        return f"{FORMING} {self._id}"
 
     @property
     def is_training(self) -> bool:
@@ -171,13 +176,13 @@ class Entry:
             SystemExit: the job has finished.
         """
         wanted = f"{TRAINING} {self._founder}"
-        seen = self._exchange(f"{_FORMING} {self._founder}", wanted) if self._founder else ""
+        seen = self._exchange(f"{FORMING} {self._founder}", wanted) if self._founder else ""
         if seen == wanted:  # also where it had begun, and was interrupted before the first step
             return
         self._refuse_to_begin(seen or self._read())
 
     def _refuse_to_begin(self, seen: str) -> NoReturn:
-        if _is_finished(seen):
+        if is_finished(seen):
             self._end_too_late()
         raise RuntimeError(
             "ringdist: elastic: nobody here has the state of this job, whose ranks are lost, or "
@@ -190,7 +195,7 @@ class Entry:
             raise dist.DistBackendError(
                 f"ringdist: elastic: the store has that job {self._settings.job!r} has finished, "
                 "and not from the members of its last generation: something else writes to "
-                f"{self._progress!r} in the store"
+                f"{self._key('progress')!r} in the store"
             )
         _log.event("too_late", "the job has finished; there is nothing to join")
         raise SystemExit(0)
@@ -203,28 +208,33 @@ class Entry:
         """By the lowest rank of a generation that trains; of that size. Newcomers look at the terms
         before they knock. Training does not wait until the store has it."""
         told = {
-            self._size: str(size),
-            self._terms_key: json.dumps(terms),
-            self._seal_key: _seal(self.word),
-            self._newest: str(generation),
+            "size": str(size),
+            "terms": json.dumps(terms),
+            "seal": seal(self.word),
+            "newest": str(generation),
         }
+        counted = 0
 
-        def write(store: dist.Store) -> None:
+        def write() -> None:
+            nonlocal counted
             # The store may answer when others have gone on, without this process or with it.
-            newest = store.get(self._newest) if store.check([self._newest]) else b""
+            newest = self._find("newest")
             if newest.isdigit() and int(newest) > generation:
                 return
-            for key, value in told.items():
-                if not self._store.keeps(write):
+            # Once, however often a request is repeated.
+            counted = counted or int(self._find("generations") or 0) + 1
+            for name, value in {**told, "generations": str(counted)}.items():
+                if not self._writer.keeps(write):
                     return
-                store.set(key, value)
-            store.add(self._count, 1)
-            seen = store.get(self._progress).decode()
-            # All had left but for one that came as they went; or it says what is not so.
-            if (seen == _LEFT or _is_finished(seen)) and self._store.keeps(write):
-                store.compare_set(self._progress, seen, f"{TRAINING} {self._id}")
+                self._set(name, value)
+            seen = self._read()
+            # All had left but for one that came as they went; or it says what is not so; or the
+            # store has lost what it had, and somebody wants to found another group.
+            if not seen.startswith(TRAINING) and self._writer.keeps(write):
+                self._exchange(seen, f"{TRAINING} {self._id}")
 
-        self._store.keep(write)
+        self._last = write
+        self._writer.keep(write)
 
     def begin_beats(self) -> None:
         """Give signs of life from now on. The lowest rank of the group calls it, again and again.
@@ -240,29 +250,33 @@ class Entry:
             self._stopped.set()
 
     def _beat(self, stopped: threading.Event) -> None:
-        pause = min(_BEAT, self._settings.rejoin_timeout.total_seconds() / 8)
+        pause, seen = min(_BEAT, self._limit / 8), 0
         while not stopped.is_set():
-            with contextlib.suppress(RuntimeError):  # the store does not answer, or not now
-                self._store.add(self._beat_key, 1)
+            with contextlib.suppress(dist.DistError):  # the store does not answer, or not now
+                now = self._store.add(self._key("beat"), 1)
+                if now < seen and self._last is not None:  # it is another one
+                    self._writer.keep(self._last)
+                seen = now
             stopped.wait(pause)
 
     def finish(self) -> None:
-        def write(store: dist.Store) -> None:
-            store.set(self._seal_key, _seal(self.word))
-            store.set(self._progress, f"{FINISHED} {self.word}")
+        def write() -> None:
+            self._set("seal", seal(self.word))
+            self._set("progress", f"{FINISHED} {self.word}")
 
         self._end_with(write)
 
     def all_leave(self) -> None:
-        def write(store: dist.Store) -> None:
-            if progress_of(store, self._settings.job) != FINISHED:
-                store.set(self._progress, _LEFT)
+        def write() -> None:
+            if progress_of(self._store, self._settings.job) != FINISHED:
+                self._set("progress", LEFT)
 
         self._end_with(write)
 
-    def _end_with(self, write: Callable[[dist.Store], None]) -> None:
+    def _end_with(self, write: Callable[[], None]) -> None:
         """In place of what go_on() has to write yet."""
-        if not self._store.keep(write).wait(LIMIT):
+        self._last = None
+        if not self._writer.keep(write).wait(LIMIT):
             _log.event(
                 "no_store", "the store does not answer: nobody reads there how the job ended"
             )
@@ -271,19 +285,19 @@ class Entry:
     def _job(self) -> str:
         return ElasticJob(self._settings.job)
 
+    @property
+    def _limit(self) -> float:
+        return self._settings.rejoin_timeout.total_seconds()
+
     def _beats(self) -> int:
-        return self._store.add(self._beat_key, 0)
+        return beats_of(self._store, self._settings.job)
 
     def _found(self) -> None:
-        self._tell(self._size, "1")
-        self._tell(self._terms_key, json.dumps(self._terms))
-        self._tell(self._newest, "-1")
+        self._founder = self._id
         dist.init_process_group(
             "ringdist",
             # Whoever takes over from a founder that has died finds nothing of its.
-            store=dist.PrefixStore(
-                f"{self._group}/{self._id}", self._store.open(self._settings.timeout)
-            ),
+            store=dist.PrefixStore(self._key(f"group/{self._id}"), self._client()),
             rank=0,
             world_size=1,
             timeout=self._settings.timeout,
@@ -299,12 +313,11 @@ class Entry:
             torch.distributed.DistBackendError: it gives none for the rejoin_timeout.
         """
         most, told = self._settings.max_ranks, False
-        limit = self._settings.rejoin_timeout.total_seconds()
         beats, since = -1, 0.0
-        while most and self._store.check([self._size]):
+        while most and (size := self._find("size")):
             seen, now = self._read(), self._beats()
-            ended = seen == _LEFT or _is_finished(seen)
-            if ended or int(self._store.get(self._size)) < most:
+            ended = not seen or seen == LEFT or is_finished(seen)
+            if ended or int(size) < most:
                 return
             if now != beats:
                 beats, since = now, time.monotonic()
@@ -312,12 +325,13 @@ class Entry:
             if self._founder_in(seen):
                 if silent > _SLICE.total_seconds():  # enter() takes the place of its founder
                     return
-            elif silent > limit or self._was_silent(beats):
-                self._tell(self._silent, str(beats))
+            # Or another process has waited in vain, and there was no sign of life since.
+            elif silent > self._limit or self._find("silent") == str(beats):
+                self._set("silent", str(beats))
                 raise dist.DistBackendError(
                     f"ringdist: elastic: this process waits for room, as {most} ranks are there "
                     "(--max-ranks), but they have given no sign of life for "
-                    f"{limit:g} s (rejoin_timeout). If they are lost, so is what they had "
+                    f"{self._limit:g} s (rejoin_timeout). If they are lost, so is what they had "
                     "trained: end the job, and start it again, from a checkpoint"
                 )
             if not told:
@@ -325,13 +339,9 @@ class Entry:
             told = True
             time.sleep(_FULL_POLL)
 
-    def _was_silent(self, beats: int) -> bool:
-        """Another process has waited in vain, and there was no sign of life since."""
-        return self._store.check([self._silent]) and int(self._store.get(self._silent)) == beats
-
     def _refuse_strangers(self) -> None:
-        if self._store.check([self._terms_key]):
-            theirs = json.loads(self._store.get(self._terms_key))
+        if terms := self._find("terms"):
+            theirs = json.loads(terms)
             if text := _standing.difference(self._terms, "this process", theirs, "the group"):
                 raise ArgumentError(f"ringdist: elastic: {text}")
 
@@ -339,20 +349,30 @@ class Entry:
     def _founder_in(progress: str) -> str:
         """While its group has not trained; else empty."""
         state, _, founder = progress.partition(" ")
-        return founder if state == _FORMING else ""
+        return founder if state == FORMING else ""
+
+    # Requests to the store. All raise torch.distributed.DistNetworkError: it does not answer.
 
     def _exchange(self, expected: str, wanted: str) -> str:
-        """Compare-and-set; what is there afterwards."""
-        return self._store.compare_set(self._progress, expected, wanted).decode()
+        """Compare-and-set of the progress; what is there afterwards."""
+        return self._store.compare_set(self._key("progress"), expected, wanted)
 
     def _read(self) -> str:
-        return self._store.get(self._progress).decode()
+        seen = self._find("progress")
+        self._heard = time.monotonic()
+        return seen
 
-    def _tell(self, key: str, value: str) -> None:
-        # The store may be lost by now; the group goes on without it, and nobody can come that way.
-        with contextlib.suppress(RuntimeError):
-            self._store.set(key, value)
+    def _find(self, name: str) -> str:
+        """Empty where nothing is there."""
+        return self._store.find(self._key(name)) or ""
 
+    def _set(self, name: str, value: str) -> None:
+        self._store.set(self._key(name), value)
 
-def _key(job: str, name: str) -> str:
-    return f"ringdist/elastic/{job}/{name}"
+    def _client(self) -> dist.TCPStore:
+        """Of PyTorch's own, as a group needs one. The store has just answered."""
+        host, port, timeout = self._settings.host, self._settings.port, self._settings.timeout
+        return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timeout)
+
+    def _key(self, name: str) -> str:
+        return key(self._settings.job, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch_ringdist._shrink import ShrinkReport
 from torch_ringdist.elastic import _group, _log
@@ -50,10 +50,16 @@ class Newcomers:
                 "stand: do all ranks run the same version of torch_ringdist?"
             )
         self._refuse(bad, "has sent something else than where it stands")
-        steps = {rank: one.steps for rank, one in enumerate(standings) if one and one.veteran}
-        if known := [steps[rank] for rank in steps.keys() - self._unmet]:
-            liars = {rank for rank in steps.keys() & self._unmet if steps[rank] > max(known)}
-            self._refuse(liars, "claims more steps than the members have committed")
+        # One that has trained has met a member that had just what it has.
+        veterans = {rank: one for rank, one in enumerate(standings) if one and one.veteran}
+        known = {(veterans[r].steps, veterans[r].content) for r in veterans.keys() - self._unmet}
+        liars = {
+            rank
+            for rank in veterans.keys() & self._unmet
+            if (veterans[rank].steps, veterans[rank].content) not in known
+        }
+        if self.has_met or known:
+            self._refuse(liars, "claims to have trained what no member has")
             bad |= liars
         return bool(bad)
 
@@ -62,7 +68,7 @@ class Newcomers:
         if self._failed + 1 >= _MEETINGS and self._unmet:
             self._refuse(self._unmet, f"does not take part in its first meeting ({cause})")
 
-    def _refuse(self, ranks: set[int], why: str) -> None:
+    def _refuse(self, ranks: Iterable[int], why: str) -> None:
         for rank in sorted(ranks) if self.has_met else ():
             text = f"newcomer refused: rank {rank} {why}"
             _log.event("refused", text, rank=rank)

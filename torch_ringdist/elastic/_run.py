@@ -24,6 +24,7 @@ from torch_ringdist.elastic._transfer import transfer
 
 _Result = TypeVar("_Result")
 _POLL = 0.05  # seconds between two looks at who waits with us
+_GOING = 30.0  # seconds that ranks have to end that are to
 _RETRIES = 3  # of a step that fails for no reason that shows
 
 
@@ -152,12 +153,12 @@ class Run:
         standings = _standing.exchange(mine)
         company = Company(tuple(one for one in standings if one is not None))
         if self._newcomers.refuse_bad(standings):
-            self._until_they_go()
+            self._until_they_go([])
         if strangers := company.strangers():
             _standing.refuse_strangers(company, terms, dist.get_rank())
             text = f"{_ranks(strangers)} differ from rank {company.source} in what ranks agree on"
             _log.event("refused", text)
-            self._until_they_go()
+            self._until_they_go(strangers)
         self._newcomers.meet()
         if company.differ():
             _standing.raise_difference(company, content)
@@ -173,8 +174,10 @@ class Run:
             self._go(last=True)
         self._retried_at, self._leaving = -1, company.leaving
         handed: dict[str, Any] = {}
-        # Before the first step nobody owes anything of its own.
-        for one in company.leaving if company.has_trained else ():
+        # Who has not trained owes nothing of its own, and nothing is read of what it has.
+        for one in company.leaving:
+            if not company.standings[one].veteran:
+                continue
             objects = [self._state._residuals.hand_over() if rank == one else None]
             dist.broadcast_object_list(objects, src=one)
             handed[company.standings[one].id] = objects[0]
@@ -183,7 +186,7 @@ class Run:
         if rank in company.leaving:
             self._go()
         dist.barrier()  # with those who go
-        self._until_they_go()
+        self._until_they_go(company.leaving)
 
     def _go(self, last: bool = False) -> NoReturn:
         dist.barrier()  # all who are to hear this process have
@@ -194,10 +197,14 @@ class Run:
         dist.destroy_process_group()
         raise SystemExit(_leave.STATUS)
 
-    def _until_they_go(self) -> None:
-        """Some end now: an operation with them fails when they have."""
+    def _until_they_go(self, ranks: list[int]) -> NoReturn:
+        """These end now, or others are given up: an operation with them fails when they have."""
+        until = time.monotonic() + _GOING
         while True:
             dist.barrier()
+            for rank in ranks if time.monotonic() > until else ():
+                _group.give_up(rank, f"rank {rank} was to end, and has not for {_GOING:g} s")
+            time.sleep(_POLL if ranks else 0.0)
 
     def _rest(self, until: str, wanted: int) -> bool:
         """Too few are there: until somebody comes or is lost, which raises, or leaves (False)."""

@@ -1,0 +1,45 @@
+// The store of an elastic job, for Python's threads: no request holds one up for long.
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
+#include "bindings/bind.h"
+#include "torch/bounded_store.h"
+#include "torch/errors.h"
+
+namespace py = pybind11;
+
+namespace ringdist {
+
+void bind_store(py::module_& module) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  py::class_<BoundedStore>(module, "BoundedStore")
+      .def(py::init<std::string, uint16_t, Milliseconds>(), py::arg("host"), py::arg("port"),
+           py::arg("limit"))
+      .def(
+          "connect", [](BoundedStore& it, Milliseconds timeout) { throw_if(it.connect(timeout)); },
+          py::arg("timeout"), Release())
+      .def(
+          "set",
+          [](BoundedStore& it, const std::string& key, const std::string& value) {
+            throw_if(it.set(key, value));
+          },
+          py::arg("key"), py::arg("value"), Release())
+      .def(
+          "find", [](BoundedStore& it, const std::string& key) { return value_of(it.find(key)); },
+          py::arg("key"), Release())
+      .def(
+          "add",
+          [](BoundedStore& it, const std::string& key, int64_t amount) {
+            return value_of(it.add(key, amount));
+          },
+          py::arg("key"), py::arg("amount"), Release())
+      .def(
+          "compare_set",
+          [](BoundedStore& it, const std::string& key, const std::string& expected,
+             const std::string& desired) {
+            return value_of(it.compare_set(key, expected, desired));
+          },
+          py::arg("key"), py::arg("expected"), py::arg("desired"), Release());
+}
+
+}  // namespace ringdist

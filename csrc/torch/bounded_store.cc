@@ -1,0 +1,142 @@
+#include "torch/bounded_store.h"
+
+#include <algorithm>
+#include <span>
+#include <sstream>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "os/socket.h"
+#include "torch/store.h"
+#include "torch/work/interrupts.h"
+
+namespace ringdist {
+namespace {
+
+constexpr Milliseconds kConnectTime{2000};
+constexpr Milliseconds kPause{200};  // between two tries of connect()
+
+Result<std::shared_ptr<Store>> open_client(const std::string& host, uint16_t port) {
+  // Where nobody listens, c10d's client tries until its time is over.
+  if (Error error = check_listener(host, port, kConnectTime)) return error;
+  try {
+    c10d::TCPStoreOptions options;
+    options.port = port;
+    options.waitWorkers = false;
+    options.timeout = kConnectTime;
+    return wrap_store(c10::make_intrusive<c10d::TCPStore>(host, options));
+  } catch (const std::exception& e) {
+    return Error(ErrorKind::kSystem, e.what());
+  }
+}
+
+}  // namespace
+
+BoundedStore::BoundedStore(std::string host, uint16_t port, Milliseconds limit)
+    : host_(std::move(host)), port_(port), limit_(limit) {}
+
+Error BoundedStore::connect(Milliseconds timeout) {
+  const TimePoint deadline = deadline_after(timeout);
+  for (;;) {
+    const auto client = client_until(deadline);
+    if (client.ok()) return {};
+    if (Clock::now() + kPause >= deadline) return client.error();
+    (void)wait(Clock::now() + kPause, [] { return false; });
+  }
+}
+
+Error BoundedStore::set(const std::string& key, const std::string& value) {
+  return ask<bool>([key, value](Store& store) -> Result<bool> {
+           if (Error error = store.set(key, std::as_bytes(std::span(value)))) return error;
+           return true;
+         })
+      .error();
+}
+
+Result<std::optional<std::string>> BoundedStore::find(const std::string& key) {
+  using Found = std::optional<std::string>;
+  return ask<Found>([key](Store& store) -> Result<Found> {
+    const auto found = store.find(key);
+    if (!found.ok()) return found.error();
+    if (!found.value()) return Found();
+    const auto& bytes = *found.value();
+    return Found(std::in_place, reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+}
+
+Result<int64_t> BoundedStore::add(const std::string& key, int64_t amount) {
+  return ask<int64_t>([key, amount](Store& store) { return store.add(key, amount); });
+}
+
+Result<std::string> BoundedStore::compare_set(const std::string& key, const std::string& expected,
+                                              const std::string& desired) {
+  return ask<std::string>([=](Store& store) { return store.compare_set(key, expected, desired); });
+}
+
+template <typename T>
+Result<T> BoundedStore::ask(std::function<Result<T>(Store&)> request) {
+  const TimePoint deadline = deadline_after(limit_);
+  const auto client = client_until(deadline);
+  if (!client.ok()) return client.error();
+  const auto answer = std::make_shared<std::optional<Result<T>>>();
+  const auto task = [state = state_, client = client.value(), answer, request] {
+    auto result = request(*client);
+    std::lock_guard lock(state->mutex);
+    *answer = std::move(result);
+    state->changed.notify_all();
+  };
+  if (Error error = pool_.try_to_run(task)) return error;
+  (void)wait(deadline, [&] { return answer->has_value(); });
+  std::lock_guard lock(state_->mutex);
+  if (*answer && (*answer)->ok()) return (*answer)->value();
+  if (state_->client == client.value()) state_->client.reset();
+  return silent(*answer ? (*answer)->error().message() : "");
+}
+
+// A client; where there is none, the one that is being opened, or a new one.
+Result<BoundedStore::Client> BoundedStore::client_until(TimePoint deadline) {
+  std::unique_lock lock(state_->mutex);
+  if (state_->client) return state_->client;
+  const uint64_t before = state_->openings;
+  if (!state_->opening) {
+    const auto open = [state = state_, host = host_, port = port_] {
+      auto opened = open_client(host, port);
+      std::lock_guard lock(state->mutex);
+      state->opening = false;
+      ++state->openings;
+      state->failure = opened.error();
+      if (opened.ok()) state->client = opened.value();
+      state->changed.notify_all();
+    };
+    if (Error error = pool_.try_to_run(open)) return error;
+    state_->opening = true;
+  }
+  lock.unlock();
+  const bool ended = wait(deadline, [&] { return state_->openings != before; });
+  lock.lock();
+  if (state_->client) return state_->client;
+  return silent(ended && state_->failure ? state_->failure.message() : "");
+}
+
+// False at the deadline. `condition` is asked under the mutex.
+template <typename Condition>
+bool BoundedStore::wait(TimePoint deadline, const Condition& condition) {
+  const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
+  return wait_in_slices(std::max(left, Milliseconds(0)), [&](std::optional<Milliseconds> part) {
+    std::unique_lock lock(state_->mutex);
+    return state_->changed.wait_for(lock, part.value_or(limit_), condition);
+  });
+}
+
+Error BoundedStore::silent(const std::string& why) const {
+  std::ostringstream out;
+  out << "ringdist: the store at " << format_address(host_, port_) << " has ";
+  if (why.empty())
+    out << "not answered for " << std::chrono::duration<double>(limit_).count() << " s";
+  else
+    out << "failed (" << why << ")";
+  out << ": is its host still reached, and its launcher alive?";
+  return Error(ErrorKind::kPeerLost, out.str());
+}
+
+}  // namespace ringdist

@@ -1,0 +1,235 @@
+"""The store of a job that does not answer, answers late, or comes back without what it had."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch.distributed as dist
+from support.launched import Launched
+from support.pool import free_port
+from test_elastic_entry import settings
+
+import torch_ringdist
+from torch_ringdist import _native
+from torch_ringdist._launch.meeting import Meeting
+from torch_ringdist.elastic import _entry, _progress, _store
+
+HOLDER = """
+import sys, torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+sys.stdin.read()
+"""
+
+
+def hold(port: int = 0) -> tuple[subprocess.Popen[bytes], int]:
+    """A store in a process of its own, and its port."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    return holder, int(holder.stdout.readline())
+
+
+@pytest.fixture
+def held() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    holder, port = hold()
+    yield holder, port
+    holder.kill()
+    holder.wait()
+
+
+def _stop(holder: subprocess.Popen[bytes]) -> None:
+    """Until all of its threads have."""
+    holder.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
+
+
+def test_a_store_that_does_not_answer(
+    held: tuple[subprocess.Popen[bytes], int], monkeypatch: pytest.MonkeyPatch
+):
+    """Neither training nor a launcher waits for it, and what they have to say comes to it later."""
+    holder, port = held
+    monkeypatch.setattr(_store, "LIMIT", 2.0)
+    entry = _entry.Entry(settings(SimpleNamespace(port=port)))
+    meeting = Meeting(("127.0.0.1", port), "mine")
+    assert (meeting.held_here, meeting.count(+1)) == (False, 1)
+    _stop(holder)
+    entry.word = "word"
+    entry.go_on(3, 2, {"a": "b"})
+    assert meeting.count(+1) == -1
+    with pytest.raises(dist.DistNetworkError, match=r"127.0.0.1:\d+ has not answered"):
+        entry.begin_training()
+    holder.send_signal(signal.SIGCONT)
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    own = _store.open_store("127.0.0.1", port)
+    size, seal = (_progress.key("mine", name) for name in ("size", "seal"))
+    store.wait([size, seal], timedelta(seconds=60))
+    assert (store.get(size), store.get(seal)) == (b"2", _progress.seal("word").encode())
+    deadline = time.monotonic() + 60
+    while (running := meeting.count(0)) < 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert running == 2, "the launcher's workers are counted when the store answers again"
+    # An older generation, of a process that others have left behind, changes nothing.
+    entry.go_on(2, 5, {})
+    entry.finish()
+    assert store.get(size) == b"2" and _progress.progress_of(own, "mine") == _progress.FINISHED
+
+
+@pytest.mark.timeout(300)
+def test_a_fixed_launcher_ends_without_the_store(
+    held: tuple[subprocess.Popen[bytes], int], tmp_path: Path
+):
+    holder, port = held
+    wait = "import pathlib, sys, time\nwhile not pathlib.Path('now').exists(): time.sleep(0.1)\n"
+    script = tmp_path / "script.py"
+    script.write_text(f"{wait}sys.exit(3)")
+    options = ["--world-size=2", "--first-rank=1", f"--rdzv=127.0.0.1:{port}"]
+    with Launched(tmp_path, [*options, "--nproc-per-node=1"], [str(script)]) as job:
+        job.wait_for(lambda: list(tmp_path.glob("worker-*.log")))
+        _stop(holder)
+        (tmp_path / "now").touch()
+        assert job.end(180) == 3, job.output()  # a few requests, each of which ends by its limit
+        assert "failed with status 3" in job.output()
+
+
+# The script ends while a thread of it waits for the store, which answers as Python ends.
+ENDING = """
+import os, signal, sys, threading, time
+from torch_ringdist.elastic._store import open_store
+
+class Late:
+    def __del__(self, kill=os.kill, sleep=time.sleep, go_on=signal.SIGCONT, pid=int(sys.argv[2])):
+        kill(pid, go_on)
+        sleep(1)
+
+late = Late()
+store = open_store("127.0.0.1", int(sys.argv[1]))
+os.kill(int(sys.argv[2]), signal.SIGSTOP)
+time.sleep(0.5)
+threading.Thread(target=store.find, args=("key",), daemon=True).start()
+time.sleep(0.5)
+"""
+
+
+def test_a_process_ends_while_its_thread_waits(held: tuple[subprocess.Popen[bytes], int]):
+    """A thread that comes back into an interpreter that has ended would abort it."""
+    holder, port = held
+    line = [sys.executable, "-c", ENDING, str(port), str(holder.pid)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_silent_store_costs_no_more_with_each_request(
+    held: tuple[subprocess.Popen[bytes], int],
+):
+    holder, port = held
+    store = _native.load().BoundedStore("127.0.0.1", port, timedelta(seconds=0.2))
+    store.connect(timedelta(seconds=10))
+    _stop(holder)
+
+    def costs() -> tuple[int, int]:
+        with pytest.raises(dist.DistNetworkError, match=r"has not answered for 0\.2 s"):
+            store.find("key")
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+    costs()  # the first client is given up
+    first = costs()  # another one is being opened
+    assert [costs() for _ in range(10)] == [first] * 10
+    holder.send_signal(signal.SIGCONT)
+    store.connect(timedelta(seconds=10))
+    assert store.find("key") is None and store.add("key", 3) == 3 and store.find("key") == "3"
+
+
+def test_who_joins_does_not_wait_for_a_store_that_is_silent(
+    held: tuple[subprocess.Popen[bytes], int],
+):
+    holder, port = held
+    _stop(holder)
+    began = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match=r"join: .* has not answered for 1 s"):
+        torch_ringdist.join(f"127.0.0.1:{port}", timeout=timedelta(seconds=1))
+    assert time.monotonic() - began < 30, "it waits for as long as it was told"
+
+
+def test_who_comes_waits_while_the_store_is_silent(
+    held: tuple[subprocess.Popen[bytes], int], monkeypatch: pytest.MonkeyPatch
+):
+    """No longer than the rejoin_timeout."""
+    holder, port = held
+    monkeypatch.setattr(_store, "LIMIT", 0.5)
+    monkeypatch.setattr(torch_ringdist, "join", lambda *_, **__: (None, joined))
+    joined = SimpleNamespace(generation=7)
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    store.set(_progress.key("mine", "progress"), "training another")
+    entry = _entry.Entry(settings(store, rejoin=timedelta(seconds=60)))
+    late = _entry.Entry(settings(store, rejoin=timedelta(seconds=1)))
+    _stop(holder)
+    with pytest.raises(dist.DistBackendError, match=r"has not answered for 0\.5 s"):
+        late.enter({})
+    timer = threading.Timer(2, holder.send_signal, (signal.SIGCONT,))
+    timer.start()
+    assert entry.enter({}) == 7
+    timer.join()
+
+
+def test_a_request_whose_answer_was_lost_is_made_again(monkeypatch: pytest.MonkeyPatch):
+    """It counts once: generations and workers."""
+    monkeypatch.setattr(_store, "_PAUSE", 0.01)
+    held = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    entry = _entry.Entry(settings(held))
+    lost = iter([True, False, True, True, False, False, True])
+    set_it = entry._set
+
+    def lose(name: str, value: str) -> None:
+        set_it(name, value)
+        if next(lost, False):
+            raise dist.DistNetworkError("no answer")
+
+    monkeypatch.setattr(entry, "_set", lose)
+    for generation in (1, 2):
+        entry.go_on(generation, 2, {})
+        assert entry._writer._kept is None or entry._writer._kept[1].wait(60)
+    assert _progress.generations_of(entry._store, "mine") == 2
+    meetings = [Meeting(("127.0.0.1", held.port), "mine") for _ in range(2)]
+    assert [meetings[0].count(+2), meetings[1].count(+1), meetings[0].count(-1)] == [2, 3, 2]
+    assert meetings[1].count(0) == 2
+
+
+def test_a_store_that_has_lost_all_is_told_again(monkeypatch: pytest.MonkeyPatch):
+    """Its launcher was started again. Whoever comes then founds no second group."""
+    monkeypatch.setattr(_entry, "_BEAT", 0.1)
+    monkeypatch.setattr(_store, "_PAUSE", 0.1)
+    holder, port = hold(free_port())
+    entry = _entry.Entry(settings(SimpleNamespace(port=port), rejoin=timedelta(seconds=60)))
+    entry.begin_beats()
+    entry.go_on(5, 2, {"a": "b"})
+    try:
+        for _ in range(3):
+            assert entry._writer._kept is None or entry._writer._kept[1].wait(60)
+            time.sleep(0.5)  # a few signs of life
+            holder.kill()
+            holder.wait()
+            holder, _ = hold(port)
+            store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+            progress, size = (_progress.key("mine", name) for name in ("progress", "size"))
+            store.compare_set(progress, "", "forming another")
+            store.wait([size], timedelta(seconds=60))
+            deadline = time.monotonic() + 60
+            while not store.get(progress).startswith(b"training") and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert store.get(progress) == f"training {entry._id}".encode()
+    finally:
+        entry.end_beats()
+        holder.kill()
+        holder.wait()
