@@ -140,7 +140,7 @@ def join(
         limit = outcome.backend.timeout
         if outcome.store:
             store = connect(outcome.store, limit) or store
-        else:
+        elif isinstance(store, dist.TCPStore):  # not the caller's own, which keeps its timeout
             store.set_timeout(limit)
         group = install_default(outcome, joined.name, joined.note, store, limit, None)
     except BaseException:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch_ringdist
 from torch_ringdist._launch import arguments, launcher, meeting
 from torch_ringdist._launch.meeting import Meeting
-from torch_ringdist.elastic import _entry, _progress, _store
+from torch_ringdist.elastic import _entry, _progress, _run, _store
 from torch_ringdist.elastic._settings import EVENTS, START_RANKS, Settings
 
 REJOIN = timedelta(seconds=1)
@@ -155,6 +155,21 @@ def test_how_many_ranks_training_begins_with(
     line = ["--nproc-per-node=4", f"--log-dir={tmp_path}", *options, "train.py"]
     environment = launcher.Launcher(parser.parse_args(line))._environment()
     assert environment[START_RANKS] == str(start)
+
+
+def test_who_is_to_end_and_does_not_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    given_up: list[int] = []
+
+    def barrier() -> None:
+        if given_up:
+            raise dist.DistNetworkError("the group has failed")
+
+    monkeypatch.setattr(_run, "_GOING", 0.2)
+    monkeypatch.setattr(dist, "barrier", barrier)
+    monkeypatch.setattr(_run._group, "give_up", lambda rank, why: given_up.append(rank))
+    with pytest.raises(dist.DistNetworkError):
+        _run._until_they_go([1, 3])
+    assert given_up == [1, 3]
 
 
 def test_more_ranks_to_begin_with_than_the_most():

@@ -9,6 +9,7 @@ import re
 import signal
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,6 +129,30 @@ def test_two_come_at_once(fresh_pool, members: int):
 
 def _newcomer_by_address(size: int) -> Reports:
     return _newcomer(size, rendezvous=f"127.0.0.1:{Ranks.launch.port}")
+
+
+def _found_in_a_file(path: str) -> None:
+    dist.init_process_group("ringdist", store=dist.FileStore(path, -1), rank=0, world_size=1)
+    dist.barrier()
+    torch_ringdist.admit(job=Ranks.launch.prefix)
+
+
+def _newcomer_by_file(path: str, size: int) -> Reports:
+    store = dist.FileStore(path, -1)
+    store.set_timeout(timedelta(seconds=123))
+    reports = _newcomer(size, rendezvous=store)
+    assert store.timeout == timedelta(seconds=123)
+    return reports
+
+
+def test_one_comes_by_a_store_of_another_kind(fresh_pool, tmp_path: Path):
+    """And its own is as it was."""
+    pool = fresh_pool(2, init=False)
+    _run(pool, {0}, _found_in_a_file, str(tmp_path / "store"))
+    _start(pool, {0}, _member, 2)
+    _start(pool, {1}, _newcomer_by_file, str(tmp_path / "store"), 2)
+    pool.collect()
+    pool.run(_leave)
 
 
 def _until_one_is_replaced() -> Reports:

@@ -153,12 +153,12 @@ class Run:
         standings = _standing.exchange(mine)
         company = Company(tuple(one for one in standings if one is not None))
         if self._newcomers.refuse_bad(standings):
-            self._until_they_go([])
+            _until_they_go([])
         if strangers := company.strangers():
             _standing.refuse_strangers(company, terms, dist.get_rank())
             text = f"{_ranks(strangers)} differ from rank {company.source} in what ranks agree on"
             _log.event("refused", text)
-            self._until_they_go(strangers)
+            _until_they_go(strangers)
         self._newcomers.meet()
         if company.differ():
             _standing.raise_difference(company, content)
@@ -186,7 +186,7 @@ class Run:
         if rank in company.leaving:
             self._go()
         dist.barrier()  # with those who go
-        self._until_they_go(company.leaving)
+        _until_they_go(company.leaving)
 
     def _go(self, last: bool = False) -> NoReturn:
         dist.barrier()  # all who are to hear this process have
@@ -196,15 +196,6 @@ class Run:
         _log.event("left", f"rank {rank} has left, as it was asked to", steps=self._state.steps)
         dist.destroy_process_group()
         raise SystemExit(_leave.STATUS)
-
-    def _until_they_go(self, ranks: list[int]) -> NoReturn:
-        """These end now, or others are given up: an operation with them fails when they have."""
-        until = time.monotonic() + _GOING
-        while True:
-            dist.barrier()
-            for rank in ranks if time.monotonic() > until else ():
-                _group.give_up(rank, f"rank {rank} was to end, and has not for {_GOING:g} s")
-            time.sleep(_POLL if ranks else 0.0)
 
     def _rest(self, until: str, wanted: int) -> bool:
         """Too few are there: until somebody comes or is lost, which raises, or leaves (False)."""
@@ -391,6 +382,16 @@ def _content(state: State) -> dict[str, str]:
         if state._parts[name].shared
         for path, value in snapshot.hashes().items()
     }
+
+
+def _until_they_go(ranks: list[int]) -> NoReturn:
+    """These end now, or are given up: an operation with them fails when they have."""
+    until = time.monotonic() + _GOING
+    while True:
+        dist.barrier()
+        for rank in ranks if time.monotonic() > until else ():
+            _group.give_up(rank, f"rank {rank} was to end, and has not for {_GOING:g} s")
+        time.sleep(_POLL if ranks else 0.0)
 
 
 def _ranks(ranks: list[int]) -> str:

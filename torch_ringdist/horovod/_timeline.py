@@ -37,16 +37,22 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     if world.me.rank != 0:
         return
     path = Path(file_path).absolute()
-    if not file_path or not os.access(path.parent, os.W_OK) or path.is_dir():
+    parts = _parts(path, world.me.size)
+    try:
+        if not file_path or path.is_dir():
+            raise OSError("it is none")
+        with parts[0].open("ab"):  # as this rank will, where an error would be one of the group
+            pass
+    except OSError as error:
         warnings.warn(
             "ringdist: start_timeline: nothing is recorded: file_path must be a file in a folder "
-            f"that can be written to, got {file_path!r}",
+            f"that can be written to, got {file_path!r}: {error}",
             stacklevel=2,
         )
         return
     if world.timeline is not None:
         finish(world)
-    for part in _parts(path, world.me.size):  # of a run before
+    for part in parts:  # of a run before
         part.unlink(missing_ok=True)
     with as_internal():
         world.whole.named.start_timeline(str(path), mark_cycles)
