@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 import torch_ringdist.horovod as hvd
+from torch_ringdist.elastic._residuals import Residuals
+from torch_ringdist.horovod import _world
 
 WIDTH = 64
 
@@ -247,6 +249,43 @@ def _goes_into_another_world() -> None:
 
 def test_it_goes_along_into_another_world(pools):
     pools(2).run(_goes_into_another_world)
+
+
+def _undoes_a_step() -> None:
+    """As hvd.elastic does when a rank is lost, and when a script calls state.restore()."""
+    net, optimizer, residuals = _net(), None, Residuals()
+    committed: dict[str, Tensor] = {}
+
+    def owed() -> dict[str, Tensor]:
+        return optimizer.compression.state_dict(local=True)["residuals"]
+
+    def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+        return one.keys() == other.keys() and all(one[k].equal(other[k]) for k in one)
+
+    for generation in range(3):
+        with initialized():
+            _world.required().residuals = residuals  # as hvd.elastic does
+            residuals.begin(hvd.size())
+            optimizer = optimizer or _optimizer(net, "int4")
+            if generation:
+                assert same(owed(), committed)
+            _train(net, optimizer, 1, first=generation)
+            residuals.take()
+            committed = owed()
+            _train(net, optimizer, 1, first=10)
+            assert not same(owed(), committed)
+            residuals.put_back()
+            assert same(owed(), committed)
+            optimizer.add_param_group({"params": list(nn.Linear(3, 3).parameters())})
+            _train(net, optimizer, 1, first=11)  # by another one
+            residuals.take()
+            committed = owed()
+            _train(net, optimizer, 1, first=12)
+        residuals.fail()
+
+
+def test_what_is_owed_goes_back_with_a_step(pools):
+    pools(2).run(_undoes_a_step)
 
 
 def _changes() -> None:

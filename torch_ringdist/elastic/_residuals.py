@@ -29,11 +29,22 @@ class Residuals:
         """A generation of so many ranks; nothing is compressed in it yet."""
         self._handles, self._if_adopted, self._size = [], [], size
 
-    def add(self, handle: CompressState) -> None:
-        """One of this generation, which goes on from what is owed."""
-        at = len(self._handles)
+    def add(self, handle: CompressState, instead_of: CompressState | None = None) -> None:
+        """One of this generation, which goes on from what is owed; or in place of another one of
+        it, whose state it has."""
+        if instead_of in self._handles:
+            self._handles[self._handles.index(instead_of)] = handle
+            return
         self._handles.append(handle)
-        owed = self.owed()
+        self._load(len(self._handles) - 1)
+
+    def put_back(self) -> None:
+        """Steps of this generation are undone since the last commit, and it goes on."""
+        for at in range(len(self._handles)):
+            self._load(at)
+
+    def _load(self, at: int) -> None:
+        owed, handle = self.owed(), self._handles[at]
         if at < len(owed):
             handle.load_state_dict({**owed[at], "residuals": self._times(owed[at], self._size)})
 

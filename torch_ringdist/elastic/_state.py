@@ -245,10 +245,13 @@ class State:
             if self._parts[name].given
         }
 
-    def _put_back(self) -> None:
-        """As of the last commit."""
+    def _put_back(self, goes_on: bool = False) -> None:
+        """As of the last commit; `goes_on`: in the same generation."""
         self._look()
-        self._residuals.fail()
+        if goes_on:
+            self._residuals.put_back()
+        else:
+            self._residuals.fail()
         self._clear_gradients()
         for snapshot in self._snapshots.values():
             snapshot.check()

@@ -77,7 +77,8 @@ class CodedGradients(Gradients):
         self, optimizer: Optimizer, names: dict[Tensor, str], settings: GradientSettings
     ) -> None:
         self._compression: OptimizerCompression | None = None
-        self._owed: dict[str, Any] | None = None  # for the next one
+        self._before: OptimizerCompression | None = None  # and what it owed, for the next one
+        self._owed: dict[str, Any] | None = None
         self._backend: ProcessGroupRing | None = None
         self._is_agreed = False  # on how many steps there were
         self._failure: BaseException | None = None  # others wait for a bucket that does not come
@@ -130,6 +131,8 @@ class CodedGradients(Gradients):
         moved = super()._follow()
         if moved:
             self._put_off()
+            if (world := _world.current()) is not None and world.residuals is not None:
+                self._owed = None  # a step may have been undone: that has what counts
             self._backend, self._is_agreed, self._failure = None, False, None
             self._begin_step()
         return moved
@@ -142,7 +145,7 @@ class CodedGradients(Gradients):
         """What is owed is for another one, of other names or another group."""
         if self._compression is not None:
             self._owed = self._compression.state_dict(local=True)
-            self._compression = None
+            self._before, self._compression = self._compression, None
 
     def _make_compression(self) -> OptimizerCompression:
         process_set, codec = self.settings.process_set, self.settings.compression
@@ -151,6 +154,9 @@ class CodedGradients(Gradients):
             group = group_of(process_set, "DistributedOptimizer")
             self._backend = _world.required().add_coded(process_set.process_set_id or 0, group)
         out = OptimizerCompression(self._backend, codec, self.names)
+        if (residuals := _world.required().residuals) is not None:
+            residuals.add(out, instead_of=self._before)
+        self._before = None
         if self._owed is not None:
             out.load_state_dict(self._owed)
             self._owed = None

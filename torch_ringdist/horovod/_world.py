@@ -24,6 +24,7 @@ from torch_ringdist.horovod._launched import Launched, is_elastic, launched, num
 
 if TYPE_CHECKING:
     from torch_ringdist._C import NamedGroup, ProcessGroupRing
+    from torch_ringdist.elastic._residuals import Residuals
 
 TIMEOUT = timedelta(minutes=30)
 
@@ -142,6 +143,7 @@ class World:
         self.whole = self.make_group(0, list(range(me.size)))
         self.where = _find_place(me, store)
         self.timeline: Path | None = None  # that rank 0 has begun
+        self.residuals: Residuals | None = None  # of what is compressed in an elastic job
 
     def make_group(self, number: int, members: Sequence[int]) -> Group:
         """Of those ranks, this one among them; all of them call it alike. Looks for them in the

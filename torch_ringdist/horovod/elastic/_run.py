@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch.distributed as dist
 
 from torch_ringdist import elastic
-from torch_ringdist.horovod import _basics
+from torch_ringdist.horovod import _basics, _world
 from torch_ringdist.horovod._errors import HorovodInternalError, HostsUpdatedInterrupt
 from torch_ringdist.horovod._launched import is_elastic, number_of
 from torch_ringdist.horovod.elastic._state import State
@@ -35,6 +35,7 @@ class _Loop:
         """Raises: torch.distributed.DistBackendError, another one is to follow."""
         try:
             _basics.begin_generation(self._change.rank, self._change.size)
+            _world.required().residuals = self._state._elastic._residuals
             self._state.on_reset()
             self._state.sync()
             return self._function()
