@@ -14,14 +14,15 @@ void ControlDialer::want(uint64_t id, LinkKind kind, bool first, TimePoint now) 
   reach_.dial(kind, id, address, nonce);
 }
 
-void ControlDialer::keep_linked(const ControlGroup& group, TimePoint now) {
+void ControlDialer::keep_linked(const ControlGroup& group, TimePoint now, bool ends) {
   const ControlRoster& roster = group.roster;
   for (const uint64_t peer : roster.local_peers())
-    want(peer, LinkKind::kLocal, roster.dials_first(peer), now);
-  const auto gone = [this](uint64_t id) { return ledger_.gone(id); };
+    if (!ends) want(peer, LinkKind::kLocal, roster.dials_first(peer), now);
+  // Who ends passes on little any more: the next one steps in.
+  const auto gone = [this](uint64_t id) { return ledger_.gone(id) || processes_.exiting(id); };
   for (const int host : roster.neighbours())
     for (const uint64_t peer : roster.links_to(host, gone))
-      want(peer, LinkKind::kTcp, roster.dials_first(peer), now);
+      want(peer, LinkKind::kTcp, ends || roster.dials_first(peer), now);
 }
 
 }  // namespace ringdist

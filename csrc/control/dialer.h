@@ -19,8 +19,9 @@ class ControlDialer {
 
   // Whether it dials now: as of ControlLine::may_dial().
   void want(uint64_t id, LinkKind kind, bool first, TimePoint now);
-  // All that the group needs of this process.
-  void keep_linked(const ControlGroup& group, TimePoint now);
+  // All that the group needs of this process. `ends`: it is about to say goodbye, which must reach
+  // other hosts: it waits for nobody to dial first.
+  void keep_linked(const ControlGroup& group, TimePoint now, bool ends = false);
 
  private:
   ControlProcesses& processes_;

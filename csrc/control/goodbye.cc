@@ -24,7 +24,10 @@ void ControlGoodbye::begin(bool process_ends, std::shared_ptr<std::promise<Error
 
 void ControlGoodbye::say(TimePoint now) {
   check(saying(), "a goodbye that was not begun, or has ended");
-  if (state_ == State::kSpeaking) speak();
+  if (state_ == State::kSpeaking) {
+    if (now < until_ && waits_for_links()) return;
+    speak(now);
+  }
   bool waiting = false;
   voice_.for_each([&](ControlConnection& connection) {
     if (!process_ends_) voice_.end_output(connection);
@@ -33,13 +36,23 @@ void ControlGoodbye::say(TimePoint now) {
   if (!waiting || now >= until_) finish();
 }
 
-void ControlGoodbye::speak() {
+bool ControlGoodbye::waits_for_links() {
+  bool out = false;
+  voice_.for_each([&](const ControlConnection& connection) {
+    out |= connection.dialed && connection.kind == LinkKind::kTcp && !connection.open() &&
+           connection.state != ControlConnection::State::kClosing;
+  });
+  return out;
+}
+
+void ControlGoodbye::speak(TimePoint now) {
   voice_.send_to_all(process_ends_ ? make_frame(FrameType::kExits)
                                    : Fate{id_, ""}.frame(FrameType::kLeft));
   voice_.for_each([this](ControlConnection& connection) {
     if (!connection.open()) voice_.close(connection);
   });
   state_ = State::kWaiting;
+  until_ = now + kGoodbyeTime;
 }
 
 // For the other side to close: closing first could discard a goodbye that is still on its way. When

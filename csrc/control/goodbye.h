@@ -1,7 +1,7 @@
 // How this process leaves the control plane. Control thread only.
 //
 //   kHere      nothing was said
-//   kSpeaking  the words are yet to be sent
+//   kSpeaking  the words are yet to be sent, as soon as links that were dialed for them are open
 //   kWaiting   they are on their way: for so long connections stay
 //   kGone      nothing more is said, and nothing reported
 #pragma once
@@ -37,7 +37,8 @@ class ControlGoodbye {
   void end();
 
  private:
-  void speak();
+  bool waits_for_links();
+  void speak(TimePoint now);
   bool waits_for(ControlConnection& connection) const;
   void finish();
 
@@ -47,7 +48,7 @@ class ControlGoodbye {
   State state_ = State::kHere;
   bool process_ends_ = false;
   std::shared_ptr<std::promise<Error>> answer_;
-  TimePoint until_{};
+  TimePoint until_{};  // of this state
 };
 
 }  // namespace ringdist

@@ -68,7 +68,11 @@ void ControlPlane::tick() {
   pace_.set(kControlHeartbeat);  // before the work, which may ask to hurry
   guard_("connections are looked at later", [this] { sockets_.tick(local_heartbeat()); });
   if (goodbye_.here()) upkeep();
-  if (goodbye_.saying()) guard_("goodbye is said later", [this] { goodbye_.say(now()); });
+  if (goodbye_.saying())
+    guard_("goodbye is said later", [this] {
+      tell_of_ends();
+      goodbye_.say(now());
+    });
   if (unsettled()) pace_.at_most(kUnsettledTick);
   if (goodbye_.saying()) pace_.at_most(kLeavingTick);
 }
@@ -115,6 +119,9 @@ void ControlPlane::leave(bool process_ends, std::shared_ptr<std::promise<Error>>
   if (!goodbye_.here()) return answer->set_value({});
   goodbye_.begin(process_ends, std::move(answer), now());
   requests_.stop();
+  guard_("who leaves has no link to another host", [this] {
+    for (auto& [nonce, group] : groups_.all()) dialer_.keep_linked(group, now(), /*ends=*/true);
+  });
   pace_.hurry();
 }
 
@@ -276,6 +283,14 @@ void ControlPlane::hear_out(uint64_t id, const ControlConnection& teller) {
 void ControlPlane::on_exits(ControlConnection& connection) {
   processes_[connection.peer].exits(now());
   sockets_.send(connection, make_frame(FrameType::kSeen));
+  pace_.hurry();  // another one may have to step in
+}
+
+// While this process ends, too, it sees no end of those that say so: to other hosts, with which
+// they may have no link, they have left.
+void ControlPlane::tell_of_ends() {
+  for (const auto& [id, peer] : processes_.all())
+    if (peer.exiting() && ledger_.record_left(id)) gossip_.pass_on_left(id, nullptr);
 }
 
 void ControlPlane::on_dump_request(ControlConnection& connection) {

@@ -77,6 +77,7 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
 
   void on_dump_request(ControlConnection& connection);
   void on_exits(ControlConnection& connection);
+  void tell_of_ends();
   void on_fate(ControlConnection& connection, const Frame& frame);
   void hear_out(uint64_t id, const ControlConnection& teller);
   void on_exit(uint64_t id);

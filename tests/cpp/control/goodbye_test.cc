@@ -33,7 +33,7 @@ class GoodbyeTest : public testing::Test {
 
 TEST_F(GoodbyeTest, ItsConnectionsAreClosedByTheOthers) {
   ControlConnection& open = voice_.add(2);
-  ControlConnection& greeting = voice_.add(3, LinkKind::kTcp, Connection::kGreeting);
+  ControlConnection& greeting = voice_.add(3, LinkKind::kLocal, Connection::kGreeting);
   EXPECT_EQ(goodbye_.state(), State::kHere);
   begin(/*process_ends=*/false);
   EXPECT_EQ(goodbye_.state(), State::kSpeaking);
@@ -53,6 +53,20 @@ TEST_F(GoodbyeTest, ItsConnectionsAreClosedByTheOthers) {
   goodbye_.say(kStart + Milliseconds(10));
   EXPECT_EQ(goodbye_.state(), State::kGone);
   EXPECT_FALSE(said_.get());
+}
+
+// To another host, by one whose host-mates end.
+TEST_F(GoodbyeTest, ItWaitsForLinksThatItHasDialed) {
+  ControlConnection& dialed = voice_.add(2, LinkKind::kTcp, Connection::kConnecting);
+  ControlConnection& never = voice_.add(3, LinkKind::kTcp, Connection::kGreeting);
+  begin(/*process_ends=*/true);
+  goodbye_.say(kStart);
+  dialed.state = Connection::kOpen;
+  goodbye_.say(kOver - Milliseconds(1));
+  EXPECT_EQ(goodbye_.state(), State::kSpeaking);
+  goodbye_.say(kOver);
+  EXPECT_EQ(voice_.take(FrameType::kExits), Ids{2});
+  EXPECT_TRUE(never.closed() && !said()) << "there is time to hear it";
 }
 
 TEST_F(GoodbyeTest, WhoDoesNotCloseIsNotAwaitedForLong) {

@@ -4,6 +4,7 @@
 #include <future>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "control/stepped_plane.h"
 
@@ -93,6 +94,96 @@ TEST_F(PlaneTest, WhatIsProvenStaysUntilTheNewGroupConnects) {
   second_.plane.disconnect(kOldGroup, 1);
   pass(std::chrono::seconds(1));
   EXPECT_EQ(first_.plane.report().find("local open"), std::string::npos) << "nobody needs it";
+}
+
+// Processes 1, 2 and 3 of a host, and 4 of another one, to which 1 and 2 have links.
+class EndOfAHostTest : public testing::Test {
+ protected:
+  EndOfAHostTest() {
+    std::vector<ControlMember> members;
+    for (size_t i = 0; i < 4; ++i) {
+      planes_.push_back(std::make_unique<SteppedPlane>(i + 1));
+      members.push_back(planes_[i]->member(static_cast<int>(i), i < 3 ? 0 : 1));
+    }
+    std::vector<std::future<Error>> connected;
+    for (size_t i = 0; i < 4; ++i) {
+      const auto answer = std::make_shared<std::promise<Error>>();
+      connected.push_back(answer->get_future());
+      planes_[i]->plane.connect({ControlRequest::Kind::kGroup, kOldGroup, &patience_, answer},
+                                static_cast<int>(i), members);
+    }
+    pass(std::chrono::seconds(1));
+    for (auto& one : connected) {
+      const bool there = one.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+      EXPECT_TRUE(there && !one.get());
+    }
+  }
+
+  void leave(uint64_t id) {
+    planes_[id - 1]->plane.leave(/*process_ends=*/true, std::make_shared<std::promise<Error>>());
+  }
+  // As the kernel closes what it had.
+  void end(uint64_t id) { planes_[id - 1].reset(); }
+  void pass(Duration time) {
+    for (const TimePoint until = now_ + time; now_ < until;) {
+      now_ += Milliseconds(2);
+      for (auto& one : planes_)
+        if (one) turn(*one, now_);
+      std::this_thread::sleep_for(std::chrono::microseconds(100));  // connections are real
+    }
+  }
+  // Soon: data connections break at the same time, and what is not known then ends the group.
+  void expect_all_have_left() {
+    pass(Milliseconds(20));
+    const Told& told = planes_[3]->told;
+    for (const uint64_t id : {1, 2, 3}) {
+      EXPECT_EQ(told.left_times(id), 1) << id << "\n" << planes_[3]->plane.report();
+      EXPECT_EQ(told.lost_times(id), 0) << id;
+    }
+  }
+
+  TimePoint now_ = Clock::now();
+  Patience patience_{now_ + std::chrono::hours(1)};
+  std::vector<std::unique_ptr<SteppedPlane>> planes_;
+};
+
+TEST_F(EndOfAHostTest, AllAtOnce) {
+  for (const uint64_t id : {1, 2, 3}) leave(id);
+  pass(Milliseconds(300));
+  for (const uint64_t id : {1, 2, 3}) end(id);
+  expect_all_have_left();
+}
+
+TEST_F(EndOfAHostTest, TheOneWithoutALinkFirst) {
+  leave(3);
+  pass(Milliseconds(2));
+  leave(1);
+  leave(2);
+  pass(Milliseconds(300));
+  for (const uint64_t id : {1, 2, 3}) end(id);
+  expect_all_have_left();
+}
+
+TEST_F(EndOfAHostTest, TheOneWithoutALinkAsTheOthersHaveEnded) {
+  leave(1);
+  leave(2);
+  pass(Milliseconds(10));
+  end(1);
+  end(2);
+  leave(3);
+  pass(Milliseconds(300));
+  end(3);
+  expect_all_have_left();
+}
+
+TEST_F(EndOfAHostTest, TheOneWithoutALinkWhileTheOthersEnd) {
+  leave(1);
+  leave(2);
+  pass(Milliseconds(4));
+  leave(3);
+  pass(Milliseconds(300));
+  for (const uint64_t id : {1, 2, 3}) end(id);
+  expect_all_have_left();
 }
 
 }  // namespace
