@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch_ringdist
+from tests.chaos import preloaded
 
-PRELOADED = Path(__file__).with_name("preloaded.py")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 _POLL = 0.02
 
@@ -47,10 +47,15 @@ class Launched:
             "PYTHONPATH": python_path(),
             **(variables or {}),
         }
-        command = [sys.executable, str(PRELOADED), "run", f"--log-dir={folder}"]
+        command = [*enter, sys.executable, "-u", preloaded.__file__, "run", f"--log-dir={folder}"]
+        start = subprocess.Popen if enter else preloaded.ForkedProcess
+        if enter:  # its fork server is to be there, too
+            environment.pop(preloaded.SERVER, None)
+        else:
+            environment[preloaded.SERVER] = preloaded.server()
         with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
-                [*enter, *command, *options, *script],
+            self._process: Any = start(
+                [*command, *options, *script],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,

@@ -2,51 +2,147 @@
 
     python tests/chaos/preloaded.py run --nproc-per-node=4 train.py
 
-A worker of a real launcher imports torch, which costs more CPU time than most tests of elastic
-training. Here a fork server has imported it. What follows is as in a fresh interpreter: session,
-output, environment, arguments, exit handlers and exit status. Tests whose subject is how a process
-starts use the real launcher.
+A worker of a real launcher imports torch and what a first step needs, which costs more CPU time
+than most tests of elastic training. Here a fork server has imported that. What follows is as in a
+fresh interpreter: session, output, environment, arguments, exit handlers and exit status. Tests
+whose subject is how a process starts use the real launcher.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import multiprocessing
+import json
 import os
 import runpy
+import select
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from multiprocessing import forkserver
+from importlib import import_module
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import IO, Any
 
-_PRELOADED = ["torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data", "numpy"]
-_context = multiprocessing.get_context("forkserver")
+SERVER = "RINGDIST_TEST_FORK_SERVER"  # the socket of the one to use
+_PRELOADED = [
+    "torch.distributed",
+    "torch.nn.parallel",
+    "torch.utils.data",
+    "torch._dynamo",  # the first step of an optimizer imports it
+    "sklearn.datasets",
+    "tqdm",
+]
 
 
 class ForkedProcess:
-    """The part of subprocess.Popen that a launcher needs of its workers."""
+    """As subprocess.Popen of `command`, an interpreter's with -u, by the fork server."""
 
     def __init__(
-        self, command: Sequence[str], *, stdout: BinaryIO, env: Mapping[str, str], **_: Any
+        self,
+        command: Sequence[str],
+        *,
+        stdout: IO[bytes],
+        env: Mapping[str, str],
+        cwd: str | os.PathLike[str] = ".",
+        **_: Any,
     ) -> None:
         self.returncode: int | None = None
-        arguments = (list(command), stdout.name, dict(env), os.getcwd())
-        self._process = _context.Process(target=_run, args=arguments)
-        self._process.start()
-        self.pid = self._process.pid
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.connect(server())
+        request = [list(command), os.path.abspath(stdout.name), dict(env), os.path.abspath(cwd)]
+        self._server.sendall(json.dumps(request).encode() + b"\n")
+        self._answers = self._server.makefile()
+        self.pid = int(self._answers.readline())
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            self.returncode = self._process.exitcode
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
         return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._server], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("", timeout or 0)
+            self.returncode = int(self._answers.readline() or -signal.SIGKILL)
+            self._server.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def server() -> str:
+    """The socket of the fork server, which is started if there is none; it ends with its parent."""
+    if SERVER not in os.environ:
+        folder = tempfile.TemporaryDirectory()
+        atexit.register(folder.cleanup)
+        address = f"{folder.name}/fork"
+        parent = subprocess.Popen(
+            [sys.executable, __file__, "serve", address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for those who ask
+        )
+        atexit.register(parent.kill)
+        while not os.path.exists(address) and parent.poll() is None:
+            time.sleep(0.01)
+        os.environ[SERVER] = address
+    return os.environ[SERVER]
+
+
+def _serve(address: str) -> None:
+    """Until stdin ends."""
+    for name in _PRELOADED:
+        import_module(name)
+    wakes, wake = socket.socketpair()
+    for end in (wakes, wake):
+        end.setblocking(False)
+    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address + ".")
+    listener.listen(100)
+    os.rename(address + ".", address)
+    running: dict[int, socket.socket] = {}
+    while True:
+        ready, _, _ = select.select([listener, wakes, sys.stdin], [], [])
+        if sys.stdin in ready:
+            return
+        if wakes in ready:
+            wakes.recv(4096)
+        if listener in ready:
+            client, _ = listener.accept()
+            request = json.loads(client.makefile().readline())
+            if (pid := os.fork()) == 0:
+                for one in (listener, wakes, wake, client, *running.values()):
+                    one.close()
+                _run(*request)
+            running[pid] = client
+            _say(client, pid)
+        while running and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            client = running.pop(ended[0])
+            _say(client, os.waitstatus_to_exitcode(ended[1]))
+            client.close()
+
+
+def _say(client: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # it has ended
+        client.sendall(f"{number}\n".encode())
 
 
 def _run(command: list[str], log: str, environment: dict[str, str], folder: str) -> None:
-    """Runs `command`, an interpreter's, in this forked process, and ends it."""
+    """Runs `command` in this forked process, and ends it."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
@@ -54,6 +150,8 @@ def _run(command: list[str], log: str, environment: dict[str, str], folder: str)
     output = os.open(log, os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(output, stream)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     if command[:2] != [sys.executable, "-u"]:
@@ -65,6 +163,7 @@ def _interpret(words: list[str]) -> int:
     """The exit status of a script or module, after its threads and exit handlers have ended."""
     is_module = words[0] == "-m"
     sys.argv = words[1:] if is_module else words
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     status = 0
     try:
         if is_module:
@@ -89,9 +188,8 @@ def _interpret(words: list[str]) -> int:
 
 
 def main() -> None:
-    _context.set_forkserver_preload(_PRELOADED)
-    forkserver.ensure_running()  # both processes import torch at the same time
-
+    if sys.argv[1:2] == ["serve"]:
+        return _serve(sys.argv[2])
     from torch_ringdist import __main__ as command_line
     from torch_ringdist._launch import worker
 
