@@ -45,6 +45,7 @@ class Launched:
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": python_path(),
+            preloaded.HURRY: str(folder.resolve() / "hurry"),
             **(variables or {}),
         }
         command = [*enter, sys.executable, "-u", preloaded.__file__, "run", f"--log-dir={folder}"]
@@ -109,6 +110,10 @@ class Launched:
     def wait_for_size(self, size: int, seconds: float = 60.0) -> dict[int, int]:
         """Until a generation of so many ranks has begun on all of them."""
         return self.wait_for(lambda: len(m := self.members()) == size and m, seconds)
+
+    def hurry(self) -> None:
+        """What is to happen has happened: the script's --pause is over."""
+        (self._folder / "hurry").touch()
 
     def send(self, number: signal.Signals) -> None:
         """To the launcher."""

@@ -1,9 +1,10 @@
-"""`python -m torch_ringdist run`, with workers that are forked from a process that has torch.
+"""Launchers whose workers are forked from a process that has torch.
 
     python tests/chaos/preloaded.py run --nproc-per-node=4 train.py
+    python tests/chaos/preloaded.py torchrun --nproc-per-node=2 train.py
 
 A worker of a real launcher imports torch and what a first step needs, which costs more CPU time
-than most tests of elastic training. Here a fork server has imported that. What follows is as in a
+than most tests of training. Here a fork server has imported that. What follows is as in a
 fresh interpreter: session, output, environment, arguments, exit handlers and exit status. Tests
 whose subject is how a process starts use the real launcher.
 """
@@ -23,12 +24,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import SimpleNamespace
 from typing import IO, Any
 
 SERVER = "RINGDIST_TEST_FORK_SERVER"  # the socket of the one to use
+HURRY = "RINGDIST_TEST_HURRY"  # a file: once it is there scripts do not sleep between their steps
 _PRELOADED = [
     "torch.distributed",
     "torch.nn.parallel",
@@ -40,21 +42,29 @@ _PRELOADED = [
 
 
 class ForkedProcess:
-    """As subprocess.Popen of `command`, an interpreter's with -u, by the fork server."""
+    """As subprocess.Popen of `args`, an interpreter's command with -u, by the fork server."""
 
     def __init__(
         self,
-        command: Sequence[str],
+        args: Sequence[str],
         *,
-        stdout: IO[bytes],
         env: Mapping[str, str],
+        stdout: IO[Any] | None = None,
+        stderr: IO[Any] | int | None = subprocess.STDOUT,
         cwd: str | os.PathLike[str] = ".",
         **_: Any,
     ) -> None:
         self.returncode: int | None = None
+        out = 1 if stdout is None else stdout.fileno()
+        if stderr is None:
+            stderr = 2
+        elif not isinstance(stderr, int):
+            stderr = stderr.fileno()
         self._server = socket.socket(socket.AF_UNIX)
         self._server.connect(server())
-        request = [list(command), os.path.abspath(stdout.name), dict(env), os.path.abspath(cwd)]
+        streams = [out, out if stderr == subprocess.STDOUT else stderr]
+        socket.send_fds(self._server, [b" "], streams)
+        request = [list(args), dict(env), os.path.abspath(cwd)]
         self._server.sendall(json.dumps(request).encode() + b"\n")
         self._answers = self._server.makefile()
         self.pid = int(self._answers.readline())
@@ -121,11 +131,14 @@ def _serve(address: str) -> None:
             wakes.recv(4096)
         if listener in ready:
             client, _ = listener.accept()
+            _, streams, _, _ = socket.recv_fds(client, 1, 2)
             request = json.loads(client.makefile().readline())
             if (pid := os.fork()) == 0:
                 for one in (listener, wakes, wake, client, *running.values()):
                     one.close()
-                _run(*request)
+                _run(streams, *request)
+            for stream in streams:
+                os.close(stream)
             running[pid] = client
             _say(client, pid)
         while running and (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -139,7 +152,9 @@ def _say(client: socket.socket, number: int) -> None:
         client.sendall(f"{number}\n".encode())
 
 
-def _run(command: list[str], log: str, environment: dict[str, str], folder: str) -> None:
+def _run(
+    streams: Sequence[int], command: list[str], environment: dict[str, str], folder: str
+) -> None:
     """Runs `command` in this forked process, and ends it."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -147,10 +162,9 @@ def _run(command: list[str], log: str, environment: dict[str, str], folder: str)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number, stream in enumerate((os.open(os.devnull, os.O_RDONLY), *streams)):
+        os.dup2(stream, number)
+        os.close(stream)
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
@@ -165,6 +179,8 @@ def _interpret(words: list[str]) -> int:
     sys.argv = words[1:] if is_module else words
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     status = 0
+    if HURRY in os.environ:
+        time.sleep = _sleep
     try:
         if is_module:
             sys.path[0] = os.getcwd()
@@ -187,9 +203,21 @@ def _interpret(words: list[str]) -> int:
     return status
 
 
+def _sleep(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    is_script = sys._getframe(1).f_globals["__name__"] == "__main__"
+    if not (is_script and os.path.exists(os.environ[HURRY])):
+        sleep(seconds)
+
+
 def main() -> None:
     if sys.argv[1:2] == ["serve"]:
         return _serve(sys.argv[2])
+    if sys.argv[1:2] == ["torchrun"]:
+        from torch.distributed import run
+        from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+        subprocess_handler.Popen = ForkedProcess  # type: ignore[assignment, misc]
+        return run.main(sys.argv[2:])
     from torch_ringdist import __main__ as command_line
     from torch_ringdist._launch import worker
 

@@ -34,7 +34,8 @@ def alone(name: str, *arguments: str, **variables: str) -> subprocess.CompletedP
     ],
 )
 def test_losses_are_those_of_one_process(name: str, arguments: tuple[str, ...], ranks: int):
-    done = torchrun(EXAMPLES / f"{name}.py", "--no-progress", *arguments, ranks=ranks, timeout=100)
+    script = EXAMPLES / f"{name}.py"
+    done = torchrun(script, "--no-progress", *arguments, ranks=ranks, timeout=100, forked=True)
     assert done.returncode == 0, done.stdout + done.stderr
     apart = re.search(r"last loss [\d.]+, alone [\d.]+; at most (\S+) apart", done.stdout)
     assert apart and float(apart[1]) < 1e-9, done.stdout

@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ddp_digits.py"
 def digits(folder: Path, *arguments: str, launch: tuple[str, ...] = ()) -> str:
     """Output of torchrun with 2 ranks, into a pipe, where there are no progress bars."""
     checkpoint = f"--checkpoint={folder / 'digits.pt'}"
-    done = torchrun(EXAMPLE, checkpoint, *arguments, launch=launch)
+    done = torchrun(EXAMPLE, checkpoint, *arguments, launch=launch, forked=True)
     assert "\r" not in done.stderr and "step/s" not in done.stderr, done.stderr
     assert done.returncode == 0, done.stdout + done.stderr
     assert "parameters identical on 2 ranks" in done.stdout, done.stdout

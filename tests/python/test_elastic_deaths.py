@@ -66,5 +66,6 @@ def test_one_that_was_stopped_comes_back(tmp_path: Path, undisturbed_losses: lis
         [ended] = job.events("worker_ended", worker_pid=pid)
         assert ended["again"] and ended["status"] == 1, ended
         assert "excluded in generation" in job.output()
+        job.hurry()
         assert job.end() == 0, job.output()
     assert course_of(tmp_path, undisturbed_losses, EPOCHS).sizes == [RANKS, RANKS - 1, RANKS]

@@ -23,6 +23,9 @@ def test_sizes_four_three_two_three_four(tmp_path: Path, undisturbed_losses: lis
         with Launched(tmp_path / "second", one, script) as second:
             trained(job, tmp_path, 3)
             with Launched(tmp_path / "third", one, script) as third:
+                trained(job, tmp_path, 4)
+                for each in (job, second, third):
+                    each.hurry()
                 assert job.end() == 0, job.output()
                 assert (second.end(), third.end()) == (0, 0), second.output() + third.output()
     assert course_of(tmp_path, undisturbed_losses, EPOCHS).sizes == [4, 3, 2, 3, 4]
@@ -34,6 +37,8 @@ def test_the_dead_are_started_again(tmp_path: Path, undisturbed_losses: list[flo
     with Launched(tmp_path, ["--nproc-per-node=3"], script) as job:
         os.kill(trained(job, tmp_path, 3)[0], signal.SIGKILL)
         trained(job, tmp_path, 2)
+        trained(job, tmp_path, 3)
+        job.hurry()
         assert job.end() == 0, job.output()
         [ended] = job.events("worker_ended", status=-signal.SIGKILL)
         assert ended["again"]
@@ -44,6 +49,8 @@ def test_one_leaves_when_asked_to(tmp_path: Path, undisturbed_losses: list[float
     with Launched(tmp_path, ["--nproc-per-node=3"], script_of(tmp_path)) as job:
         pid = trained(job, tmp_path, 3)[1]
         os.kill(pid, signal.SIGTERM)
+        trained(job, tmp_path, 2)
+        job.hurry()
         assert job.end() == 0, job.output()
         [ended] = job.events("worker_ended", worker_pid=pid)
         assert (ended["status"], ended["again"]) == (128 + signal.SIGTERM, False)

@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def _hash_after(script: str, *arguments: str) -> str:
-    done = torchrun(EXAMPLES / script, "--no-progress", "--steps=20", *arguments)
+    done = torchrun(EXAMPLES / script, "--no-progress", "--steps=20", *arguments, forked=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "parameters identical on 2 ranks" in done.stdout, done.stdout
     found = re.search(r"sha256 (\w+) after step 20", done.stdout)

@@ -74,6 +74,9 @@ def test_digits_while_ranks_die_and_come(tmp_path: Path):
         with Launched(tmp_path / "second", one_more, script) as second:
             trained(job, tmp_path, 4)
             os.kill(first[0], signal.SIGKILL)
+            trained(job, tmp_path, 3)
+            for each in (job, second):
+                each.hurry()
             assert job.end() == 0, job.output()
             assert second.end() == 0, second.output()
         starts = job.events("worker_started")
@@ -97,6 +100,8 @@ def test_digits_with_a_codec(tmp_path: Path):
         first = trained(job, tmp_path, 3)
         os.kill(first[1], signal.SIGKILL)
         job.wait_for(lambda: first[1] not in job.members().values() and len(job.members()) == 3)
+        trained(job, tmp_path, 3)
+        job.hurry()
         assert job.end() == 0, job.output()
         assert len(job.events("worker_started")) == 4
     assert Course(read(tmp_path / "steps")).sizes[-1] == 3

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
-from tests.chaos import digits, loop  # noqa: E402
+from tests.chaos import digits, loop, preloaded  # noqa: E402
 from tests.chaos.launched import (  # noqa: E402
     EXAMPLES,
     Launched,
@@ -29,6 +29,7 @@ __all__ = [
     "digits",
     "loop",
     "newest_members",
+    "preloaded",
     "python_path",
     "read",
     "read_events",

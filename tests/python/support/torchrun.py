@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from support.launched import preloaded
 from support.pool import DUMP_TIME, Hang
 
 
@@ -19,14 +20,20 @@ def torchrun(
     ranks: int = 2,
     launch: tuple[str, ...] = (),
     timeout: float = 110,
+    forked: bool = False,
 ) -> subprocess.CompletedProcess:
-    """`launch` is for torchrun itself. After the timeout all say where they are, and are killed."""
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", *launch]
+    """`launch` is for torchrun itself. `forked`: ranks are, where nothing depends on how they begin
+    and end. After the timeout all say where they are, and are killed."""
+    how = [preloaded.__file__, "torchrun"] if forked else ["-m", "torch.distributed.run"]
+    command = [sys.executable, *how, f"--nproc-per-node={ranks}", *launch]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # any free port
     command += [str(script), *arguments]
+    variables = {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+    if forked:
+        variables[preloaded.SERVER] = preloaded.server()
     with subprocess.Popen(
         command,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"},
+        env={**os.environ, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
