@@ -47,13 +47,15 @@ class Reader {
   explicit Reader(ConstBytes in) : in_(in) {}
 
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+    requires std::is_trivially_copyable_v<T> && (!std::is_same_v<T, bool>)
   T get() {
     T value{};
     if (ConstBytes bytes = next(sizeof(T)); bytes.size() == sizeof(T))
       std::memcpy(&value, bytes.data(), sizeof(T));
     return value;
   }
+  // Any byte but 0 is true: one from the wire may have any value, which a bool may not.
+  bool get_bool() { return get<uint8_t>() != 0; }
   std::vector<std::byte> get_bytes() {
     ConstBytes bytes = next(get<uint32_t>());
     return {bytes.begin(), bytes.end()};

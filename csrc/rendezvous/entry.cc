@@ -61,7 +61,7 @@ std::optional<Entry> Entry::decode(ConstBytes bytes, uint16_t wire_version) {
   out.host_key = in.get_string();
   out.unix_name = in.get_string();
   out.tcp_address = in.get_string();
-  out.guessed = in.get<bool>();
+  out.guessed = in.get_bool();
   out.options_hash = in.get<uint64_t>();
   out.options = in.get_string();
   out.transports = get_addresses(in);

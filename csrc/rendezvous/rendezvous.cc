@@ -104,7 +104,7 @@ Error Rendezvous::find_withdrawal(const Patience& patience) {
   const int rank = in.get<int32_t>();
   if (rank == rank_) return {};  // ours is for the others
   const auto kind = in.get<ErrorKind>();
-  const bool process_ends = in.get<bool>();
+  const bool process_ends = in.get_bool();
   std::optional<Entry> entry;  // who could not create the group has none
   if (const auto bytes = store_->find(key("entry", rank)); bytes.ok() && bytes.value())
     entry = Entry::decode(*bytes.value(), mine_.wire_version);

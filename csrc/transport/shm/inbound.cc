@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostMessages = 8;  // of one link, before others get their turn
 constexpr int kMostAccepts = 16;  // at once: anybody can dial
-constexpr auto kRetryTime = std::chrono::milliseconds(20);
+constexpr auto kAcceptAgain = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -86,7 +86,7 @@ void Inbound::accept_all() {
       if (!told_) log(LogLevel::kWarn, system_error("shared memory: peers wait", errno).message());
       told_ = true;
       epoll_.remove(listener_.get());  // else we would be woken for it again and again
-      accept_again_ = Clock::now() + kRetryTime;
+      accept_again_ = Clock::now() + kAcceptAgain;
       return;
     }
     const auto who = peer_credentials(fd);
@@ -123,7 +123,7 @@ bool Inbound::has_finished() const {
 bool Inbound::reap(TimePoint now, const std::function<void(ContextId, const Error&)>& lost) {
   if (accept_again_ && now >= *accept_again_) {
     accept_again_.reset();
-    if (epoll_.add(listener_.get(), EPOLLIN, listener_key_)) accept_again_ = now + kRetryTime;
+    if (epoll_.add(listener_.get(), EPOLLIN, listener_key_)) accept_again_ = now + kAcceptAgain;
   }
   bool any = false;
   for (auto it = links_.begin(); it != links_.end();) {

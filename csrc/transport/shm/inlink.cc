@@ -8,7 +8,7 @@ namespace {
 constexpr size_t kMappedStep = size_t{1} << 20;
 constexpr auto kHelloTime = std::chrono::seconds(5);
 constexpr auto kAnswerTime = std::chrono::seconds(30);
-constexpr auto kRetryTime = std::chrono::milliseconds(5);
+constexpr auto kAnswerAgain = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -46,7 +46,7 @@ void Inlink::answer() {
       send_hello(socket_, me_, *peer_, *counter_, own_.file(), own_.doorbell().button(), &later);
   answer_again_.reset();
   if (error && later && now - since_ < kAnswerTime)
-    answer_again_ = now + kRetryTime;
+    answer_again_ = now + kAnswerAgain;
   else if (error)
     end(error);
 }
