@@ -29,8 +29,8 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import IO, Any
 
-SERVER = "RINGDIST_TEST_FORK_SERVER"  # the socket of the one to use
-HURRY = "RINGDIST_TEST_HURRY"  # a file: once it is there scripts do not sleep between their steps
+SERVER = "TESTS_FORK_SERVER"  # the socket of the one to use
+HURRY = "TESTS_HURRY"  # a file: once it is there scripts do not sleep between their steps
 _PRELOADED = [
     "torch.distributed",
     "torch.nn.parallel",
@@ -88,6 +88,25 @@ class ForkedProcess:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def run(
+    args: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | os.PathLike[str] = ".",
+    timeout: float,
+) -> subprocess.CompletedProcess[str]:
+    """As subprocess.run() of an interpreter's arguments, with its output."""
+    command = [sys.executable, "-u", *args]
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = ForkedProcess(command, env=env, stdout=out, stderr=err, cwd=cwd)
+        try:
+            status = process.wait(timeout)
+        finally:
+            process.kill()
+        texts = [stream.seek(0) or stream.read() for stream in (out, err)]
+    return subprocess.CompletedProcess(command, status, *texts)
 
 
 def server() -> str:

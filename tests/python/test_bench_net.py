@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.host.launch import has_openmpi  # noqa: E402
 from benchmarks.host.operations import OPERATIONS  # noqa: E402
 from benchmarks.net import hosts as net  # noqa: E402
+from benchmarks.net.__main__ import parse_arguments  # noqa: E402
 from benchmarks.net.bound import coded_bytes, least_bytes  # noqa: E402
 from benchmarks.net.job import Job  # noqa: E402
 from benchmarks.net.layout import Layout  # noqa: E402
@@ -166,10 +167,13 @@ def test_ranks_that_fail_are_shown(tmp_path: Path) -> None:
         (["--hosts", "32", "--nproc-per-host", "3"], "64 ranks at most"),
     ],
 )
-def test_bad_words_are_refused(words: list[str], problem: str) -> None:
-    done = bench_net(*words)
-    assert done.returncode == 2
-    assert problem in done.stderr
+def test_bad_words_are_refused(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments(words)
+    assert ended.value.code == 2
+    assert problem in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

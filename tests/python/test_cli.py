@@ -16,6 +16,7 @@ from pathlib import Path
 
 import fake_native
 import pytest
+from support.launched import preloaded
 
 import torch_ringdist
 from torch_ringdist import _dump, _native
@@ -28,12 +29,10 @@ PACKAGE_PARENT = str(Path(torch_ringdist.__file__).resolve().parents[1])
 
 def command_line(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """``python -m torch_ringdist`` in a process of its own, with the module that was built."""
-    return subprocess.run(
-        [sys.executable, "-m", "torch_ringdist", *arguments],
+    return preloaded.run(
+        ["-m", "torch_ringdist", *arguments],
         env={**os.environ, "PYTHONPATH": PACKAGE_PARENT, **variables},
         cwd="/",
-        capture_output=True,
-        text=True,
         timeout=120,
     )
 
