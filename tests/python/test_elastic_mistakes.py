@@ -212,17 +212,22 @@ def _total(lines: list[dict[str, Any]], what: str, generation: str, step: int) -
 def test_what_is_owed_does_not_change(tmp_path: Path, how: str):
     """When a rank comes, or leaves: the sum of residuals / size."""
     owed = tmp_path / "owed"
-    steps = 400 if how == "leave" else 1500  # time for another one to start
+    steps = 250 if how == "leave" else 400  # time for another one to start
     script = [f"--steps={steps}", "--codec=int4", f"--owed={owed}"]
     with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         pids = job.wait_for_size(3)
         if how == "leave":
             job.wait_for(lambda: len(_lines(owed)) > 100)
             os.kill(pids[1], signal.SIGTERM)
+            job.wait_for_size(2)
+            job.hurry()
             assert job.end() == 0, job.output()
         else:
             job.wait_for(lambda: len(_lines(owed)) > 100)
             with run_loop(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
+                job.wait_for(lambda: job.events("generation", size=4))
+                job.hurry()
+                more.hurry()
                 assert job.end() == 0, job.output()
                 assert more.end() == 0, more.output()
     lines = _lines(owed)
