@@ -60,7 +60,7 @@ def test_20_steps_end_with_the_parameters_that_gloo_gets(fresh_pool, tmp_path: P
 
 
 def test_torchrun_resumes_after_a_kill(tmp_path: Path):
-    arguments = ("--epochs=12", "--kill-at=50", "--kill-rank=1")
+    arguments = ("--epochs=6", "--kill-at=50", "--kill-rank=1")
     output = digits(tmp_path, *arguments, launch=("--max-restarts=1",))
     resumed = re.search(r"resumed from .* at step (\d+)", output)
     assert resumed and int(resumed[1]) == 40, output
