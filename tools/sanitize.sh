@@ -5,7 +5,9 @@
 # "address" is AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer in one, for all tests;
 # "thread" is ThreadSanitizer, for the tests of code that threads share. More arguments go to ctest
 # (-R engine/ for one program); GTEST_FILTER in the environment chooses among cases. With
-# RINGDIST_LINES=OFF, when a folder is made, reports name functions only.
+# RINGDIST_LINES=OFF, when a folder is made, reports name functions only. With RINGDIST_CHANGED, a
+# list of folders of csrc/, only the tests of these and of a fixed core are built and run: what is
+# left out takes long, and has no threads or copies little.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -24,21 +26,28 @@ if [ ! -f "$build/build.ninja" ] || grep -q '^GTest_DIR:.*NOTFOUND' "$build/CMak
     -DSANITIZE="$sanitizer" -DRINGDIST_LINES="${RINGDIST_LINES:-ON}" -DRINGDIST_WERROR=ON \
     -DRINGDIST_UCX="${RINGDIST_UCX:-wheel}"
 fi
+folders=(algorithm base codec compress conformance consensus control cuda engine kernel membership
+  negotiation network os plan rendezvous transport)
+core=(base codec conformance control engine kernel membership negotiation os rendezvous transport)
 # Algorithms, codecs, kernels, the agreement on members and the orders of a link that are explored
 # have no threads that could race with each other. So one codec of a kind is enough for the ops that
 # use them. Threads that come and go over UCX make the loader free thread-local memory of UCX's
 # libraries, which ThreadSanitizer takes for a race.
-folders=(control membership engine compress conformance negotiation os rendezvous transport)
-targets=(cpp_tests)
-chosen=()
 if [ "$sanitizer" = thread ]; then
-  targets=("${folders[@]/%/_test}" mutants)
-  chosen=(-R "^($(IFS='|' && echo "${folders[*]}"))/")
+  folders=(control membership engine compress conformance negotiation os rendezvous transport)
+  core=(control engine negotiation transport)
   without=(MembershipWorld CodecConformance CudaCodec LosslessKernels CodedStream RingOverUcx
     ShmLinkOrders
     'Codecs/Compressed*/'{fp,bf,int2,onebit,randomk,lossless,'*_h_'})
   export GTEST_FILTER=${GTEST_FILTER:-"*-$(printf ':*%s*' "${without[@]}" | cut -c 2-)"}
 fi
+if [ -n "${RINGDIST_CHANGED+x}" ]; then
+  mapfile -t folders < <(printf '%s\n' "${folders[@]}" |
+    grep -xF "$(printf '%s\n' "${core[@]}" $RINGDIST_CHANGED)")
+fi
+targets=("${folders[@]/%/_test}")
+if [ "$sanitizer" = thread ]; then targets+=(mutants); fi
+chosen=(-R "^($(IFS='|' && echo "${folders[*]}"))/")
 cmake --build "$build" --target "${targets[@]}" --parallel "$(tools/jobs.sh)"
 if [ -n "$only_build" ]; then exit 0; fi
 

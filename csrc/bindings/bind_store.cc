@@ -2,6 +2,8 @@
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
+#include <memory>
+
 #include "bindings/bind.h"
 #include "torch/bounded_store.h"
 #include "torch/errors.h"
@@ -9,10 +11,21 @@
 namespace py = pybind11;
 
 namespace ringdist {
+namespace {
+
+// Its threads may take a second to end.
+struct DeletesWithoutGil {
+  void operator()(BoundedStore* store) const {
+    const py::gil_scoped_release release;
+    delete store;
+  }
+};
+
+}  // namespace
 
 void bind_store(py::module_& module) {
   using Release = py::call_guard<py::gil_scoped_release>;
-  py::class_<BoundedStore>(module, "BoundedStore")
+  py::class_<BoundedStore, std::unique_ptr<BoundedStore, DeletesWithoutGil>>(module, "BoundedStore")
       .def(py::init<std::string, uint16_t, Milliseconds>(), py::arg("host"), py::arg("port"),
            py::arg("limit"))
       .def(

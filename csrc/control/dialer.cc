@@ -18,7 +18,7 @@ void ControlDialer::keep_linked(const ControlGroup& group, TimePoint now, bool e
   const ControlRoster& roster = group.roster;
   for (const uint64_t peer : roster.local_peers())
     if (!ends) want(peer, LinkKind::kLocal, roster.dials_first(peer), now);
-  // Who ends passes on little any more: the next one steps in.
+  // A representative that is about to end forwards little: the next process takes its place.
   const auto gone = [this](uint64_t id) { return ledger_.gone(id) || processes_.exiting(id); };
   for (const int host : roster.neighbours())
     for (const uint64_t peer : roster.links_to(host, gone))

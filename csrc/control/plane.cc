@@ -192,6 +192,7 @@ void ControlPlane::on_exit(uint64_t id) {
     if (link->stalled) return pace_.hurry();  // this event comes again
   }
   if (ledger_.gone(id)) return processes_.forget(id);
+  if (goodbye_.saying()) tell_of_ends();
   if (!goodbye_.here())
     needs_.drop(id);
   else if (processes_.exiting(id))
@@ -234,6 +235,9 @@ void ControlPlane::on_open(ControlConnection& connection) {
 void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
   if (frame.type == FrameType::kExits) return on_exits(connection);
   if (frame.type == FrameType::kSeen) connection.exit_seen = true;
+  // The last words of one that ends as well come before its end is passed on.
+  if (goodbye_.saying() && frame.type == FrameType::kFlood)
+    return gossip_.on_flood(connection, frame, now());
   if (!goodbye_.here()) return;
   if (frame.type == FrameType::kDumpRequest) return on_dump_request(connection);
   if (ControlPeer* peer = processes_.find(connection.peer))
@@ -286,8 +290,8 @@ void ControlPlane::on_exits(ControlConnection& connection) {
   pace_.hurry();  // another one may have to step in
 }
 
-// While this process ends, too, it sees no end of those that say so: to other hosts, with which
-// they may have no link, they have left.
+// While this process says goodbye it judges no other any more. It reports processes that have
+// announced their end as left: to other hosts, to which they may have no link.
 void ControlPlane::tell_of_ends() {
   for (const auto& [id, peer] : processes_.all())
     if (peer.exiting() && ledger_.record_left(id)) gossip_.pass_on_left(id, nullptr);

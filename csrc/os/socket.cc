@@ -164,7 +164,13 @@ Error check_listener(const std::string& host, uint16_t port, Milliseconds limit)
       continue;
     }
     pollfd writable{connecting.fd.get(), POLLOUT, 0};
-    const bool late = connecting.pending && poll(&writable, 1, static_cast<int>(limit.count())) < 1;
+    const TimePoint until = Clock::now() + limit;
+    int ready = connecting.pending ? -1 : 1;
+    while (ready < 0 && Clock::now() < until) {  // a signal may come between
+      ready = poll(&writable, 1, static_cast<int>(milliseconds_until(until).count()));
+      if (ready < 0 && errno != EINTR) break;
+    }
+    const bool late = ready < 1;
     const int problem = late ? ETIMEDOUT : connect_result(connecting.fd);
     if (problem == 0) return {};
     out = system_error("connect to " + format_address(host, port), problem);

@@ -47,8 +47,9 @@ Error BoundedStore::connect(Milliseconds timeout) {
 
 Error BoundedStore::set(const std::string& key, const std::string& value) {
   return ask<bool>([key, value](Store& store) -> Result<bool> {
+           // c10d's client does not wait for an answer to it: the next request has one.
            if (Error error = store.set(key, std::as_bytes(std::span(value)))) return error;
-           return true;
+           return store.check({key});
          })
       .error();
 }
@@ -85,7 +86,7 @@ Result<T> BoundedStore::ask(std::function<Result<T>(Store&)> request) {
     *answer = std::move(result);
     state->changed.notify_all();
   };
-  if (Error error = pool_.try_to_run(task)) return error;
+  if (Error error = pool_.try_to_run(task)) return silent(error.message());
   (void)wait(deadline, [&] { return answer->has_value(); });
   std::lock_guard lock(state_->mutex);
   if (*answer && (*answer)->ok()) return (*answer)->value();
@@ -95,6 +96,7 @@ Result<T> BoundedStore::ask(std::function<Result<T>(Store&)> request) {
 
 // A client; where there is none, the one that is being opened, or a new one.
 Result<BoundedStore::Client> BoundedStore::client_until(TimePoint deadline) {
+  if (mark_.forked()) return silent("this process was forked from the one that opened it");
   std::unique_lock lock(state_->mutex);
   if (state_->client) return state_->client;
   const uint64_t before = state_->openings;
@@ -108,7 +110,7 @@ Result<BoundedStore::Client> BoundedStore::client_until(TimePoint deadline) {
       if (opened.ok()) state->client = opened.value();
       state->changed.notify_all();
     };
-    if (Error error = pool_.try_to_run(open)) return error;
+    if (Error error = pool_.try_to_run(open)) return silent(error.message());
     state_->opening = true;
   }
   lock.unlock();

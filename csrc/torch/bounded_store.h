@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/thread_annotations.h"
 #include "engine/task_pool.h"
+#include "os/fork_guard.h"
 #include "rendezvous/store.h"
 
 namespace ringdist {
@@ -23,6 +24,8 @@ namespace ringdist {
 class BoundedStore {
  public:
   BoundedStore(std::string host, uint16_t port, Milliseconds limit);
+  BoundedStore(const BoundedStore&) = delete;
+  BoundedStore& operator=(const BoundedStore&) = delete;
 
   // Success as soon as a store answers there, within the timeout.
   Error connect(Milliseconds timeout);
@@ -57,6 +60,7 @@ class BoundedStore {
   const std::string host_;
   const uint16_t port_;
   const Milliseconds limit_;
+  const ForkMark mark_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();  // tasks hold it, too
   TaskPool pool_;
 };

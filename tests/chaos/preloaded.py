@@ -84,7 +84,8 @@ class ForkedProcess:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -151,7 +152,11 @@ def _serve(address: str) -> None:
         if listener in ready:
             client, _ = listener.accept()
             _, streams, _, _ = socket.recv_fds(client, 1, 2)
-            request = json.loads(client.makefile().readline())
+            try:
+                request = json.loads(client.makefile().readline())
+            except ValueError:  # it has ended
+                client.close()
+                continue
             if (pid := os.fork()) == 0:
                 for one in (listener, wakes, wake, client, *running.values()):
                     one.close()

@@ -160,12 +160,18 @@ def test_how_many_ranks_training_begins_with(
 def test_who_is_to_end_and_does_not_is_given_up(monkeypatch: pytest.MonkeyPatch):
     given_up: list[int] = []
 
-    def barrier() -> None:
-        if given_up:
+    class Barrier:
+        """In which the ranks that are to end do not take part."""
+
+        def is_completed(self) -> bool:
+            return False
+
+        def wait(self) -> None:
+            assert given_up, "it waits for ever"
             raise dist.DistNetworkError("the group has failed")
 
     monkeypatch.setattr(_run, "_GOING", 0.2)
-    monkeypatch.setattr(dist, "barrier", barrier)
+    monkeypatch.setattr(dist, "barrier", lambda async_op: Barrier())
     monkeypatch.setattr(_run._group, "give_up", lambda rank, why: given_up.append(rank))
     with pytest.raises(dist.DistNetworkError):
         _run._until_they_go([1, 3])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import torch.distributed as dist
 
 from torch_ringdist._launch import signals
 from torch_ringdist._launch.discovery import Discovery
@@ -50,6 +53,7 @@ class ElasticJob:
         self._leaving: list[_Line] = []
         self._failed: set[str] = set()  # hosts that are not used, until they were away
         self._status = 0  # of the first that has failed
+        self._generations = 0  # that have trained
         self._has_begun = self._finished = self._failed_late = False
         self._began_at = time.monotonic()
 
@@ -64,7 +68,7 @@ class ElasticJob:
             signal.signal(number, lambda number, _: asked.append(number))
         try:
             while not asked:
-                self._finished |= progress_of(self._store, JOB) == FINISHED
+                self._look()
                 if not self._finished:
                     self._follow_hosts()
                 self._collect()
@@ -76,6 +80,13 @@ class ElasticJob:
             if self._discovery is not None:
                 self._discovery.close()
             end_all([line.process for line in self._all_lines()], _LEAVE)
+
+    def _look(self) -> None:
+        """How far the job is; the same as before where the store, which is this process', is late:
+        it may have been stopped."""
+        with contextlib.suppress(dist.DistError):
+            self._finished |= progress_of(self._store, JOB) == FINISHED
+            self._generations = generations_of(self._store, JOB)
 
     def _all_lines(self) -> list[_Line]:
         return [*(line for lines in self._lines.values() for line in lines), *self._leaving]
@@ -140,7 +151,7 @@ class ElasticJob:
     def _on_end(self, host: str, status: int) -> None:
         if status != LEFT:
             self._failed.add(host)
-        self._finished |= progress_of(self._store, JOB) == FINISHED
+        self._look()
         if status in (0, LEFT):
             return
         self._failed_late |= self._finished
@@ -150,7 +161,7 @@ class ElasticJob:
     def _outcome(self) -> int | None:
         """The exit status, once it is certain."""
         limit = self._args.reset_limit
-        resets = generations_of(self._store, JOB) - 1
+        resets = self._generations - 1
         if limit is not None and resets > limit and not self._finished:
             _log.event(
                 "reset_limit",

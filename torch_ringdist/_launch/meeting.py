@@ -41,16 +41,18 @@ class Meeting:
     @property
     def is_needed(self) -> bool:
         """Workers of other launchers train, and others may come to them by the store here."""
-        if not self.held_here or progress_of(self._store, self._job) != TRAINING:
-            return False
-        if (beats := beats_of(self._store, self._job)) != self._beats:
-            self._beats, self._beaten_at = beats, time.monotonic()
+        with contextlib.suppress(dist.DistError):  # this process was stopped, say
+            if not self.held_here or progress_of(self._store, self._job) != TRAINING:
+                return False
+            if (beats := beats_of(self._store, self._job)) != self._beats:
+                self._beats, self._beaten_at = beats, time.monotonic()
         return time.monotonic() - self._beaten_at < _SILENCE
 
     def count(self, change: int) -> int:
-        """So many workers more run here; how many run, of all launchers that have not been killed.
-        -1 where the store does not answer: a later call makes up for it."""
+        """So many workers more run here; for 0, returns how many run, of all launchers that have
+        not been killed. -1 where the store does not answer: a later call makes up for it."""
         self._here += change
         with contextlib.suppress(dist.DistError):
-            return self._workers.count(self._here)
+            self._workers.tell(self._here)
+            return self._here if change else self._workers.count()
         return -1

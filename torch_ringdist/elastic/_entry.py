@@ -230,8 +230,8 @@ class Entry:
             seen = self._read()
             # All had left but for one that came as they went; or it says what is not so; or the
             # store has lost what it had, and somebody wants to found another group.
-            if not seen.startswith(TRAINING) and self._writer.keeps(write):
-                self._exchange(seen, f"{TRAINING} {self._id}")
+            while not seen.startswith(TRAINING) and self._writer.keeps(write):
+                seen = self._exchange(seen, f"{TRAINING} {self._id}")
 
         self._last = write
         self._writer.keep(write)
@@ -254,8 +254,9 @@ class Entry:
         while not stopped.is_set():
             with contextlib.suppress(dist.DistError):  # the store does not answer, or not now
                 now = self._store.add(self._key("beat"), 1)
-                if now < seen and self._last is not None:  # it is another one
-                    self._writer.keep(self._last)
+                last = self._last
+                if (now == 1 or now < seen) and last is not None:  # it is another one
+                    self._writer.keep(last)
                 seen = now
             stopped.wait(pause)
 
@@ -276,7 +277,7 @@ class Entry:
     def _end_with(self, write: Callable[[], None]) -> None:
         """In place of what go_on() has to write yet."""
         self._last = None
-        if not self._writer.keep(write).wait(LIMIT):
+        if not self._writer.keep(write, final=True).wait(LIMIT):
             _log.event(
                 "no_store", "the store does not answer: nobody reads there how the job ended"
             )
@@ -359,7 +360,8 @@ class Entry:
 
     def _read(self) -> str:
         seen = self._find("progress")
-        self._heard = time.monotonic()
+        if seen:  # one that has lost all is as good as silent
+            self._heard = time.monotonic()
         return seen
 
     def _find(self, name: str) -> str:

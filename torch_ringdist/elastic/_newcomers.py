@@ -50,7 +50,7 @@ class Newcomers:
                 "stand: do all ranks run the same version of torch_ringdist?"
             )
         self._refuse(bad, "has sent something else than where it stands")
-        # One that has trained has met a member that had just what it has.
+        # A newcomer that has trained since it came has the steps and content of a member.
         veterans = {rank: one for rank, one in enumerate(standings) if one and one.veteran}
         known = {(veterans[r].steps, veterans[r].content) for r in veterans.keys() - self._unmet}
         liars = {

@@ -51,12 +51,16 @@ class Workers:
         self._store, self._job = store, job
         self._launcher = 0  # from 1
 
-    def count(self, here: int) -> int:
-        """Of all launchers, as this one has so many. Raises torch.distributed.DistNetworkError."""
-        launchers = key(self._job, "launchers")
-        self._launcher = self._launcher or self._store.add(launchers, 1)
+    # Both raise torch.distributed.DistNetworkError: the store does not answer.
+
+    def tell(self, here: int) -> None:
+        """This launcher has so many."""
+        self._launcher = self._launcher or self._store.add(key(self._job, "launchers"), 1)
         self._store.set(self._key(self._launcher), str(here))
-        known = range(1, int(self._store.find(launchers) or 0) + 1)
+
+    def count(self) -> int:
+        """Of all launchers."""
+        known = range(1, int(self._store.find(key(self._job, "launchers")) or 0) + 1)
         return sum(int(self._store.find(self._key(one)) or 0) for one in known)
 
     def _key(self, launcher: int) -> str:

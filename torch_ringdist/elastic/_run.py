@@ -388,10 +388,12 @@ def _until_they_go(ranks: list[int]) -> NoReturn:
     """These end now, or are given up: an operation with them fails when they have."""
     until = time.monotonic() + _GOING
     while True:
-        dist.barrier()
+        work = dist.barrier(async_op=True)
+        while ranks and not work.is_completed() and time.monotonic() < until:
+            time.sleep(_POLL)
         for rank in ranks if time.monotonic() > until else ():
             _group.give_up(rank, f"rank {rank} was to end, and has not for {_GOING:g} s")
-        time.sleep(_POLL if ranks else 0.0)
+        work.wait()
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -31,11 +31,15 @@ class Writer:
         self._lock = threading.Lock()
         self._kept: tuple[Callable[[], None], threading.Event] | None = None
         self._thread: threading.Thread | None = None
+        self._ended = False
 
-    def keep(self, write: Callable[[], None]) -> threading.Event:
+    def keep(self, write: Callable[[], None], final: bool = False) -> threading.Event:
         """Calls `write` until it raises nothing, and then sets the event. Only the last one that is
-        given is called."""
+        given is called; after a final one, no other."""
         with self._lock:
+            if self._ended:
+                return threading.Event()
+            self._ended = final
             self._kept = write, threading.Event()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, daemon=True)

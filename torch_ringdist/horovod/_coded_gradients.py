@@ -77,7 +77,8 @@ class CodedGradients(Gradients):
         self, optimizer: Optimizer, names: dict[Tensor, str], settings: GradientSettings
     ) -> None:
         self._compression: OptimizerCompression | None = None
-        self._before: OptimizerCompression | None = None  # and what it owed, for the next one
+        # The compression that the next one takes the place of, and the state to give to that.
+        self._before: OptimizerCompression | None = None
         self._owed: dict[str, Any] | None = None
         self._backend: ProcessGroupRing | None = None
         self._is_agreed = False  # on how many steps there were
@@ -132,7 +133,7 @@ class CodedGradients(Gradients):
         if moved:
             self._put_off()
             if (world := _world.current()) is not None and world.residuals is not None:
-                self._owed = None  # a step may have been undone: that has what counts
+                self._owed = None  # world.residuals has the state of the last commit
             self._backend, self._is_agreed, self._failure = None, False, None
             self._begin_step()
         return moved

@@ -120,6 +120,7 @@ class EndOfAHostTest : public testing::Test {
   }
 
   void leave(uint64_t id) {
+    planes_[id - 1]->plane.flood({std::byte(id)});  // its last word
     planes_[id - 1]->plane.leave(/*process_ends=*/true, std::make_shared<std::promise<Error>>());
   }
   // As the kernel closes what it had.
@@ -139,6 +140,7 @@ class EndOfAHostTest : public testing::Test {
     for (const uint64_t id : {1, 2, 3}) {
       EXPECT_EQ(told.left_times(id), 1) << id << "\n" << planes_[3]->plane.report();
       EXPECT_EQ(told.lost_times(id), 0) << id;
+      EXPECT_EQ(told.flood_times(static_cast<int>(id)), 1) << id;
     }
   }
 
