@@ -5,7 +5,7 @@
 # "address" is AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer in one, for all tests;
 # "thread" is ThreadSanitizer, for the tests of code that threads share. More arguments go to ctest
 # (-R engine/ for one program); GTEST_FILTER in the environment chooses among cases. With
-# RINGDIST_LINES=OFF, when a folder is made, reports name functions only. With RINGDIST_CHANGED, a
+# RINGDIST_LINES=OFF, when a folder is made, reports name functions only. With SANITIZE_CHANGED, a
 # list of folders of csrc/, only the tests of these and of a fixed core are built and run: what is
 # left out takes long, and has no threads or copies little.
 set -euo pipefail
@@ -41,9 +41,9 @@ if [ "$sanitizer" = thread ]; then
     'Codecs/Compressed*/'{fp,bf,int2,onebit,randomk,lossless,'*_h_'})
   export GTEST_FILTER=${GTEST_FILTER:-"*-$(printf ':*%s*' "${without[@]}" | cut -c 2-)"}
 fi
-if [ -n "${RINGDIST_CHANGED+x}" ]; then
+if [ -n "${SANITIZE_CHANGED+x}" ]; then
   mapfile -t folders < <(printf '%s\n' "${folders[@]}" |
-    grep -xF "$(printf '%s\n' "${core[@]}" $RINGDIST_CHANGED)")
+    grep -xF "$(printf '%s\n' "${core[@]}" $SANITIZE_CHANGED)")
 fi
 targets=("${folders[@]/%/_test}")
 if [ "$sanitizer" = thread ]; then targets+=(mutants); fi
