@@ -17,6 +17,7 @@ import pytest
 import torch.distributed as dist
 from support.launched import Launched
 from support.pool import free_port
+from support.rank import poll
 from test_elastic_entry import settings
 
 import torch_ringdist
@@ -218,7 +219,7 @@ def test_a_request_whose_answer_was_lost_is_made_again(monkeypatch: pytest.Monke
     monkeypatch.setattr(entry, "_set", lose)
     for generation in (1, 2):
         entry.go_on(generation, 2, {})
-        assert (kept := entry._writer._kept) is None or kept[1].wait(60)
+        assert poll(lambda: entry._writer._kept is None)
     assert _progress.generations_of(entry._store, "mine") == 2
     meetings = [Meeting(("127.0.0.1", held.port), "mine") for _ in range(2)]
     assert [meetings[0].count(+2), meetings[1].count(+1), meetings[0].count(-1)] == [2, 1, 1]
@@ -235,7 +236,7 @@ def test_a_store_that_has_lost_all_is_told_again(monkeypatch: pytest.MonkeyPatch
     entry.go_on(5, 2, {"a": "b"})
     try:
         for _ in range(3):
-            assert (kept := entry._writer._kept) is None or kept[1].wait(60)
+            assert poll(lambda: entry._writer._kept is None)
             time.sleep(0.5)  # a few signs of life
             holder.kill()
             holder.wait()
