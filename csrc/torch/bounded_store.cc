@@ -47,7 +47,7 @@ Error BoundedStore::connect(Milliseconds timeout) {
 
 Error BoundedStore::set(const std::string& key, const std::string& value) {
   return ask<bool>([key, value](Store& store) -> Result<bool> {
-           // c10d's client does not wait for an answer to it: the next request has one.
+           // c10d's client does not wait for an acknowledgement of set(); check() has a reply.
            if (Error error = store.set(key, std::as_bytes(std::span(value)))) return error;
            return store.check({key});
          })
@@ -94,7 +94,7 @@ Result<T> BoundedStore::ask(std::function<Result<T>(Store&)> request) {
   return silent(*answer ? (*answer)->error().message() : "");
 }
 
-// A client; where there is none, the one that is being opened, or a new one.
+// Returns the open client. If there is none, waits for the attempt in progress, or starts one.
 Result<BoundedStore::Client> BoundedStore::client_until(TimePoint deadline) {
   if (mark_.forked()) return silent("this process was forked from the one that opened it");
   std::unique_lock lock(state_->mutex);
@@ -120,7 +120,7 @@ Result<BoundedStore::Client> BoundedStore::client_until(TimePoint deadline) {
   return silent(ended && state_->failure ? state_->failure.message() : "");
 }
 
-// False at the deadline. `condition` is asked under the mutex.
+// Returns false at the deadline. `condition` is evaluated under the mutex.
 template <typename Condition>
 bool BoundedStore::wait(TimePoint deadline, const Condition& condition) {
   const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());

@@ -1,8 +1,10 @@
-// A TCPStore that may stop answering, as where its host is cut off and nothing tells its clients:
-// each request ends within a limit. A request runs on a thread of the pool, with a client that is
-// left alone once it has let a request wait for too long; the next request opens another. Of
-// clients that are being opened there is one at a time, so that a store that accepts connections
-// and says nothing costs one thread and one descriptor. Any thread.
+// BoundedStore is a client of a TCPStore whose requests end within a limit. Without it a client
+// waits for a quarter of an hour if the store's host loses its link, because TCP gets no reset.
+//
+// Each request runs on a thread of a pool. A connection on which a request has timed out is
+// abandoned, and the next request opens another one. Only one connection is opened at a time, so
+// that a store which accepts connections and never answers costs one thread and one descriptor.
+// All functions may be called by any thread.
 #pragma once
 
 #include <condition_variable>
@@ -27,15 +29,16 @@ class BoundedStore {
   BoundedStore(const BoundedStore&) = delete;
   BoundedStore& operator=(const BoundedStore&) = delete;
 
-  // Success as soon as a store answers there, within the timeout.
+  // Returns success as soon as a store answers, or kPeerLost after `timeout`.
   Error connect(Milliseconds timeout);
 
-  // Errors of all: kPeerLost, the store did not answer within the limit, or has failed. It may
-  // still do what it was asked for. What the interrupt check throws passes through.
+  // The requests return kPeerLost if the store has not answered within the limit, or has failed.
+  // The store may still carry out such a request. An exception of the interrupt check is passed on.
   Error set(const std::string& key, const std::string& value);
   Result<std::optional<std::string>> find(const std::string& key);
   Result<int64_t> add(const std::string& key, int64_t amount);
-  // What is there afterwards: `desired` if it was `expected`, "" being that there was nothing.
+  // Sets the value to `desired` if it was `expected`; "" stands for a missing key. Returns the
+  // value that the key has afterwards.
   Result<std::string> compare_set(const std::string& key, const std::string& expected,
                                   const std::string& desired);
 
@@ -46,8 +49,8 @@ class BoundedStore {
     std::condition_variable changed;
     Client client RINGDIST_GUARDED_BY(mutex);
     bool opening RINGDIST_GUARDED_BY(mutex) = false;
-    uint64_t openings RINGDIST_GUARDED_BY(mutex) = 0;  // that have ended
-    Error failure RINGDIST_GUARDED_BY(mutex);          // of the last one
+    uint64_t openings RINGDIST_GUARDED_BY(mutex) = 0;  // attempts that have ended
+    Error failure RINGDIST_GUARDED_BY(mutex);          // why the last attempt failed
   };
 
   template <typename T>
@@ -61,7 +64,7 @@ class BoundedStore {
   const uint16_t port_;
   const Milliseconds limit_;
   const ForkMark mark_;
-  const std::shared_ptr<State> state_ = std::make_shared<State>();  // tasks hold it, too
+  const std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with tasks
   TaskPool pool_;
 };
 

@@ -174,7 +174,7 @@ class Run:
             self._go(last=True)
         self._retried_at, self._leaving = -1, company.leaving
         handed: dict[str, Any] = {}
-        # Who has not trained owes nothing of its own, and nothing is read of what it has.
+        # A rank that has not trained has no residuals, and nothing that it sends is unpickled.
         for one in company.leaving:
             if not company.standings[one].veteran:
                 continue

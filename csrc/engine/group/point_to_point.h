@@ -39,10 +39,10 @@ class PointToPoint {
   void on_message(const MessageHeader& header, const Payload& payload);
   void finished(const Run& run);
 
-  // Ends the receives that nothing has come for, but for those on a device, and calls `tell` for
-  // each.
+  // Ends the receives that have matched no message, except those on a device. It calls `tell` for
+  // each of them.
   void abort_receives(const EachOp& tell);
-  // Ends the sends that `which` picks, and calls `tell` for each.
+  // Ends the sends for which `which` returns true. It calls `tell` for each of them.
   void abort_sends(const std::function<bool(const Run& run)>& which, const EachOp& tell);
   // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
   void stop(const EachOp& tell);

@@ -123,7 +123,7 @@ class EndOfAHostTest : public testing::Test {
     planes_[id - 1]->plane.flood({std::byte(id)});  // its last word
     planes_[id - 1]->plane.leave(/*process_ends=*/true, std::make_shared<std::promise<Error>>());
   }
-  // As the kernel closes what it had.
+  // Closes the process's connections, as the kernel does when a process ends.
   void end(uint64_t id) { planes_[id - 1].reset(); }
   void pass(Duration time) {
     for (const TimePoint until = now_ + time; now_ < until;) {
@@ -133,7 +133,8 @@ class EndOfAHostTest : public testing::Test {
       std::this_thread::sleep_for(std::chrono::microseconds(100));  // connections are real
     }
   }
-  // Soon: data connections break at the same time, and what is not known then ends the group.
+  // The departures must be known soon. Data connections break at the same time, and a break without
+  // a known departure ends the group.
   void expect_all_have_left() {
     pass(Milliseconds(20));
     const Told& told = planes_[3]->told;
