@@ -96,7 +96,7 @@ def backend_of_generations(group: dist.ProcessGroup | None, caller: str) -> Proc
     return backend
 
 
-def open_store(place: tuple[str, int], timeout: timedelta) -> dist.TCPStore:
+def open_tcp_store(place: tuple[str, int], timeout: timedelta) -> dist.TCPStore:
     """A client of the store at a host and a port. PyTorch's own waits without end where something
     accepts the connection, and does not answer.
 
@@ -116,7 +116,7 @@ def connect(address: str, timeout: timedelta) -> dist.Store | None:
     place = _address.parse(address)
     assert place is not None, address  # as another member made it
     try:
-        store = open_store(place, min(timeout, _CONNECT_TIME))
+        store = open_tcp_store(place, min(timeout, _CONNECT_TIME))
     except RuntimeError as error:
         warnings.warn(
             f"ringdist: the store at {address}, of the new rank 0, cannot be reached, and "

@@ -16,7 +16,7 @@ from torch_ringdist._generation import (
     checked_timeout,
     connect,
     install_default,
-    open_store,
+    open_tcp_store,
     shared_store,
 )
 
@@ -189,6 +189,6 @@ def _open(rendezvous: Any, timeout: timedelta) -> dist.Store:
             f'ringdist: join: rendezvous must be "host:port" or a store, got {rendezvous!r}'
         )
     try:
-        return open_store(address, timeout)
+        return open_tcp_store(address, timeout)
     except dist.DistError as error:
         raise dist.DistBackendError(f"ringdist: join: {error}") from error

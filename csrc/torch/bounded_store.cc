@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <span>
 #include <sstream>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
 #include "os/socket.h"
@@ -20,11 +19,7 @@ Result<std::shared_ptr<Store>> open_client(const std::string& host, uint16_t por
   // Where nobody listens, c10d's client tries until its time is over.
   if (Error error = check_listener(host, port, kConnectTime)) return error;
   try {
-    c10d::TCPStoreOptions options;
-    options.port = port;
-    options.waitWorkers = false;
-    options.timeout = kConnectTime;
-    return wrap_store(c10::make_intrusive<c10d::TCPStore>(host, options));
+    return open_tcp_store(host, port, kConnectTime);
   } catch (const std::exception& e) {
     return Error(ErrorKind::kSystem, e.what());
   }

@@ -113,6 +113,15 @@ std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context
   return std::make_shared<BypassingStore>(wrap_store(store), open, run);
 }
 
+std::shared_ptr<Store> open_tcp_store(const std::string& host, uint16_t port,
+                                      Milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  return wrap_store(c10::make_intrusive<c10d::TCPStore>(host, options));
+}
+
 void decline(const c10::intrusive_ptr<c10d::Store>& store, int rank,
              const std::vector<int>& members, const Error& why) {
   (void)decline(*wrap_store(store), rank, members, why);  // without the store nobody waits

@@ -18,6 +18,10 @@ namespace ringdist {
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store);
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context);
 
+// Opens a client of the TCPStore at a host and a port. Connecting takes `timeout` at most; a store
+// that accepts the connection and never answers blocks the call. Throws what c10d throws.
+std::shared_ptr<Store> open_tcp_store(const std::string& host, uint16_t port, Milliseconds timeout);
+
 // What it is a part of, which all processes of the job can share: without prefixes.
 c10::intrusive_ptr<c10d::Store> whole_store(const c10::intrusive_ptr<c10d::Store>& store);
 

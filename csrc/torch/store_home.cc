@@ -19,10 +19,10 @@ std::string host_of(std::string ip) {
   return ip;
 }
 
-c10d::TCPStoreOptions options(uint16_t port, bool serves) {
+c10d::TCPStoreOptions server_options() {
   c10d::TCPStoreOptions out;
-  out.port = port;
-  out.isServer = serves;
+  out.port = 0;  // any
+  out.isServer = true;
   out.waitWorkers = false;
   out.timeout = kOpenTime;
   return out;
@@ -33,7 +33,7 @@ class TcpStoreHome final : public StoreHome {
   std::string offer(const std::string& ip) override {
     std::lock_guard lock(mutex_);
     try {
-      if (!served_) served_ = c10::make_intrusive<c10d::TCPStore>(host_of(ip), options(0, true));
+      if (!served_) served_ = c10::make_intrusive<c10d::TCPStore>(host_of(ip), server_options());
       return ip + ":" + std::to_string(served_->getPort());
     } catch (const std::exception& e) {
       log(LogLevel::kWarn, std::string("no store can be served here: ") + e.what());
@@ -45,8 +45,7 @@ class TcpStoreHome final : public StoreHome {
     const size_t colon = address.rfind(':');
     try {
       const auto port = static_cast<uint16_t>(std::stoi(address.substr(colon + 1)));
-      return wrap_store(c10::make_intrusive<c10d::TCPStore>(host_of(address.substr(0, colon)),
-                                                            options(port, false)));
+      return open_tcp_store(host_of(address.substr(0, colon)), port, kOpenTime);
     } catch (const std::exception& e) {
       return Error(ErrorKind::kSystem, "the store at " + address + " was not reached: " + e.what());
     }

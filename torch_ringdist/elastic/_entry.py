@@ -24,6 +24,7 @@ import torch.distributed as dist
 import torch_ringdist
 from torch_ringdist import _address
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist._generation import open_tcp_store
 from torch_ringdist._join import ElasticJob
 from torch_ringdist.elastic import _log, _standing
 from torch_ringdist.elastic._progress import (
@@ -295,10 +296,12 @@ class Entry:
 
     def _found(self) -> None:
         self._founder = self._id
+        place = (self._settings.host, self._settings.port)
+        client = open_tcp_store(place, self._settings.timeout)
         dist.init_process_group(
             "ringdist",
             # Whoever takes over from a founder that has died finds nothing of its.
-            store=dist.PrefixStore(self._key(f"group/{self._id}"), self._client()),
+            store=dist.PrefixStore(self._key(f"group/{self._id}"), client),
             rank=0,
             world_size=1,
             timeout=self._settings.timeout,
@@ -370,11 +373,6 @@ class Entry:
 
     def _set(self, name: str, value: str) -> None:
         self._store.set(self._key(name), value)
-
-    def _client(self) -> dist.TCPStore:
-        """Of PyTorch's own, as a group needs one. The store has just answered."""
-        host, port, timeout = self._settings.host, self._settings.port, self._settings.timeout
-        return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timeout)
 
     def _key(self, name: str) -> str:
         return key(self._settings.job, name)
