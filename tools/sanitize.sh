@@ -26,8 +26,8 @@ if [ ! -f "$build/build.ninja" ] || grep -q '^GTest_DIR:.*NOTFOUND' "$build/CMak
     -DSANITIZE="$sanitizer" -DRINGDIST_LINES="${RINGDIST_LINES:-ON}" -DRINGDIST_WERROR=ON \
     -DRINGDIST_UCX="${RINGDIST_UCX:-wheel}"
 fi
-folders=(algorithm base codec compress conformance consensus control cuda engine kernel membership
-  negotiation network os plan rendezvous transport)
+mapfile -t folders < <(ctest --test-dir "$build" --show-only |
+  sed -n 's,^ *Test *#[0-9]*: \([a-z]*\)/[0-9]*$,\1,p' | sort -u)
 core=(base codec conformance control engine kernel membership negotiation os rendezvous transport)
 # Algorithms, codecs, kernels, the agreement on members and the orders of a link that are explored
 # have no threads that could race with each other. So one codec of a kind is enough for the ops that
