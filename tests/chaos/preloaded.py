@@ -152,19 +152,15 @@ def _serve(address: str) -> None:
         if listener in ready:
             client, _ = listener.accept()
             _, streams, _, _ = socket.recv_fds(client, 1, 2)
-            try:
-                request = json.loads(client.makefile().readline())
-            except ValueError:  # it has ended
-                client.close()
-                continue
-            if (pid := os.fork()) == 0:
-                for one in (listener, wakes, wake, client, *running.values()):
-                    one.close()
-                _run(streams, *request)
+            if line := client.makefile().readline():  # else the client has ended
+                if (pid := os.fork()) == 0:
+                    for one in (listener, wakes, wake, client, *running.values()):
+                        one.close()
+                    _run(streams, *json.loads(line))
+                running[pid] = client
+                _say(client, pid)
             for stream in streams:
                 os.close(stream)
-            running[pid] = client
-            _say(client, pid)
         while running and (ended := os.waitpid(-1, os.WNOHANG))[0]:
             client = running.pop(ended[0])
             _say(client, os.waitstatus_to_exitcode(ended[1]))
