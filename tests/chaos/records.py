@@ -87,8 +87,12 @@ class Course:
         for name in ("loss", "parameters", "epoch", "size"):
             if len(values := {getattr(one, name) for one in counted}) != 1:
                 self.problems.append(f"step {number}: {name} is not the same on all: {values}")
-        began = {one.rank: one for one in mine if one.what == "began" and one.generation == last}
         size = counted[0].size
+        # Each launch counts its generations from 0, so an earlier one may have begun this step in
+        # a generation of the same number. It had another size; or else, of two records of a rank,
+        # the later one counts.
+        tries = (one for one in mine if (one.generation, one.size) == (last, size))
+        began = {one.rank: one for one in tries if one.what == "began"}
         if sorted(began) != list(range(size)):
             self.problems.append(f"step {number}: {sorted(began)} of {size} ranks began it")
         indices = tuple(at for rank in sorted(began) for at in began[rank].indices)

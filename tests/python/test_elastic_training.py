@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.digits import EPOCHS, course_of, script_of, trained
-from support.launched import Launched
+from support.launched import Course, Launched, Record
 
 
 def test_sizes_four_three_two_three_four(tmp_path: Path, undisturbed_losses: list[float]):
@@ -70,6 +70,20 @@ def test_all_are_asked_to_end_and_go_on_later(tmp_path: Path, undisturbed_losses
     with Launched(tmp_path / "second", ["--nproc-per-node=2"], script) as job:
         assert job.end() == 0, job.output()
     assert course_of(tmp_path, undisturbed_losses).sizes == [3, 2]
+
+
+def test_what_another_launch_began_does_not_count():
+    def tried(what: str, time: float, rank: int, size: int) -> Record:
+        place = {"step": 1, "epoch": 0, "generation": 0, "rank": rank, "size": size}
+        indices = (10 * size + rank,) if what == "began" else ()
+        return Record(10 * size + rank, time, what, indices=indices, loss=0, parameters="", **place)
+
+    first = [tried("began", 1, rank, 3) for rank in range(3)]
+    second = [tried("began", 2, rank, 2) for rank in range(2)]
+    ended = [tried("committed", 3, rank, 2) for rank in range(2)]
+    course = Course([*first, *second, *ended])
+    assert not course.problems
+    assert course.steps[0].indices == (20, 21)
 
 
 def test_the_launcher_is_killed(tmp_path: Path, undisturbed_losses: list[float]):

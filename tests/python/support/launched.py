@@ -16,7 +16,7 @@ from tests.chaos.launched import (  # noqa: E402
     python_path,
     read_events,
 )
-from tests.chaos.records import Course, committed, read  # noqa: E402
+from tests.chaos.records import Course, Record, committed, read  # noqa: E402
 
 __all__ = [
     "CHAOS",
@@ -25,6 +25,7 @@ __all__ = [
     "ROOT",
     "Course",
     "Launched",
+    "Record",
     "committed",
     "digits",
     "loop",
