@@ -4,7 +4,8 @@
                                                 values meet that do not in make test
     python -m tests.matrix --list               the configurations
     python -m tests.matrix --full               in all combinations of values
-    python -m tests.matrix --sample 4m          as many tests, drawn at random, as that time allows
+    python -m tests.matrix --sample 4m          as many tests and configurations, drawn at random,
+                                                as that time allows
     python -m tests.matrix --only algorithm=direct,ring transport=ucx
     python -m tests.matrix --tests tests/python/test_reduce.py -- -k bf16
 
@@ -21,6 +22,7 @@ import argparse
 import contextlib
 import fnmatch
 import os
+import random
 import re
 import shlex
 import signal
@@ -65,6 +67,7 @@ UNREACHED = {
 }
 # Each file by one process of pytest, as make test has it.
 BESIDE = ("--dist", "loadfile", "--numprocesses")
+SHARE = 30.0  # seconds of a sample that a configuration gets at least: pytest takes 10 to start
 SILENCE = 400.0  # of pytest, whose tests have a limit of their own
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -215,13 +218,18 @@ def run_all(options: argparse.Namespace, chosen: list[Configuration]) -> list[Re
         limits = Limits()
         if options.sample is not None:
             left = began + options.sample - time.time()
-            seed = options.seed or results.path.parent.name
-            limits = Limits(time.time() + left / (len(chosen) - number), f"{seed}/{number}")
-            if number == 0:
-                print(f"seed {seed}")
+            limits = Limits(time.time() + left / (len(chosen) - number), f"{options.seed}/{number}")
         with tqdm(desc=text_of(configuration), unit="test", total=None) as bar:
             Run(configuration, results, limits).run(files, options.pytest, bar)
     return out
+
+
+def draw(options: argparse.Namespace, chosen: list[Configuration]) -> list[Configuration]:
+    """Returns the configurations that the sample has time for, and prints the seed."""
+    options.seed = options.seed or Results(options.out, chosen[0]).path.parent.name
+    print(f"seed {options.seed}")
+    count = min(len(chosen), max(1, int(options.sample / SHARE)))
+    return random.Random(options.seed).sample(chosen, count)
 
 
 def repeat_command(configuration: Configuration, test: str) -> str:
@@ -254,6 +262,8 @@ def main(words: list[str]) -> int:
     if options.list:
         print("\n".join(text_of(configuration) for configuration in chosen))
         return 0
+    if options.sample is not None:
+        chosen = draw(options, chosen)
     return 0 if report(chosen, run_all(options, chosen)) else 1
 
 

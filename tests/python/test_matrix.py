@@ -154,6 +154,18 @@ def test_a_sample_ends_in_time_and_its_seed_repeats_it(fake: Path, capfd):
     assert "seed 2" in capfd.readouterr().out
 
 
+def test_a_sample_has_as_many_configurations_as_its_time_allows(tmp_path: Path):
+    chosen = axes.every({axis.name: axis.values() for axis in axes.AXES})
+
+    def drawn(time: str, seed: str) -> list[axes.Configuration]:
+        words = ["--sample", time, "--seed", seed, "--out", str(tmp_path)]
+        return cli.draw(cli.parse_arguments(words), chosen)
+
+    assert len(drawn("60s", "1")) == 2 and len(drawn("5s", "1")) == 1
+    assert drawn("60s", "1") == drawn("60s", "1") != drawn("60s", "2")
+    assert len(drawn("10h", "1")) == len(chosen)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
