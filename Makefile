@@ -178,6 +178,7 @@ lint:
 	$(VENV)/python tools/check_row_names.py
 	$(VENV)/python tools/check_shared_names.py
 	$(VENV)/python tools/check_factories.py
+	$(VENV)/python tools/check_words.py
 
 format:
 	@tools/bootstrap.sh

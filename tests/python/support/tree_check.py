@@ -9,14 +9,13 @@ from pathlib import Path
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
 
 
-def run_check(tool: str, root: Path, files: dict[str, str]) -> tuple[int, list[str]]:
-    """Writes the files below `root`. The check's exit status there, and the lines it prints."""
+def run_check(tool: str, root: Path, files: dict[str, str], *options: str) -> tuple[int, list[str]]:
+    """Writes the files below `root`. Returns the check's exit status and the lines it prints."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    run = subprocess.run(
-        [sys.executable, TOOLS / tool, root], capture_output=True, text=True, check=False
-    )
+    line = [sys.executable, TOOLS / tool, root, *options]
+    run = subprocess.run(line, capture_output=True, text=True, check=False)
     assert run.stderr == ""
     return run.returncode, run.stdout.splitlines()

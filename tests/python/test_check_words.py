@@ -1,0 +1,81 @@
+"""tools/check_words.py finds private words and fragments, and its baseline only shrinks."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.tree_check import TOOLS, run_check
+
+GLOSSARY = """
+| term | meaning | used so in | not |
+|---|---|---|---|
+| group | ranks that call each other | c10d | seat, roll call |
+| iteration | a round of a loop | | (turn) |
+"""
+GOOD = {
+    "docs/reference/glossary.md": GLOSSARY,
+    "csrc/base/queue.h": "// One turn of work. `seat` is code.\nclass Queue { Turn turn(); };\n",
+    "torch_ringdist/ddp.py": '"""The paper says why."""\nx = "who?"  # you know it\n',
+    "docs/faq.md": "# Who\nIt is fine.\n\n    Who owes what?\n```\nwho\n```\n",
+}
+LONG = " ".join(["Words"] + ["words"] * 30)
+
+
+def check(root: Path, files: dict[str, str], *options: str) -> tuple[int, list[str]]:
+    return run_check("check_words.py", root, files, *options)
+
+
+def test_plain_words(tmp_path: Path):
+    assert check(tmp_path, GOOD) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "rule"),
+    [
+        ("csrc/base/a.h", "int a;\n\n// What a queue has.\n", "opening"),
+        ("csrc/base/a.h", "int a;\n\n/* Whether it has anything. */\n", "opening"),
+        ("tests/python/test_a.py", '\n\n"""Of a queue, the first."""\n', "opening"),
+        ("csrc/base/a.cc", "\n\nint a;  // ranks who wait\n", "who"),
+        ("tools/a.py", "\n\n# The rank tells its peer.\n", "speech"),
+        ("docs/a.md", f"\n\n{LONG}.\n", "long"),
+        ("docs/a.md", "\n\n- This has one: it is here; and here.\n", "marks"),
+        ("docs/a.md", "\n\n| each cell is prose with a Seat | 1 |\n", "banned"),
+        ("benchmarks/a.py", "\n\ndef f():  # it makes a roll call\n    pass\n", "banned"),
+        ("csrc/base/a.h", "\n\nclass FreeSeat {};\n", "name"),
+        ("csrc/base/a.h", "\n\nenum class NextTurn { kOne };\n", "name"),
+    ],
+)
+def test_each_rule(tmp_path: Path, file: str, text: str, rule: str):
+    status, output = check(tmp_path, GOOD | {file: text})
+    assert (status, len(output)) == (1, 1), output
+    assert output[0].startswith(f"{file}:3: {rule}: ")
+
+
+def test_the_name_of_a_file(tmp_path: Path):
+    status, [line] = check(tmp_path, GOOD | {"torch_ringdist/_seat.py": "\n"})
+    assert status == 1
+    assert line.startswith("torch_ringdist/_seat.py:1: name: ")
+
+
+def test_the_baseline_only_shrinks(tmp_path: Path):
+    bad = GOOD | {"csrc/a.h": "// Who waits here now?\n// Who else waits here?\n"}
+    assert check(tmp_path, bad)[0] == 1
+    assert check(tmp_path, bad, "--update")[0] == 0
+    assert check(tmp_path, bad) == (0, [])
+    (tmp_path / "csrc/a.h").rename(tmp_path / "csrc/b.h")
+    moved = {**bad, "csrc/b.h": bad["csrc/a.h"]}
+    del moved["csrc/a.h"]
+    assert check(tmp_path, moved)[0] == 1
+    assert check(tmp_path, moved, "--update")[0] == 0
+    less = {**moved, "csrc/b.h": "// A rank that waits here.\n// Who else waits here?\n"}
+    assert check(tmp_path, less, "--update")[0] == 0
+    status, output = check(tmp_path, moved, "--update")
+    assert status == 1
+    assert "may only shrink" in output[0]
+    assert json.loads((tmp_path / "tools/words_baseline.json").read_text()) == {
+        "csrc/b.h": {"who": 1}
+    }
+
+
+def test_ours():
+    assert check(TOOLS.parent, {}) == (0, [])
