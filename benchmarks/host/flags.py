@@ -1,4 +1,4 @@
-"""Two flags in shared memory, one for each of two ranks, which go to and fro between them."""
+"""Two flags in shared memory, one for each of two ranks, which go back and forth between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far apart two ranks' cores are, as a flag that goes to and fro between them tells.
+"""How far apart two ranks' cores are, as a flag that goes back and forth between them tells.
 
 A virtual machine says little about its cores, and moves them: so it is measured, again and again.
 """
